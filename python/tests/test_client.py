@@ -485,4 +485,4 @@ def test_too_many_series_are_reported(run):
     )
     assert ended.metric("(other)")["requests"] > 0
     assert ended.result["totals"]["requests"] == 1500
-    assert "more names than are kept apart" in ended.stdout
+    assert "too many metric names" in ended.stdout

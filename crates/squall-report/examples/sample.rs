@@ -1,8 +1,9 @@
-//! Writes every rendering of a made-up run into a directory, to look at: `cargo run -p squall-report --example sample -- DIR`.
+//! Writes every rendering of a made-up run into a directory:
+//! `cargo run -p squall-report --example sample -- DIR`.
 
 #[allow(dead_code)]
-#[path = "../tests/it/sample.rs"]
-mod sample;
+#[path = "../tests/it/sample_run.rs"]
+mod sample_run;
 
 use squall_report::{HdrLogWriter, TerminalStyle, build_result, csv, html, junit, prometheus, summary};
 use std::{fs, path::PathBuf, time::Duration};
@@ -12,14 +13,14 @@ fn main() -> std::io::Result<()> {
     fs::create_dir_all(&dir)?;
     let start = std::time::UNIX_EPOCH + Duration::from_millis(1_794_779_763_250);
     let mut log = HdrLogWriter::new(fs::File::create(dir.join("run.hdr"))?, start)?;
-    let recipe = sample::Recipe { phases: true, seconds: 60, ..sample::Recipe::default() };
+    let recipe = sample_run::Recipe { phases: true, seconds: 60, ..sample_run::Recipe::default() };
     let mut finished =
         recipe.watch(|view| log.write_new_seconds(view, std::time::Duration::MAX).expect("the log is written"));
     log.finish()?;
     finished.facts.thresholds = vec![
-        sample::judged("p99<500ms", Some(48.2e6), true, None),
-        sample::judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
-        sample::judged("error_rate<0.5%", Some(0.0091), false, Some(15)),
+        sample_run::threshold_result("p99<500ms", Some(48.2e6), true, None),
+        sample_run::threshold_result("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        sample_run::threshold_result("error_rate<0.5%", Some(0.0091), false, Some(15)),
     ];
     let run = finished.run();
     fs::write(dir.join("result.json"), build_result(&run).to_json())?;

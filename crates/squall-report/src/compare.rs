@@ -1,5 +1,6 @@
-//! Did it get slower? Compares two results metric by metric with a test that does not mistake a slow minute for a slow
-//! program. Reads result files only, so runs of any age and machine can be compared; what cannot be told is said so.
+//! Compares two runs metric by metric to find regressions. The test allows for autocorrelation, so
+//! it does not mistake a slow minute for a slow program. It reads result files only, so runs of any
+//! date and machine can be compared. Rows without enough data are marked as such.
 
 mod comparison_table;
 mod full_load_series;
@@ -11,7 +12,7 @@ use crate::{MetricJson, Percentiles, ResultFile};
 use full_load_series::FullLoadSeries;
 use welch::{MeanEstimate, WelchTest, holm_correction, welch_test};
 
-/// Chance of calling noise a change, over all rows of one comparison together.
+/// Probability of calling noise a change, over all rows of one comparison.
 const SIGNIFICANCE: f64 = 0.05;
 
 /// Two runs side by side.
@@ -20,17 +21,17 @@ pub struct RunComparison {
     /// Names of the two runs.
     pub base: String,
     pub new: String,
-    /// A change for the worse of up to this fraction is accepted.
+    /// Changes for the worse up to this fraction are accepted.
     pub tolerance: f64,
     pub rows: Vec<ComparisonRow>,
-    /// Why the two may not be comparable.
+    /// Why the two runs may not be comparable.
     pub warnings: Vec<String>,
-    /// How many metrics both have.
+    /// Number of metrics that both runs have.
     pub common: usize,
-    /// Metrics that only one of the two has.
+    /// Metrics that only one of the runs has.
     pub only_in_base: Vec<String>,
     pub only_in_new: Vec<String>,
-    /// Seconds at full load that could be compared, of both.
+    /// Seconds at full load that could be compared, of base and new.
     pub seconds: (usize, usize),
 }
 
@@ -39,15 +40,15 @@ pub struct RunComparison {
 pub struct ComparisonRow {
     pub metric: String,
     pub statistic: ComparedStatistic,
-    /// Of the whole run: per second, milliseconds or a fraction.
+    /// Value over the whole run: per second, milliseconds or a fraction.
     pub base: f64,
     pub new: f64,
-    /// What can be said of the difference; absent where there is not enough data.
+    /// The estimated difference; `None` without enough data.
     pub effect: Option<DifferenceEstimate>,
     pub change: ChangeVerdict,
 }
 
-/// What is compared.
+/// A statistic that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparedStatistic {
@@ -66,15 +67,15 @@ pub struct DifferenceEstimate {
     /// The 95 % confidence interval of the difference.
     pub low: f64,
     pub high: f64,
-    /// The base that the difference is relative to: its average second.
+    /// The average second of the base, which the difference is relative to.
     pub of: f64,
-    /// Chance of such a difference between equal runs.
+    /// Probability of such a difference between equal runs.
     pub p: f64,
-    /// The same, corrected for the number of rows (Holm).
+    /// `p` corrected for the number of rows (Holm).
     pub p_adjusted: f64,
 }
 
-/// What became of a statistic.
+/// The judgement of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeVerdict {
@@ -127,45 +128,48 @@ impl ComparedStatistic {
 }
 
 impl ComparisonRow {
-    /// The whole run's change as a fraction of the base; infinite where there was nothing before.
+    /// The change over the whole run as a fraction of the base; infinite if the base is 0.
     pub fn relative(&self) -> f64 {
         if self.new == self.base { 0.0 } else { (self.new - self.base) / self.base }
     }
 }
 
 impl DifferenceEstimate {
-    /// The change as a fraction of the base; infinite where there was nothing before.
+    /// The change as a fraction of the base; infinite if the base is 0.
     pub fn relative(&self) -> f64 {
         if self.difference == 0.0 { 0.0 } else { self.difference / self.of }
     }
 }
 
 impl RunComparison {
-    /// Whether anything became significantly worse by more than the tolerance.
+    /// Whether any row became significantly worse by more than the tolerance.
     pub fn regressed(&self) -> bool {
         self.rows.iter().any(|row| row.change == ChangeVerdict::Regressed)
     }
 
-    /// Whether what people compare runs for could not be judged: too little data for any latency, or runs that have no metric in common.
-    /// A steady rate is no answer to "did it get slower?".
+    /// Whether no latency could be judged: there was not enough data, or the runs share no metric.
+    /// Rows of the rate do not count, because a steady rate does not show whether the target got
+    /// slower.
     pub fn is_inconclusive(&self) -> bool {
         let judged = |row: &ComparisonRow| row.statistic.is_latency() && row.change != ChangeVerdict::NotEnoughData;
         self.shares_no_metric() || !(self.regressed() || self.rows.iter().any(judged))
     }
 
-    /// Whether none of one's metrics is in the other. Runs of one metric each can be meant to be compared, whatever its name.
+    /// Whether the runs share no metric. Two runs with one metric each are comparable under any
+    /// names.
     pub(crate) fn shares_no_metric(&self) -> bool {
         let (base, new) = (self.only_in_base.len(), self.only_in_new.len());
         self.common == 0 && base > 0 && new > 0 && base.max(new) > 1
     }
 
-    /// 2 if nothing could be judged, 1 if something regressed, else 0.
+    /// 2 if the comparison is inconclusive, 1 if a row regressed, else 0.
     pub fn exit_code(&self) -> u8 {
         if self.is_inconclusive() { 2 } else { u8::from(self.regressed()) }
     }
 }
 
-/// Compares `new` with `base`. `tolerance` is a fraction: 0.05 accepts changes for the worse of up to 5 %.
+/// Compares `new` with `base`. `tolerance` is a fraction: 0.05 accepts changes for the worse of up
+/// to 5 %.
 pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> RunComparison {
     let mut comparison = RunComparison {
         base: base.run.name.clone(),
@@ -203,7 +207,7 @@ pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> RunCompar
 fn judge(row: &ComparisonRow, tolerance: f64) -> ChangeVerdict {
     let Some(effect) = row.effect else { return ChangeVerdict::NotEnoughData };
     let worse = row.statistic.is_worse(effect.difference);
-    // A test on the average second that contradicts the whole run has found an outlier, not a change.
+    // If the average second contradicts the whole run, the test has found an outlier, not a change.
     let agrees = (row.new - row.base) * effect.difference > 0.0;
     match effect.p_adjusted < SIGNIFICANCE && agrees {
         false => ChangeVerdict::NoSignificantChange,
@@ -221,7 +225,8 @@ struct ComparedMetric {
     series: FullLoadSeries,
 }
 
-/// What both runs have, all requests first. A single metric is the same as all requests and not repeated.
+/// The metrics that both runs have, all requests first. A single metric equals all requests, so it
+/// is not repeated.
 fn metric_pairs(base: &ResultFile, new: &ResultFile) -> Vec<(String, [ComparedMetric; 2])> {
     let mut pairs = vec![("all requests".to_owned(), [base, new].map(all_requests))];
     let common = base.metrics.iter().filter_map(|ours| Some((ours, find_metric(new, ours)?)));

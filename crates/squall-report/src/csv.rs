@@ -1,5 +1,5 @@
-//! The result as CSV (RFC 4180): one row for each metric and one for all requests together. For spreadsheets; seconds and
-//! messages are in the JSON file.
+//! The result as CSV (RFC 4180) for spreadsheets: one row per metric and one for all requests. It
+//! has no seconds and no error messages; those are in the JSON file.
 
 use squall_metrics::MetricView;
 
@@ -13,7 +13,7 @@ const METRIC_COLUMNS: [&str; 10] =
     ["metric", "kind", "group", "tags", "requests", "errors", "error_rate", "rate", "bytes_in", "bytes_out"];
 const TIME_COLUMNS: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"];
 
-/// The table, with a header row; lines end in CRLF as the standard has it.
+/// The table with a header row. Lines end in CRLF, as RFC 4180 requires.
 pub fn csv(run: &ReportInput<'_>) -> String {
     let titles = METRIC_COLUMNS.into_iter().map(str::to_owned);
     let times = ["response", "service"].into_iter().flat_map(|of| TIME_COLUMNS.map(|p| format!("{of}_{p}_ms")));

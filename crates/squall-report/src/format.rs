@@ -1,17 +1,17 @@
-//! Numbers as people read them: grouped thousands, three significant digits, units that fit. Used by every renderer for
-//! people; files for machines carry plain numbers.
+//! Formats numbers for people: grouped thousands, three significant digits, fitting units. The
+//! renderers for people use it; files for machines contain plain numbers, rounded here.
 
 /// Nanoseconds as milliseconds, exact to the nanosecond.
 pub(crate) fn ms(nanos: f64) -> f64 {
     round(nanos / 1e6)
 }
 
-/// Six decimals are enough for every unit in the files, and keep noise digits out of them.
+/// Rounds to six decimals: enough for every unit in the files, and free of noise digits.
 pub(crate) fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// A whole number with thousands grouped, a broken one with three significant digits.
+/// A whole number with grouped thousands, or a fraction with three significant digits.
 pub(crate) fn number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 1000.0 { count(value.round() as u64) } else { three_digits(value) }
 }
@@ -34,7 +34,7 @@ pub(crate) fn three_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0".to_owned();
     }
-    // Rounding may carry into the next power of ten, so the magnitude is that of the rounded value.
+    // Rounding may carry into the next power of ten, so take the magnitude of the rounded value.
     let magnitude = value.abs().log10().floor() as i32;
     let scale = 10f64.powi(2 - magnitude);
     let rounded = (value * scale).round() / scale;
@@ -67,16 +67,17 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{} {}", if step == 0 { count(scaled as u64) } else { three_digits(scaled) }, UNITS[step])
 }
 
-/// Milliseconds since 1970 as `2026-11-15T21:56:03Z`, as RFC 3339 has it.
+/// Milliseconds since 1970 in the form of RFC 3339: `2026-11-15T21:56:03.250Z`.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = year_month_day(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", unix_ms % 1000)
 }
 
-/// Year, month and day of a day number since 1970-01-01. Years are counted from March, so that the leap day comes last.
-fn civil(days: u64) -> (u64, u64, u64) {
+/// Year, month and day of a day number since 1970-01-01. Years are counted from March, so that the
+/// leap day is the last of its year.
+fn year_month_day(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_and_a_fitting_unit() {
+    fn time_has_three_digits_and_a_fitting_unit() {
         let cases = [
             (0.0, "0"),
             (812.0, "812 ns"),
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_grouped_and_short() {
+    fn numbers_have_grouped_thousands_or_three_digits() {
         assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([number(200.0), number(0.5), number(199.95), number(12_345.6)], ["200", "0.500", "200", "12,346"]);
         assert_eq!([percent(0.0), percent(0.0025), percent(1.0)], ["0 %", "0.250 %", "100 %"]);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_civil() {
+    fn unix_time_becomes_an_rfc3339_date() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(rfc3339(951_782_400_000), "2000-02-29T00:00:00.000Z");
         assert_eq!(rfc3339(1_794_779_763_250), "2026-11-15T21:56:03.250Z");

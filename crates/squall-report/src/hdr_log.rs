@@ -1,5 +1,6 @@
-//! The HdrHistogram interval log, version 1.3, with tags: one line for each metric and second, written while the run goes on,
-//! readable by every standard reader. Values are nanoseconds; the log's own maximum column is in milliseconds, as usual.
+//! Writes the HdrHistogram interval log, version 1.3, with tags, while the run is in progress. Each
+//! second has one line without a tag and three per metric, readable by every standard reader.
+//! Values are nanoseconds; the log's maximum column is in milliseconds, as in other writers.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
@@ -13,23 +14,25 @@ use std::{
 
 use crate::report_input::second_length;
 
-/// A log under way.
+/// A log that is being written.
 ///
-/// Untagged lines are the response times of all requests. Each metric has three tags, named as cassandra-stress names
-/// them: `browse-rt` (response time), `browse-st` (service time) and `browse-wt` (wait).
+/// Untagged lines hold the response times of all requests. Each metric has three tags with the
+/// names that cassandra-stress uses: `browse-rt` (response time), `browse-st` (service time) and
+/// `browse-wt` (wait).
 pub struct HdrLogWriter<W: Write> {
     writer: W,
     serializer: V2DeflateSerializer,
     buffer: Vec<u8>,
-    /// Whose each tag is: two metrics may differ in nothing but what a tag cannot hold.
+    /// The metric of each tag. Two metrics may differ only in characters that a tag cannot contain,
+    /// so the second one gets another tag.
     tags: HashMap<String, Arc<MetricKey>>,
-    /// Seconds of the run that are written or given up.
+    /// Seconds of the run that are written or lost.
     seconds_done: usize,
     seconds_lost: usize,
 }
 
 impl<W: Write> HdrLogWriter<W> {
-    /// Writes the log's head.
+    /// Writes the log's header.
     pub fn new(mut writer: W, start: SystemTime) -> io::Result<HdrLogWriter<W>> {
         let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64();
         writeln!(writer, "#[Histogram log format version 1.3]")?;
@@ -46,9 +49,10 @@ impl<W: Write> HdrLogWriter<W> {
         })
     }
 
-    /// Writes every second that the view has closed since the last call; call it whenever one has. Seconds that the view no
-    /// longer keeps are lost to the log, and it says so in a comment.
-    /// `elapsed`: since the start of the run, of which the last second is seldom a whole one.
+    /// Writes every second that the view has closed since the last call. Call it after each second:
+    /// the view drops old seconds, and the log then has a comment in their place. `elapsed` is the
+    /// time since the start of the run; it gives the length of the last second, which is usually
+    /// below 1.
     pub fn write_new_seconds(&mut self, view: &RunView, elapsed: Duration) -> io::Result<()> {
         let due = view.timeline.len().saturating_sub(self.seconds_done);
         let kept: Vec<&[MetricDelta]> = view.latest_seconds(due).collect();
@@ -65,13 +69,13 @@ impl<W: Write> HdrLogWriter<W> {
         Ok(())
     }
 
-    /// Flushes the log and hands the writer back.
+    /// Flushes the log and returns the writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.writer.flush()?;
         Ok(self.writer)
     }
 
-    /// Seconds that were asked for too late.
+    /// Seconds that the view had dropped before they were written.
     pub fn lost_seconds(&self) -> usize {
         self.seconds_lost
     }
@@ -113,7 +117,7 @@ impl<W: Write> HdrLogWriter<W> {
     }
 }
 
-/// The metric's name as a tag may be: commas, blanks and quotes would end it.
+/// The metric's name as a tag. Commas, blanks and quotes would end the tag, so they become `_`.
 fn tag_name(key: &MetricKey) -> String {
     let mut name = match &key.group {
         Some(group) => format!("{group}/{}", key.name),

@@ -1,5 +1,6 @@
-//! The report that is shown around: one HTML file with its charts inside, light or dark as the reader's system is. Loads
-//! nothing from anywhere, and escapes every text, because names and messages may come from servers.
+//! Renders the HTML report: one file with its charts inside, light or dark as the reader's system
+//! prefers. The page loads no other resource. Every text is escaped, because names and messages may
+//! come from servers.
 
 mod axis_scale;
 mod charts;
@@ -96,10 +97,10 @@ fn page_header(run: &ReportInput<'_>) -> String {
 }
 
 fn reliability_section(run: &ReportInput<'_>) -> String {
-    let Some(doubt) = reliability_warning(run) else { return String::new() };
+    let Some(warning) = reliability_warning(run) else { return String::new() };
     let reasons: String =
         reliability_reasons(run).iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
-    format!("<section class=\"doubt\"><b>{doubt}</b><ul>{reasons}</ul></section>")
+    format!("<section class=\"doubt\"><b>{warning}</b><ul>{reasons}</ul></section>")
 }
 
 fn cards(run: &ReportInput<'_>) -> String {
@@ -124,7 +125,7 @@ fn cards(run: &ReportInput<'_>) -> String {
     format!("<section class=\"cards\">{}</section>", cards.concat())
 }
 
-/// Whether all starts happened, and in time.
+/// The number of dropped and late starts.
 fn starts(engine: &EngineView) -> String {
     match (engine.dropped, engine.late) {
         (0, 0) => "none dropped, none late".to_owned(),
@@ -151,15 +152,15 @@ fn thresholds(run: &ReportInput<'_>) -> String {
 }
 
 fn page_footer(run: &ReportInput<'_>) -> String {
-    let (accounting, tone) = accounting_line(run);
-    let class = if tone == TextEmphasis::Bad { " class=\"bad\"" } else { "" };
+    let (accounting, emphasis) = accounting_line(run);
+    let class = if emphasis == TextEmphasis::Bad { " class=\"bad\"" } else { "" };
     let command = run
         .command
         .map_or(String::new(), |command| format!("<dt>Command</dt><dd><code>{}</code></dd>", escape(command)));
     format!(
-        "<footer><h2>Can these numbers be trusted?</h2><dl><dt>Accounting</dt><dd{class}>{}</dd><dt>Generator</dt><dd>{}</dd>\
+        "<footer><h2>Reliability</h2><dl><dt>Accounting</dt><dd{class}>{}</dd><dt>Generator</dt><dd>{}</dd>\
          {command}<dt>Seed</dt><dd>{}</dd></dl><p>Made by Squall {}. Response times count from the moment a request was \
-         due, so waiting is not hidden; service times from the moment it was sent.</p></footer>",
+         due, so they include waiting; service times count from the moment it was sent.</p></footer>",
         escape(&accounting),
         escape(&generator_line(run)),
         run.plan.seed,

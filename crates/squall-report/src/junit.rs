@@ -1,5 +1,5 @@
-//! The result as JUnit XML, so that CI systems show thresholds as tests. A metric with errors is no failed test: what is
-//! allowed is for thresholds to say.
+//! The result as JUnit XML, so that CI systems show thresholds as tests. Errors alone fail no test:
+//! only thresholds define how many errors are allowed.
 
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 use squall_metrics::{MetricKind, MetricView};
@@ -18,10 +18,10 @@ pub fn junit(run: &ReportInput<'_>) -> String {
     let mut report = Report::new(format!("squall: {}", run.plan.name));
     report.set_time(run.facts.elapsed);
     report.add_test_suites([run_suite(run), threshold_suite(run), metric_suite(run)]);
-    report.to_string().expect("names and messages are cleaned of what XML cannot hold")
+    report.to_string().expect("quick_junit removes the characters that XML cannot contain")
 }
 
-/// Whether the run itself came to its end: without this, a run that tested nothing would look green.
+/// Whether the run completed. Without this suite, a run that tested nothing would look successful.
 fn run_suite(run: &ReportInput<'_>) -> TestSuite {
     let verdict = verdict(run);
     let status = match verdict {

@@ -1,21 +1,31 @@
-//! Verdicts, every rendering of a run's result, and run comparison. Fetches nothing, measures nothing and keeps no clock: it
-//! turns `(&Plan, &RunView, &RunFacts)` into text, and computes statistics only from merged histograms and their seconds.
+//! Judges finished runs, renders their results and compares them. The crate fetches nothing,
+//! measures nothing and reads no clock: it turns `(&Plan, &RunView, &RunFacts)` into text, and
+//! computes statistics only from merged histograms and their seconds. squall-cli and squall-web
+//! call it.
 //!
 //! ```
 //! # use squall_model::*;
 //! # let second = std::time::Duration::from_secs(1);
 //! # let rate = Profile::constant(5.0, second).unwrap();
-//! # let load = Load { model: LoadModel::Open { rate, arrivals: Arrivals::Even }, iterations: None, warm_up: Default::default() };
-//! # let plan = Plan { name: "shop".into(), target: "http://127.0.0.1".into(), load, tasks: vec![], thresholds: vec![], seed: 1 };
-//! # let facts = RunFacts { started_unix_ms: 0, active: second, elapsed: second, stop: StopReason::Completed, thresholds: vec![],
-//! #     generator: Generator::default(), lost_at_most: 0, fleet: None };
+//! # let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
+//! # let load = Load { model, iterations: None, warm_up: Default::default() };
+//! # let plan = Plan {
+//! #     name: "shop".into(), target: "http://127.0.0.1".into(), load, tasks: vec![],
+//! #     thresholds: vec![], seed: 1,
+//! # };
+//! # let facts = RunFacts {
+//! #     started_unix_ms: 0, active: second, elapsed: second, stop: StopReason::Completed,
+//! #     thresholds: vec![], generator: GeneratorStats::default(), lost_at_most: 0, fleet: None,
+//! # };
 //! # let view = squall_metrics::Collector::new([], 1).finish();
-//! use squall_report::{Run, Style, Verdict, result, summary, verdict};
+//! use squall_report::{ReportInput, RunVerdict, TerminalStyle, build_result, summary, verdict};
 //!
-//! let run = Run { plan: &plan, view: &view, facts: &facts, strict: false, command: None, version: "0.1.0" };
-//! assert_eq!(verdict(&run), Verdict::NothingMeasured);
-//! assert_eq!(result(&run).exit_code, 1);
-//! assert!(summary(&run, Style::PLAIN).contains("shop"));
+//! let run = ReportInput {
+//!     plan: &plan, view: &view, facts: &facts, strict: false, command: None, version: "0.1.0",
+//! };
+//! assert_eq!(verdict(&run), RunVerdict::NothingMeasured);
+//! assert_eq!(build_result(&run).exit_code, 1);
+//! assert!(summary(&run, TerminalStyle::PLAIN).contains("shop"));
 //! ```
 
 mod compare;

@@ -1,5 +1,5 @@
-//! The run while it goes on, one line a second: JSON for machines (the fields of LoadPilot's metric line) and aligned columns
-//! for people without a terminal. Keeps no state between lines.
+//! One line per second while a run is in progress: JSON for machines (the fields of LoadPilot's
+//! metric line) and aligned columns for people without a terminal. It keeps no state between lines.
 
 use serde::Serialize;
 use squall_metrics::{Histogram, MetricKind, RunSecond, RunView};
@@ -13,7 +13,7 @@ use crate::{
     terminal_text::TextEmphasis,
 };
 
-/// The run so far, at the end of one of its seconds.
+/// The run so far, at the end of a second.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveSnapshot<'a> {
     pub view: &'a RunView,
@@ -25,7 +25,7 @@ pub struct LiveSnapshot<'a> {
     pub unix_ms: u64,
 }
 
-/// What the load is doing.
+/// Whether the load rises, is steady, falls or is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadPhase {
@@ -35,22 +35,24 @@ pub enum LoadPhase {
     Done,
 }
 
-/// The moment that the latest second speaks of, for a run that is looked at `elapsed` after its start: a second is seen a little
-/// after it is over, and the last one of the load is not what comes after it.
+/// The time that the latest second describes, in a run observed `elapsed` after its start. A second
+/// is observed shortly after its end, so the time is the end of that second; at the end of the load
+/// it is a nanosecond earlier, so that it still belongs to the load.
 pub fn reported_time(plan: &Plan, view: &RunView, elapsed: Duration) -> Duration {
     let second = view.timeline.last().map_or(elapsed, |second| Duration::from_secs(second.t_s.into()));
-    let (moment, end) = (elapsed.min(second), plan.duration());
-    if moment == end { moment.saturating_sub(Duration::from_nanos(1)) } else { moment }
+    let (reported, end) = (elapsed.min(second), plan.duration());
+    if reported == end { reported.saturating_sub(Duration::from_nanos(1)) } else { reported }
 }
 
 impl LoadPhase {
-    /// What the profile is doing at `elapsed`; past its end the last answers are awaited, which counts as ramping down.
-    /// `OperationOutcome` is for the caller to say: only it knows when the last answer is in.
+    /// The phase of the profile at `elapsed`. After the profile's end the run waits for the last
+    /// responses, which counts as ramping down. The caller sets [`LoadPhase::Done`], because only
+    /// it knows when the last response has arrived.
     pub fn at(plan: &Plan, elapsed: Duration) -> LoadPhase {
-        let mut begin = Duration::ZERO;
+        let mut piece_end = Duration::ZERO;
         for piece in plan.load.model.profile().pieces() {
-            begin += piece.duration;
-            if elapsed < begin {
+            piece_end += piece.duration;
+            if elapsed < piece_end {
                 return match piece.from.total_cmp(&piece.to) {
                     std::cmp::Ordering::Less => LoadPhase::RampUp,
                     std::cmp::Ordering::Equal => LoadPhase::Steady,
@@ -111,7 +113,8 @@ impl LatencySummary {
     }
 }
 
-/// One JSON object, without a line break. Totals and latencies are since the start, `current_rps` is of the latest second.
+/// One JSON object without a line break. Totals and latencies count from the start; `current_rps`
+/// is the rate of the latest second.
 pub fn json_line(tick: &LiveSnapshot<'_>) -> String {
     let (view, load) = (tick.view, &tick.plan.load);
     let second = view.timeline.last();
@@ -144,7 +147,8 @@ pub fn json_line(tick: &LiveSnapshot<'_>) -> String {
     serde_json::to_string(&line).expect("every field has a JSON form")
 }
 
-/// Warm-up requests are not in the results, but the load is real.
+/// Requests per second, warm-up included: warm-up requests are not in the results, but they are
+/// load.
 fn current_rate(tick: &LiveSnapshot<'_>, second: &RunSecond) -> f64 {
     (second.requests + second.warm_up) as f64 / second_length(second.t_s, tick.elapsed)
 }
@@ -180,7 +184,7 @@ pub fn live_line(tick: &LiveSnapshot<'_>, style: TerminalStyle) -> String {
     style.paint(if second.errors > 0 { TextEmphasis::Bad } else { TextEmphasis::Plain }, &columns(style, cells))
 }
 
-/// Below this width only what matters most is shown, so that no line is torn up.
+/// Below this width only four columns are shown, so that no line wraps.
 const NARROW_WIDTH: usize = 66;
 
 fn columns(style: TerminalStyle, [time, rate, users, p50, p99, errors]: [String; 6]) -> String {
@@ -193,7 +197,7 @@ fn columns(style: TerminalStyle, [time, rate, users, p50, p99, errors]: [String;
 /// `0:07`, `12:34`, `1:02:03`; `0:07.4` after a part of a second.
 fn clock(elapsed: Duration, length: f64) -> String {
     let tenths = (elapsed.as_secs_f64() * 10.0).round() as u64;
-    // A second that has just closed may be seen a hair before or after it is over.
+    // A whole second may be observed slightly before or after its end, so round it.
     let (seconds, part) = match length < 0.95 {
         true => (tenths / 10, format!(".{}", tenths % 10)),
         false => (elapsed.as_secs_f64().round() as u64, String::new()),

@@ -1,5 +1,6 @@
-//! The run so far as Prometheus scrapes it: text with classic histograms, or protobuf with native ones beside them. Serves
-//! nothing: an HTTP endpoint picks the [`ExpositionFormat`] from the Accept header and sends what it gets here.
+//! The run so far in the Prometheus formats: text with classic histograms, or protobuf with classic
+//! and native histograms. It serves nothing: the HTTP endpoint picks the [`ExpositionFormat`] from
+//! the Accept header and sends the rendered bytes.
 
 mod metric_families;
 mod native_histogram;
@@ -13,20 +14,20 @@ use std::time::Duration;
 pub use protobuf::protobuf;
 pub use text::text;
 
-/// What a scrape shows.
+/// The input of a scrape.
 #[derive(Debug, Clone, Copy)]
 pub struct ScrapeInput<'a> {
     pub view: &'a RunView,
     pub plan: &'a Plan,
     /// Since the start of the run.
     pub elapsed: Duration,
-    /// The generator's cost so far, if it is known before the end.
+    /// The generator's cost so far, if it is known.
     pub generator: Option<&'a GeneratorStats>,
-    /// Of Squall itself.
+    /// Version of Squall.
     pub version: &'a str,
 }
 
-/// How a scrape is answered.
+/// The format of a scrape response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
     Text,
@@ -34,7 +35,7 @@ pub enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// What the scraper asked for: protobuf if its Accept header puts it before text, else text.
+    /// Protobuf if the scraper's Accept header prefers it to text, else text.
     pub fn negotiate(accept: Option<&str>) -> ExpositionFormat {
         let quality = |part: &str| {
             let q = part.split(';').find_map(|param| param.trim().strip_prefix("q="));
@@ -50,7 +51,7 @@ impl ExpositionFormat {
         if best(&delimited) > best(&text) { ExpositionFormat::Protobuf } else { ExpositionFormat::Text }
     }
 
-    /// The Content-Type of the answer.
+    /// The Content-Type of the response.
     pub fn content_type(self) -> &'static str {
         match self {
             ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -60,7 +61,7 @@ impl ExpositionFormat {
         }
     }
 
-    /// The answer itself.
+    /// The body of the response.
     pub fn render(self, scrape: &ScrapeInput<'_>) -> Vec<u8> {
         match self {
             ExpositionFormat::Text => text(scrape).into_bytes(),
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scraper_gets_what_it_prefers() {
+    fn negotiation_follows_the_accept_header() {
         let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,\
                           application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.2";
         let classic = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";

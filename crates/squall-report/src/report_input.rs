@@ -1,4 +1,5 @@
-//! What every renderer is given: the plan, the measurements and the facts of one finished run. Holds references only.
+//! The input of every renderer: the plan, the measurements and the facts of one finished run. It
+//! holds references only and renders nothing itself, except the load in words.
 
 use squall_metrics::{MetricView, RunView};
 use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, RunFacts, format_duration};
@@ -6,21 +7,21 @@ use std::time::Duration;
 
 use crate::format::number;
 
-/// A finished run, as seen by all renderers.
+/// A finished run.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportInput<'a> {
     pub plan: &'a Plan,
     pub view: &'a RunView,
     pub facts: &'a RunFacts,
-    /// A schedule that could not be kept fails the run.
+    /// Fail the run if the generator could not keep its schedule.
     pub strict: bool,
-    /// The command line that started it, for the reader who wants to repeat it.
+    /// The command line that started the run, so that readers can repeat it.
     pub command: Option<&'a str>,
-    /// Of Squall itself.
+    /// Version of Squall.
     pub version: &'a str,
 }
 
-/// How text is laid out for a terminal.
+/// Layout of text for a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalStyle {
     pub colour: bool,
@@ -29,12 +30,12 @@ pub struct TerminalStyle {
 }
 
 impl TerminalStyle {
-    /// No colour, 100 columns: what a file or a test gets.
+    /// No colour, 100 columns: for files and tests.
     pub const PLAIN: TerminalStyle = TerminalStyle { colour: false, width: 100 };
 }
 
 impl ReportInput<'_> {
-    /// The time that rates are per: load was being made and the warm-up was over.
+    /// The time that rates refer to: the generator made load and the warm-up was over.
     pub(crate) fn measured_time(&self) -> Duration {
         self.facts.active.saturating_sub(self.plan.load.warm_up)
     }
@@ -46,21 +47,22 @@ impl ReportInput<'_> {
     }
 }
 
-/// How much of a second there was, in seconds, of a run that is or was looked at `elapsed` after its start: the last of a run is seldom
-/// a whole one.
+/// Length in seconds of the second that ends at `t_s`, in a run observed `elapsed` after its start.
+/// The last second of a run is usually shorter than 1.
 ///
 /// ```
 /// use std::time::Duration;
 /// let elapsed = Duration::from_millis(2_250);
-/// assert_eq!([1, 2, 3].map(|t_s| squall_report::length_of(t_s, elapsed)), [1.0, 1.0, 0.25]);
+/// assert_eq!([1, 2, 3].map(|t_s| squall_report::second_length(t_s, elapsed)), [1.0, 1.0, 0.25]);
 /// ```
 pub fn second_length(t_s: u32, elapsed: Duration) -> f64 {
-    // A millisecond at least: what was over at once still has a rate.
+    // At least a millisecond, so that a run that ended at once still has a rate.
     (elapsed.as_secs_f64() - f64::from(t_s.saturating_sub(1))).clamp(0.001, 1.0)
 }
 
 impl ReportInput<'_> {
-    /// How long a second of this run was. The last one has what came in a moment after it, and is so much longer.
+    /// Length of a second of this run. The last second also holds the responses that arrived up to
+    /// [`MAX_TAIL_S`] after it, and is longer by that tail.
     pub(crate) fn second_length(&self, t_s: u32) -> f64 {
         let beyond = self.facts.elapsed.as_secs_f64() - f64::from(t_s);
         let last = self.view.timeline.len() == t_s as usize;
@@ -70,20 +72,21 @@ impl ReportInput<'_> {
         second_length(t_s, self.facts.elapsed)
     }
 
-    /// The same without what was warm-up of it, which has no results; 0 if nothing is left.
+    /// Length of a second without its warm-up part, which has no results; 0 if all of it was
+    /// warm-up.
     pub(crate) fn measured_second_length(&self, t_s: u32) -> f64 {
         let warm_up = self.plan.load.warm_up.as_secs_f64() - f64::from(t_s.saturating_sub(1));
         (self.second_length(t_s) - warm_up.max(0.0)).max(0.0)
     }
 }
 
-/// What comes in later than this has a second of its own, see the engine's conductor.
+/// Responses later than this get a second of their own; see the engine's thread scheduler.
 const MAX_TAIL_S: f64 = 0.02;
 
 /// The load in words: `200/s for 30s`.
 pub(crate) fn describe_load(load: &Load) -> String {
     let profile = load.model.profile();
-    // A run that only ends by its number of iterations has a profile of years.
+    // A run that is limited by its number of iterations only has a profile of many years.
     let endless = profile.duration() > Duration::from_secs(366 * 24 * 3600);
     let peak = profile.peak();
     let lasts = if endless { String::new() } else { format!(" for {}", format_duration(profile.duration())) };
@@ -110,11 +113,11 @@ pub(crate) fn describe_load(load: &Load) -> String {
     words
 }
 
-/// Rare starts are told per minute or hour, as people give them.
+/// Rates below 0.1/s are given per minute or hour.
 fn describe_rate(per_second: f64) -> String {
     let units = [(1.0, "s"), (60.0, "m"), (3600.0, "h")];
-    let told = units.into_iter().find(|(seconds, _)| per_second * seconds >= 0.1);
-    let (seconds, unit) = told.unwrap_or(units[2]);
+    let fitting = units.into_iter().find(|(seconds, _)| per_second * seconds >= 0.1);
+    let (seconds, unit) = fitting.unwrap_or(units[2]);
     format!("{}/{unit}", number(per_second * seconds))
 }
 
@@ -132,16 +135,16 @@ mod tests {
     use squall_model::Profile;
 
     #[test]
-    fn loads_are_told_as_people_give_them() {
-        let told = |per_second: f64, arrivals| {
+    fn rates_below_a_tenth_per_second_are_described_per_minute_or_hour() {
+        let describe = |per_second: f64, arrivals| {
             let rate = Profile::constant(per_second, Duration::from_secs(60)).expect("a profile");
             let model = LoadModel::Open { rate, arrivals };
             describe_load(&Load { model, iterations: None, warm_up: Duration::ZERO })
         };
-        assert_eq!(told(200.0, Arrivals::Even), "200/s for 1m");
-        assert_eq!(told(0.5, Arrivals::Poisson), "0.500/s for 1m, Poisson arrivals");
-        assert_eq!(told(0.05, Arrivals::Even), "3/m for 1m");
-        assert_eq!(told(1.0 / 3600.0, Arrivals::Even), "1/h for 1m");
-        assert_eq!(told(0.01 / 3600.0, Arrivals::Even), "0.0100/h for 1m");
+        assert_eq!(describe(200.0, Arrivals::Even), "200/s for 1m");
+        assert_eq!(describe(0.5, Arrivals::Poisson), "0.500/s for 1m, Poisson arrivals");
+        assert_eq!(describe(0.05, Arrivals::Even), "3/m for 1m");
+        assert_eq!(describe(1.0 / 3600.0, Arrivals::Even), "1/h for 1m");
+        assert_eq!(describe(0.01 / 3600.0, Arrivals::Even), "0.0100/h for 1m");
     }
 }

@@ -1,5 +1,6 @@
-//! The result file `squall.result/1`: a public format, described by docs/result.schema.json. Fields are only ever added, and
-//! a reader ignores what it does not know, so files of any version of this schema keep reading.
+//! The result file `squall.result/1`, a public format described by docs/result.schema.json. New
+//! versions only add fields, and readers ignore unknown fields, so every file of this schema stays
+//! readable.
 
 mod build;
 mod fleet;
@@ -18,27 +19,27 @@ use crate::RunVerdict;
 /// The name and version of the format.
 pub const SCHEMA: &str = "squall.result/1";
 
-/// One run, whole. Times are in milliseconds where the name ends in `_ms`, in seconds where it ends in `_s`.
+/// One run. Fields whose names end in `_ms` are in milliseconds, those that end in `_s` in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
     pub schema: String,
-    /// Of the Squall that wrote it.
+    /// Version of Squall that wrote the file.
     pub version: String,
     pub run: RunJson,
     pub totals: TotalsJson,
     pub accounting: AccountingJson,
     pub latency_ms: LatencyJson,
-    /// Of all requests.
+    /// Outcomes of all requests.
     pub outcomes: Vec<OutcomeJson>,
     pub metrics: Vec<MetricJson>,
-    /// Failures in words, the most frequent first.
+    /// Error messages, the most frequent first; messages of the warm-up are left out.
     pub errors: Vec<ErrorJson>,
     pub thresholds: Vec<ThresholdJson>,
     pub generator: GeneratorJson,
-    /// Who made the load, if it was a fleet.
+    /// The workers, if a fleet made the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetJson>,
-    /// One entry a second, without holes.
+    /// One entry per second, without gaps.
     pub timeline: Vec<SecondJson>,
     pub verdict: RunVerdict,
     pub exit_code: u8,
@@ -55,12 +56,12 @@ pub struct RunJson {
     /// RFC 3339, UTC.
     pub started: String,
     pub started_unix_ms: u64,
-    /// How long load was being made.
+    /// How long the generator made load.
     pub active_s: f64,
-    /// Until the last answer was in.
+    /// Time until the last response arrived.
     pub elapsed_s: f64,
     pub warm_up_s: f64,
-    /// `active_s` less `warm_up_s`: what rates are per.
+    /// `active_s` less `warm_up_s`: the time that rates refer to.
     pub measured_s: f64,
     /// `completed`, `interrupted`, `aborted` or `threshold`.
     pub stop: String,
@@ -68,7 +69,7 @@ pub struct RunJson {
     pub load: LoadJson,
 }
 
-/// The load that was asked for.
+/// The requested load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadJson {
     /// `open` (levels are starts per second) or `closed` (levels are users).
@@ -104,15 +105,18 @@ pub struct AccountingJson {
     pub sent: u64,
     pub recorded: u64,
     pub reported: u64,
-    /// Part of all three, and of nothing else in this file.
+    /// Requests of the warm-up: part of the three counts above, and of no other number in this
+    /// file.
     pub warm_up: u64,
-    /// Recorded and reported, but never sent: there was nothing to send, or no descriptor or port here to send it by.
+    /// Requests that were recorded and reported but never sent: they failed before sending, for
+    /// example because this machine had no free descriptor or port.
     #[serde(default)]
     pub unsent: u64,
-    /// Requests that lost workers may have sent and that are not reported, at the very most; 0 unless a worker was lost.
+    /// Upper bound of the requests that lost workers sent and that are not reported; 0 unless a
+    /// worker was lost.
     #[serde(default)]
     pub lost_at_most: u64,
-    /// `sent` and `unsent` together are what was recorded, but for what lost workers took with them, and that is what is reported.
+    /// Whether `sent + unsent = recorded = reported`, apart from the requests of lost workers.
     pub balanced: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,
@@ -120,15 +124,15 @@ pub struct AccountingJson {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyJson {
-    /// From the actual start.
+    /// From the actual start to the end.
     pub service: Percentiles,
-    /// From the intended start.
+    /// From the intended start to the end.
     pub response: Percentiles,
     /// From the intended start to the actual one.
     pub wait: Percentiles,
 }
 
-/// A distribution in milliseconds; all zero if there was nothing.
+/// A distribution in milliseconds; all zero if it has no values.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Percentiles {
     pub min: f64,
@@ -170,10 +174,10 @@ pub struct MetricJson {
     pub service_ms: Percentiles,
     pub response_ms: Percentiles,
     pub wait_ms: Percentiles,
-    /// By phase (`dns`, `connect`, `tls`, `first_byte`, `body`), if phases were recorded.
+    /// Times by phase (`dns`, `connect`, `tls`, `first_byte`, `body`), if phases were recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases_ms: BTreeMap<String, Percentiles>,
-    /// Seconds that saw a sample; what `squall compare` works on.
+    /// Seconds with at least one sample. `squall compare` reads them.
     pub timeline: Vec<MetricSecondJson>,
 }
 
@@ -201,15 +205,15 @@ pub struct ErrorJson {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThresholdJson {
-    /// As people write it: `browse:p95<300ms`.
+    /// As the user writes it: `browse:p95<300ms`.
     pub threshold: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
     pub statistic: String,
-    /// Of `limit` and `value`: `ms`, `fraction`, `per_s` or `count`.
+    /// Unit of `limit` and `value`: `ms`, `fraction`, `per_s` or `count`.
     pub unit: String,
     pub limit: f64,
-    /// The final value or the worst window's; null if there was nothing to judge, which is a breach.
+    /// The final value, or that of the worst window; null if there was no data, which is a breach.
     pub value: Option<f64>,
     pub passed: bool,
     pub breached_at_s: Option<u32>,
@@ -222,7 +226,7 @@ pub struct GeneratorJson {
     pub cpu_s: f64,
     pub cpu_us_per_request: f64,
     pub max_rss_bytes: u64,
-    /// How much later than due the engine got round to each start.
+    /// How late the engine was for each start.
     pub schedule_lag_ms: Percentiles,
     pub saturated: bool,
     pub saturated_because: Vec<String>,
@@ -233,12 +237,13 @@ pub struct GeneratorJson {
 pub struct SecondJson {
     /// Seconds from the start of the run to the end of this one.
     pub t_s: u32,
-    /// Requests that ended in this second, per second: of a part of one, as many as a whole one would have had.
+    /// `requests` divided by `length_s`.
     pub rate: f64,
     /// Requests that ended in this second.
     #[serde(default)]
     pub requests: u64,
-    /// 1; less for the last second of a run or the first after a warm-up, and up to 1.02 for a last one that holds the last answers.
+    /// Usually 1. It is less for the last second of a run and for the first after a warm-up, and up
+    /// to 1.02 for a last second that includes responses that arrived just after it.
     #[serde(default = "whole_second")]
     pub length_s: f64,
     pub users: u64,
@@ -252,7 +257,7 @@ pub struct SecondJson {
     pub service_p50_ms: f64,
     pub service_p99_ms: f64,
     pub lag_p99_ms: f64,
-    /// The level that the profile asks for in this second: starts per second, or users.
+    /// The level of the profile in this second: starts per second, or users.
     pub target: f64,
     pub busy: u64,
     pub iterations: u64,
@@ -260,7 +265,7 @@ pub struct SecondJson {
     pub late: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// All of it was warm-up: it has no results.
+    /// The whole second was warm-up, so it has no results.
     pub warm_up: bool,
 }
 
@@ -271,9 +276,9 @@ fn whole_second() -> f64 {
 /// Why a text is not a result file.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadResultError {
-    #[error("not a Squall result, which `squall run … --json FILE` writes")]
+    #[error("not a Squall result file; `squall run … --json FILE` writes one")]
     NotAResult(#[source] serde_json::Error),
-    #[error("the result has the schema `{found}`, and this Squall reads `{SCHEMA}`")]
+    #[error("the result file has the schema `{found}`, but this version of Squall reads `{SCHEMA}`")]
     UnsupportedSchema { found: String },
 }
 
@@ -284,14 +289,14 @@ impl ResultFile {
         struct SchemaHeader {
             schema: String,
         }
-        let head: SchemaHeader = serde_json::from_str(text).map_err(ReadResultError::NotAResult)?;
-        if head.schema != SCHEMA {
-            return Err(ReadResultError::UnsupportedSchema { found: head.schema });
+        let header: SchemaHeader = serde_json::from_str(text).map_err(ReadResultError::NotAResult)?;
+        if header.schema != SCHEMA {
+            return Err(ReadResultError::UnsupportedSchema { found: header.schema });
         }
         serde_json::from_str(text).map_err(ReadResultError::NotAResult)
     }
 
-    /// The file as it is written: indented, ending in a line break.
+    /// The content of the file: indented JSON, ending in a line break.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every field has a JSON form") + "\n"
     }

@@ -1,70 +1,77 @@
-//! The result of a search for the highest rate, `squall.search/1`: a public format, described by docs/search.schema.json. Holds what
-//! was found; searching is not its business.
+//! The result file `squall.search/1` of a search for the highest rate. It is a public format,
+//! described by docs/search.schema.json. This module holds the data only; `squall run --find-max`
+//! does the search.
 
 use serde::{Deserialize, Serialize};
 
 /// The name and version of the format.
 pub const SEARCH_SCHEMA: &str = "squall.search/1";
 
-/// One search, whole.
+/// One search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchFile {
     pub schema: String,
-    /// Of the Squall that wrote it.
+    /// Version of Squall that wrote the file.
     pub version: String,
-    /// What is run, and where.
+    /// The scenario and its target.
     pub name: String,
     pub target: String,
-    /// The promise whose limit was looked for, as people write it.
+    /// The threshold whose limit the search looks for, as the user wrote it.
+    #[serde(rename = "promise")]
     pub threshold: String,
-    /// A fraction: the answer is known this well.
+    /// The relative precision of the outcome, as a fraction.
     pub precision: f64,
-    /// Length of each probe, and of the part before it that is not judged.
+    /// Length of each probe, and of the warm-up before it, which is not judged.
     pub probe_s: f64,
     pub warm_up_s: f64,
+    #[serde(rename = "answer")]
     pub outcome: SearchOutcome,
-    /// In the order in which they were made.
+    /// In the order in which they ran.
     pub probes: Vec<SearchProbeJson>,
     pub exit_code: u8,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchOutcome {
-    /// `found`, `generator_limit` (at `above` the generator gave in, not the target), `no_limit`, `nothing_holds`, `nothing_made` or
-    /// `unknown` (it ended before anything was known).
+    /// `found`, `generator_limit` (at the rate `above` the generator failed, not the target),
+    /// `no_limit`, `nothing_holds`, `nothing_made` or `unknown` (the search ended before it had a
+    /// result).
     pub kind: String,
-    /// The highest rate that held, per second.
+    /// The highest rate at which the threshold held, per second.
     pub rate: Option<f64>,
-    /// The lowest rate that did not.
+    /// The lowest rate at which it did not hold.
     pub above: Option<f64>,
-    /// Stopped by a person: this is what was known so far.
+    /// The user stopped the search: the fields hold the result so far.
     pub interrupted: bool,
 }
 
 /// One probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchProbeJson {
-    /// Asked for, per second.
+    /// The requested rate, per second.
     pub rate: f64,
-    /// `yes`, `no` or `generator_too_slow`, which says nothing about the target.
+    /// Whether the threshold held: `yes`, `no` or `generator_too_slow`, which says nothing about
+    /// the target.
+    #[serde(rename = "held")]
     pub verdict: String,
-    /// Of the promise's statistic; null if there was nothing to judge.
+    /// Value of the threshold's statistic; null if there was no data.
     pub value: Option<f64>,
-    /// Of `value`: `ms`, `fraction`, `per_s` or `count`.
+    /// Unit of `value`: `ms`, `fraction`, `per_s` or `count`.
     pub unit: String,
     pub requests: u64,
     pub error_rate: f64,
-    /// Starts that never happened.
+    /// Starts that were due and never happened.
     pub dropped: u64,
     pub p50_ms: f64,
     pub p99_ms: f64,
-    /// Why it did not hold; empty if it did.
+    /// Why the threshold did not hold; empty if it held.
+    #[serde(rename = "because")]
     pub failure_reason: String,
 }
 
 impl SearchFile {
-    /// The file as it is written: indented, ending in a line break.
+    /// The content of the file: indented JSON, ending in a line break.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every field has a JSON form") + "\n"
     }

@@ -1,5 +1,6 @@
-//! What people read in the terminal when a run is over. Says everything once, in the order in which it is asked: how much,
-//! how fast, what went wrong, was that allowed, can the numbers be trusted. Computes nothing.
+//! The terminal summary of a finished run. It shows each fact once, in the order of the reader's
+//! questions: how much, how fast, which errors, which thresholds, how reliable. It computes
+//! nothing.
 
 use squall_metrics::{Histogram, MetricView, Outcome, OutcomeCategory, PHASES};
 use squall_model::{LoadModel, StopReason, ThresholdResult};
@@ -16,11 +17,11 @@ use crate::{
     },
 };
 
-/// Most failure messages and outcomes shown; the files have them all.
+/// Maximum number of error messages and of outcomes shown; the result file has them all.
 const MAX_LINES: usize = 10;
-/// Lines of one failure that are shown, the first and the last.
+/// Lines of one error message that are shown: the first 8 and the last 4.
 const MAX_MESSAGE_LINES: (usize, usize) = (8, 4);
-/// Most series shown; likewise.
+/// Maximum number of metrics shown; the result file has them all.
 const MAX_METRICS: usize = 30;
 
 /// The summary, ending in a line break.
@@ -94,7 +95,7 @@ fn totals(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     side_by_side(left, right, style)
 }
 
-/// Two blocks of three columns beside each other, or below where there is no room.
+/// Two blocks of three columns side by side, or one below the other if the width is too small.
 fn side_by_side(left: [[TableCell; 3]; 4], right: [[TableCell; 3]; 4], style: TerminalStyle) -> String {
     let columns = |table: TextTable| table.left_column("").right_column("", 0).right_column("", 0);
     let mut beside = columns(columns(TextTable::new()).left_column(""));
@@ -129,24 +130,24 @@ fn latency(run: &ReportInput<'_>, style: TerminalStyle) -> String {
         ("service", &all.service, TextEmphasis::Plain),
         ("wait", &all.wait, TextEmphasis::Plain),
     ];
-    for (name, histogram, tone) in rows {
-        let at = |percentile| styled_cell(tone, time(histogram.percentile(percentile) as f64));
+    for (name, histogram, emphasis) in rows {
+        let at = |percentile| styled_cell(emphasis, time(histogram.percentile(percentile) as f64));
         table.push_row(vec![
-            styled_cell(tone, name),
-            styled_cell(tone, time(histogram.min() as f64)),
-            styled_cell(tone, time(histogram.mean())),
+            styled_cell(emphasis, name),
+            styled_cell(emphasis, time(histogram.min() as f64)),
+            styled_cell(emphasis, time(histogram.mean())),
             at(50.0),
             at(90.0),
             at(95.0),
             at(99.0),
             at(99.9),
-            styled_cell(tone, time(histogram.max() as f64)),
+            styled_cell(emphasis, time(histogram.max() as f64)),
         ]);
     }
     table.render(style)
 }
 
-/// Where the time of a request went, if that was recorded. A phase counts only the requests in which it happened.
+/// The phases of the requests, if they were recorded. A phase counts only the requests that had it.
 fn phases(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let Some(phases) = &run.view.all.phases else { return String::new() };
     let mut table = TextTable::new()
@@ -188,19 +189,21 @@ fn metrics(run: &ReportInput<'_>, style: TerminalStyle) -> String {
         .right_column("max", 6);
     let mut series: Vec<&MetricView> = run.view.metrics.iter().collect();
     if series.len() > MAX_METRICS {
-        // What is left out is what matters least: first come those that fail, then those that are used most.
+        // Show the metrics that matter most: those with errors first, then those with the most
+        // requests.
         series.sort_by_key(|metric| std::cmp::Reverse((metric.errors, metric.requests)));
     }
     series.iter().take(MAX_METRICS).for_each(|metric| table.push_row(metric_row(run, metric)));
     table.render(style) + &and_more(series.len(), MAX_METRICS, style) + &metric_limit_note(run, style)
 }
 
-/// Names that were too many to be kept apart.
+/// A warning that the metric limit was exceeded.
 fn metric_limit_note(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     if run.view.engine.metrics_refused == 0 {
         return String::new();
     }
-    let text = "There were more names than are kept apart: the rest is counted as (other). Give URLs that carry an id one name.";
+    let text =
+        "There were too many metric names: the rest are counted as (other). Give URLs that contain an id one name.";
     let lines = wrap(text, style.width.saturating_sub(2));
     lines.iter().map(|line| format!("  {}\n", style.paint(TextEmphasis::Warn, line))).collect()
 }
@@ -234,10 +237,10 @@ fn outcomes(run: &ReportInput<'_>, style: TerminalStyle) -> String {
         .right_column("requests", 0)
         .right_column("share", 1);
     for &(outcome, &n) in outcomes.iter().take(MAX_LINES) {
-        let tone = if outcome.category == OutcomeCategory::Ok { TextEmphasis::Good } else { TextEmphasis::Bad };
+        let emphasis = if outcome.category == OutcomeCategory::Ok { TextEmphasis::Good } else { TextEmphasis::Bad };
         let share = percent(n as f64 / all.requests as f64);
         table.push_row(vec![
-            styled_cell(tone, outcome.category.name()),
+            styled_cell(emphasis, outcome.category.name()),
             plain_cell(outcome.code.to_string()),
             plain_cell(count(n)),
             plain_cell(share),
@@ -264,7 +267,7 @@ fn errors(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     for note in notes.iter().take(MAX_LINES) {
         let times = format!("{:>width$}", count(note.count));
         let text = format!("× {} in {}: {}", note.outcome.code, sanitize(&note.metric.name), sanitize(&note.message));
-        // The end of a message is where a failure says what it was about.
+        // Keep the end of a message, because it often names the cause.
         let lines = shorten_message(wrap(&text, style.width.saturating_sub(width + 5)));
         for (i, line) in lines.iter().enumerate() {
             let times = if i == 0 { style.paint(TextEmphasis::Bad, &times) } else { " ".repeat(width + 2) };
@@ -274,13 +277,13 @@ fn errors(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     out + &and_more(notes.len(), MAX_LINES, style)
 }
 
-/// Some failures say all they know, down to the body of an answer.
+/// Cuts the middle out of a long message; some messages contain a whole response body.
 fn shorten_message(mut lines: Vec<String>) -> Vec<String> {
     let (first, last) = MAX_MESSAGE_LINES;
     if lines.len() > first + last + 1 {
         let left_out = first..lines.len() - last;
-        let words = format!("… {} more lines; --json has them …", left_out.len());
-        lines.splice(left_out, [words]);
+        let note = format!("… {} more lines; --json has them …", left_out.len());
+        lines.splice(left_out, [note]);
     }
     lines
 }
@@ -291,12 +294,12 @@ fn thresholds(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     }
     let mut table = TextTable::new().left_column("").left_column("threshold").right_column("value", 0).left_column("");
     for result in &run.facts.thresholds {
-        let (mark, tone) = if result.passed { ("✓", TextEmphasis::Good) } else { ("✗", TextEmphasis::Bad) };
+        let (mark, emphasis) = if result.passed { ("✓", TextEmphasis::Good) } else { ("✗", TextEmphasis::Bad) };
         let text = sanitize(&result.threshold.to_string());
         table.push_row(vec![
-            styled_cell(tone, mark),
-            styled_cell(tone, text),
-            styled_cell(tone, threshold_value(result)),
+            styled_cell(emphasis, mark),
+            styled_cell(emphasis, text),
+            styled_cell(emphasis, threshold_value(result)),
             styled_cell(TextEmphasis::Dim, threshold_remark(run, result)),
         ]);
     }
@@ -305,7 +308,7 @@ fn thresholds(run: &ReportInput<'_>, style: TerminalStyle) -> String {
 
 fn threshold_remark(run: &ReportInput<'_>, result: &ThresholdResult) -> String {
     match (result.value, result.breached_at_s) {
-        (None, _) => "nothing was measured for it".to_owned(),
+        (None, _) => "no data was measured".to_owned(),
         (_, Some(second)) if result.threshold.abort && run.facts.stop == StopReason::Threshold => {
             format!("breached after {second} s, which stopped the run")
         }
@@ -318,34 +321,35 @@ fn threshold_remark(run: &ReportInput<'_>, result: &ThresholdResult) -> String {
 fn reliability(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let engine = &run.view.engine;
     let mut out = labelled_lines(style, "generator", &generator_line(run), TextEmphasis::Plain);
-    for (i, (line, tone)) in fleet_lines(run).into_iter().enumerate() {
-        out += &labelled_lines(style, if i == 0 { "fleet" } else { "" }, &line, tone);
+    for (i, (line, emphasis)) in fleet_lines(run).into_iter().enumerate() {
+        out += &labelled_lines(style, if i == 0 { "fleet" } else { "" }, &line, emphasis);
     }
-    let (accounting, tone) = accounting_line(run);
-    out += &labelled_lines(style, "accounting", &accounting, tone);
+    let (accounting, emphasis) = accounting_line(run);
+    out += &labelled_lines(style, "accounting", &accounting, emphasis);
     if engine.metrics_refused > 0 {
-        let text = format!("{} metric names were too many and are counted as `(other)`", count(engine.metrics_refused));
+        let text =
+            format!("{} metric names exceeded the limit and are counted as `(other)`", count(engine.metrics_refused));
         out += &labelled_lines(style, "", &text, TextEmphasis::Warn);
     }
     out + &reliability_warnings(run, style)
 }
 
-/// A dim label and a text that is wrapped beside it.
-fn labelled_lines(style: TerminalStyle, label: &str, text: &str, tone: TextEmphasis) -> String {
+/// A dim label with wrapped text to its right.
+fn labelled_lines(style: TerminalStyle, label: &str, text: &str, emphasis: TextEmphasis) -> String {
     const LABEL: usize = 12;
     let lines = wrap(text, style.width.saturating_sub(LABEL + 2));
     let lines = lines.iter().enumerate().map(|(i, line)| {
         let label = format!("{:<LABEL$}", if i == 0 { label } else { "" });
-        format!("  {}{}\n", style.paint(TextEmphasis::Dim, &label), style.paint(tone, line))
+        format!("  {}{}\n", style.paint(TextEmphasis::Dim, &label), style.paint(emphasis, line))
     });
     lines.collect()
 }
 
-/// Why the numbers may say more about the generator than about the target.
+/// The warning that the generator may have limited the numbers, with its reasons.
 fn reliability_warnings(run: &ReportInput<'_>, style: TerminalStyle) -> String {
-    let Some(doubt) = reliability_warning(run) else { return String::new() };
+    let Some(warning) = reliability_warning(run) else { return String::new() };
     let mut out = "\n".to_owned();
-    for line in wrap(&format!("! {doubt}"), style.width.saturating_sub(4)) {
+    for line in wrap(&format!("! {warning}"), style.width.saturating_sub(4)) {
         out += &format!("  {}\n", style.paint(TextEmphasis::Warn, &line));
     }
     for reason in reliability_reasons(run) {
@@ -358,16 +362,16 @@ fn reliability_warnings(run: &ReportInput<'_>, style: TerminalStyle) -> String {
 
 fn verdict_lines(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let verdict = verdict(run);
-    let tone = if verdict == RunVerdict::Passed { TextEmphasis::Good } else { TextEmphasis::Bad };
+    let emphasis = if verdict == RunVerdict::Passed { TextEmphasis::Good } else { TextEmphasis::Bad };
     let code = match verdict.exit_code() {
         0 => String::new(),
         code => format!("  (exit code {code})"),
     };
     let mut lines = wrap(&describe_verdict(run), style.width.saturating_sub(2));
     let last = lines.pop().unwrap_or_default();
-    let mut out: String = lines.iter().map(|line| format!("  {}\n", style.paint(tone, line))).collect();
-    let room = last.chars().count() + code.len() + 2 <= style.width;
-    let (last, code) = (style.paint(tone, &last), style.paint(TextEmphasis::Dim, &code));
-    out += &if room { format!("  {last}{code}\n") } else { format!("  {last}\n{code}\n") };
+    let mut out: String = lines.iter().map(|line| format!("  {}\n", style.paint(emphasis, line))).collect();
+    let fits = last.chars().count() + code.len() + 2 <= style.width;
+    let (last, code) = (style.paint(emphasis, &last), style.paint(TextEmphasis::Dim, &code));
+    out += &if fits { format!("  {last}{code}\n") } else { format!("  {last}\n{code}\n") };
     out
 }

@@ -1,10 +1,11 @@
-//! Text for terminals: colours, cleaned strings and tables that fit the width. Knows nothing of runs.
+//! Text for terminals: colours, sanitized strings and tables that fit the width. It does not know
+//! about runs.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::TerminalStyle;
 
-/// What a piece of text means; how that looks is decided here.
+/// The meaning of a piece of text; [`TerminalStyle::paint`] picks its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum TextEmphasis {
     #[default]
@@ -17,8 +18,8 @@ pub(crate) enum TextEmphasis {
 }
 
 impl TerminalStyle {
-    pub(crate) fn paint(self, tone: TextEmphasis, text: &str) -> String {
-        let code = match tone {
+    pub(crate) fn paint(self, emphasis: TextEmphasis, text: &str) -> String {
+        let code = match emphasis {
             TextEmphasis::Plain => return text.to_owned(),
             TextEmphasis::Bold => "1",
             TextEmphasis::Dim => "2",
@@ -30,7 +31,8 @@ impl TerminalStyle {
     }
 }
 
-/// `text` without anything that could move the cursor, change colours or reorder letters: it may come from a server.
+/// `text` without characters that could move the cursor, change colours or reorder letters. Names
+/// and messages may come from a server.
 pub(crate) fn sanitize(text: &str) -> String {
     let harmful = |c: char| {
         c.is_control()
@@ -49,7 +51,7 @@ pub(crate) fn sanitize(text: &str) -> String {
         .collect()
 }
 
-/// `text` cut to `width` columns, with an ellipsis if something was lost.
+/// `text` cut to `width` columns, with an ellipsis if it was longer.
 pub fn truncate_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -58,7 +60,8 @@ pub fn truncate_to_width(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// As much of `text` as `width` columns hold, and the rest. Letters of China, Japan and Korea take two.
+/// Splits `text` into the part that fits into `width` columns and the rest. Chinese, Japanese and
+/// Korean letters take two columns.
 fn split_at_width(text: &str, width: usize) -> (&str, &str) {
     let mut used = 0;
     let end = text.char_indices().find(|(_, letter)| {
@@ -68,7 +71,8 @@ fn split_at_width(text: &str, width: usize) -> (&str, &str) {
     text.split_at(end.map_or(text.len(), |(at, _)| at))
 }
 
-/// `text` in lines of at most `width` columns, broken at blanks; a longer word goes on in the next line.
+/// `text` in lines of at most `width` columns, broken at blanks. A word longer than a line is
+/// split.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -102,11 +106,12 @@ pub(crate) fn plain_cell(text: impl Into<String>) -> TableCell {
     TableCell { text: text.into(), emphasis: TextEmphasis::Plain }
 }
 
-pub(crate) fn styled_cell(tone: TextEmphasis, text: impl Into<String>) -> TableCell {
-    TableCell { text: text.into(), emphasis: tone }
+pub(crate) fn styled_cell(emphasis: TextEmphasis, text: impl Into<String>) -> TableCell {
+    TableCell { text: text.into(), emphasis }
 }
 
-/// Rows in aligned columns. Columns that the width has no room for are left out, the least important first.
+/// Rows in aligned columns. If the width is too small, the least important columns are dropped
+/// first.
 pub(crate) struct TextTable {
     columns: Vec<TableColumn>,
     rows: Vec<Vec<TableCell>>,
@@ -115,15 +120,15 @@ pub(crate) struct TextTable {
 struct TableColumn {
     title: &'static str,
     left: bool,
-    /// 0 is never left out; the highest goes first.
+    /// The column with the highest number is dropped first; 0 is never dropped.
     drop_priority: u8,
 }
 
 const INDENT: usize = 2;
 const GAP: usize = 2;
-/// Columns are left out where the first would have less than this.
+/// Minimum width of the first column while other columns can still be dropped.
 const MIN_FIRST_WIDTH: usize = 12;
-/// No text shrinks below this.
+/// Text columns do not shrink below this.
 const MIN_TEXT_WIDTH: usize = 6;
 
 impl TextTable {
@@ -136,12 +141,12 @@ impl TextTable {
         self
     }
 
-    pub(crate) fn right_column(mut self, title: &'static str, expendable: u8) -> TextTable {
-        self.columns.push(TableColumn { title, left: false, drop_priority: expendable });
+    pub(crate) fn right_column(mut self, title: &'static str, drop_priority: u8) -> TextTable {
+        self.columns.push(TableColumn { title, left: false, drop_priority });
         self
     }
 
-    /// Whether everything fits into `width` columns.
+    /// Whether all columns fit into `width`.
     pub(crate) fn fits(&self, width: usize) -> bool {
         let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.natural_width(i)).collect();
         total_width((0..self.columns.len()).map(|i| widths[i])) <= width
@@ -158,17 +163,17 @@ impl TextTable {
         let total = |shown: &[usize], widths: &[usize]| total_width(shown.iter().map(|&i| widths[i]));
         let natural = widths[0];
         if total(&shown, &widths) > style.width {
-            // One long name must not cost everybody their numbers.
+            // One long name must not push the numbers of all rows out of the table.
             widths[0] = natural.min((style.width / 2).max(MIN_FIRST_WIDTH));
         }
         while total(&shown, &widths) > style.width {
             let droppable = shown.iter().filter(|&&i| self.columns[i].drop_priority > 0);
-            let Some(&victim) = droppable.max_by_key(|&&i| self.columns[i].drop_priority) else { break };
-            shown.retain(|&i| i != victim);
+            let Some(&dropped) = droppable.max_by_key(|&&i| self.columns[i].drop_priority) else { break };
+            shown.retain(|&i| i != dropped);
         }
         let spare = style.width.saturating_sub(total(&shown, &widths));
         widths[0] = natural.min(widths[0] + spare);
-        // Numbers that are cut are wrong; texts are cut instead, the longest first.
+        // A truncated number would be wrong, so truncate texts instead, the longest first.
         while total(&shown, &widths) > style.width {
             let texts = shown.iter().copied().filter(|&i| self.columns[i].left && widths[i] > MIN_TEXT_WIDTH);
             let Some(longest) = texts.max_by_key(|&i| widths[i]) else { break };
@@ -200,11 +205,11 @@ impl TextTable {
         style: TerminalStyle,
     ) {
         out.push_str(&" ".repeat(INDENT));
-        for (place, &i) in shown.iter().enumerate() {
+        for (position, &i) in shown.iter().enumerate() {
             let text = truncate_to_width(&cells[i].text, widths[i]);
             let padding = " ".repeat(widths[i] - text.width());
             let text = style.paint(cells[i].emphasis, &text);
-            let last = place + 1 == shown.len();
+            let last = position + 1 == shown.len();
             match self.columns[i].left {
                 true if last => out.push_str(&text),
                 true => out.push_str(&format!("{text}{padding}")),
@@ -219,7 +224,7 @@ impl TextTable {
     }
 }
 
-/// How wide a line of such columns is.
+/// Width of a line with columns of these widths.
 fn total_width(widths: impl Iterator<Item = usize>) -> usize {
     INDENT + widths.map(|width| width + GAP).sum::<usize>() - GAP
 }
@@ -229,14 +234,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_cut_says_so() {
-        let cut = |room| truncate_to_width("größe", room);
+    fn truncated_text_ends_in_an_ellipsis() {
+        let cut = |width| truncate_to_width("größe", width);
         assert_eq!([cut(9), cut(5), cut(4), cut(1), cut(0)], ["größe", "größe", "grö…", "…", "…"]);
     }
 
-    /// Found by a reader: rows with such names were out of line by their width.
     #[test]
-    fn wide_letters_count_as_wide_as_they_are() {
+    fn wide_letters_take_two_columns() {
         assert_eq!(
             [truncate_to_width("東京の店", 8), truncate_to_width("東京の店", 7), truncate_to_width("東京の店", 6)],
             ["東京の店", "東京の…", "東京…"]
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn where_columns_cannot_be_left_out_texts_are_cut() {
+    fn table_without_droppable_columns_truncates_texts() {
         let mut table = TextTable::new().left_column("outcome").left_column("code").right_column("requests", 0);
         table.push_row(vec![plain_cell("transport_error"), plain_cell("CONNECT_TIMEOUT"), plain_cell("12,345")]);
         assert_eq!(
@@ -259,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_in_wrapping() {
+    fn wrapping_splits_long_words_and_keeps_all_letters() {
         assert_eq!(wrap("ab cd abcdefgh i", 5), ["ab cd", "abcde", "fgh i"]);
     }
 
     #[test]
-    fn servers_cannot_paint_the_terminal() {
+    fn sanitize_replaces_control_and_bidi_characters() {
         assert_eq!(sanitize("a\x1b[31mb\r\nc\u{202e}d\u{9b}"), "a�[31mb� c�d�");
     }
 
     #[test]
-    fn a_table_gives_up_its_least_important_column_first() {
+    fn narrow_table_drops_its_least_important_column_first() {
         let mut table =
             TextTable::new().left_column("name").right_column("rate", 0).right_column("p90", 2).right_column("p99", 1);
         table.push_row(vec![plain_cell("browse"), plain_cell("10"), plain_cell("1 ms"), plain_cell("2 ms")]);
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_name_does_not_cost_everybody_their_numbers() {
+    fn long_name_is_truncated_before_number_columns_are_dropped() {
         let mut table = TextTable::new().left_column("name").right_column("requests", 0).right_column("errors", 1);
         table.push_row(vec![
             plain_cell("a name that is longer than everything else"),
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_disturb_alignment() {
+    fn colour_codes_do_not_affect_alignment() {
         let mut table = TextTable::new().left_column("a").right_column("b", 0);
         table.push_row(vec![styled_cell(TextEmphasis::Good, "x"), styled_cell(TextEmphasis::Bad, "1")]);
         let painted = table.render(TerminalStyle { colour: true, width: 80 });

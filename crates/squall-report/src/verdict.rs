@@ -1,5 +1,6 @@
-//! The one word that a run ends with, and its exit code. Judges what was measured; thresholds themselves were judged by the
-//! orchestrator. Exit code 2 (usage) is not here: it means that there was no run.
+//! The verdict of a run and its exit code. It judges the measurements; the orchestrator has already
+//! judged the thresholds. Exit code 2 (usage) is absent here, because it means that no run took
+//! place.
 
 use serde::{Deserialize, Serialize};
 use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
@@ -53,9 +54,9 @@ impl RunVerdict {
     }
 }
 
-/// Judges a run. Where several apply, the first of these wins, because it makes the later ones meaningless:
-/// interrupted (the run is not whole) → unreachable (nothing was tested) → nothing measured → threshold breached → schedule
-/// missed (only with `strict`) → passed.
+/// Judges a run. If several verdicts apply, the first of these wins, because it makes the later
+/// ones meaningless: interrupted (the run is incomplete) → unreachable (nothing was tested) →
+/// nothing measured → threshold breached → schedule missed (only with `strict`) → passed.
 pub fn verdict(run: &ReportInput<'_>) -> RunVerdict {
     match run.facts.stop {
         StopReason::Interrupted | StopReason::Aborted => RunVerdict::Interrupted,
@@ -68,20 +69,20 @@ pub fn verdict(run: &ReportInput<'_>) -> RunVerdict {
     }
 }
 
-/// Why nothing was learned of the target, if that is so.
+/// Why the run says nothing about the target; `None` if it does.
 pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
     let (view, unsent) = (run.view, run.view.engine.unsent);
     let began = view.engine.iterations > 0 || view.timeline.iter().any(|second| second.busy > 0);
     match () {
         () if !began && view.failed_starts() > 0 => {
-            Some(format!("on_start failed {} times, and nobody could begin", count(view.failed_starts())))
+            Some(format!("on_start failed {} times, so no user could begin", count(view.failed_starts())))
         }
         () if view.all.requests == 0 && view.engine.warm_up > 0 => {
             Some(format!("all {} requests were warm-up", count(view.engine.warm_up)))
         }
         () if view.all.requests == 0 => Some("not one request was made".to_owned()),
         () if view.engine.recorded == unsent && unsent > 0 => {
-            Some(format!("all {} requests failed before there was anything to send", count(unsent)))
+            Some(format!("all {} requests failed before they were sent", count(unsent)))
         }
         () if view.engine.iterations == 0 && view.engine.dropped > 0 => {
             Some(format!("not one of {} starts was made", count(view.engine.dropped)))
@@ -90,7 +91,7 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
     }
 }
 
-/// Whether the generator did not make the load that was asked for.
+/// Whether the generator did not make the requested load.
 pub(crate) fn schedule_missed(run: &ReportInput<'_>) -> bool {
     run.facts.generator.saturated || missing_starts(run) > 0
 }
@@ -100,15 +101,16 @@ pub(crate) fn missing_starts(run: &ReportInput<'_>) -> u64 {
     run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }
 
-/// Requests were sent and not one byte of an answer came back.
+/// Whether requests were sent and not one byte of a response came back.
 fn target_unreachable(run: &ReportInput<'_>) -> bool {
     let all = &run.view.all;
-    // What was cut off at the end might still have been answered: it says nothing.
-    let mut told = all.outcomes.keys().filter(|outcome| **outcome != Outcome::ABORTED).peekable();
-    told.peek().is_some() && all.bytes_in == 0 && told.all(|outcome| is_no_response(*outcome))
+    // A request that was cut off at the end of the run might still have got a response.
+    let mut conclusive = all.outcomes.keys().filter(|outcome| **outcome != Outcome::ABORTED).peekable();
+    conclusive.peek().is_some() && all.bytes_in == 0 && conclusive.all(|outcome| is_no_response(*outcome))
 }
 
-/// A request that timed out on an open connection did reach somebody; one that timed out while connecting did not.
+/// Whether the outcome shows that no server was reached. A request that timed out on an open
+/// connection reached one; a request that timed out while connecting did not.
 fn is_no_response(outcome: Outcome) -> bool {
     match outcome.category {
         OutcomeCategory::TransportError => true,

@@ -1,5 +1,5 @@
-//! Sentences and labels that several renderers share, so that the terminal, the page and the CI system say the same. Lays
-//! nothing out.
+//! Sentences and labels that several renderers share, so that the terminal, the HTML page and the
+//! CI system show the same text. It does no layout.
 
 use squall_metrics::{MetricKind, MetricView};
 use squall_model::{StatisticUnit, StopReason, ThresholdResult, WorkerFacts, WorkerState};
@@ -13,7 +13,7 @@ use crate::{
     verdict::{missing_starts, nothing_measured_reason, schedule_missed},
 };
 
-/// The name, with what tells it from others of the same name.
+/// The metric's name with its group, kind and tags, which distinguish metrics of the same name.
 pub(crate) fn metric_label(metric: &MetricView) -> String {
     let key = &metric.key;
     let mut label = match &key.group {
@@ -60,7 +60,7 @@ pub(crate) fn generator_line(run: &ReportInput<'_>) -> String {
     )
 }
 
-/// The identity that every run must keep, or why it was not kept.
+/// Sent, recorded and reported requests, and the reason if they differ.
 pub(crate) fn accounting_line(run: &ReportInput<'_>) -> (String, TextEmphasis) {
     let (accounting, _) = accounting_without_lost(run);
     let warm_up = match accounting.warm_up {
@@ -71,38 +71,39 @@ pub(crate) fn accounting_line(run: &ReportInput<'_>) -> (String, TextEmphasis) {
         None => (format!("sent = recorded = reported {}{warm_up}", count(accounting.sent)), TextEmphasis::Plain),
         Some(reason) => {
             let [sent, recorded, reported] = [accounting.sent, accounting.recorded, accounting.reported].map(count);
-            let tone = if is_balanced(run) { TextEmphasis::Warn } else { TextEmphasis::Bad };
-            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), tone)
+            let emphasis = if is_balanced(run) { TextEmphasis::Warn } else { TextEmphasis::Bad };
+            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), emphasis)
         }
     }
 }
 
-/// Why starts that were due are not in the report. Which of them a lost worker made nobody knows.
+/// Why starts that were due are not in the report. How many of them a lost worker made is unknown,
+/// so the text gives the upper bound.
 pub(crate) fn describe_missed_starts(run: &ReportInput<'_>, missed: u64) -> String {
     let why = match starts_by_lost_workers(run) {
         0 => "no worker held them".to_owned(),
-        made => format!("no worker held them, or lost ones made up to {} of them", count(made)),
+        made => format!("no worker held them, or lost workers made up to {} of them", count(made)),
     };
     let starts = if missed == 1 { "start that was due is" } else { "starts that were due are" };
     format!("{} {starts} not reported: {why}", count(missed))
 }
 
-/// How many of the starts that were due and are not reported lost workers may have made.
+/// Upper bound of the unreported starts that lost workers may have made.
 fn starts_by_lost_workers(run: &ReportInput<'_>) -> u64 {
     run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts.min(run.facts.lost_at_most))
 }
 
-/// Most lost workers that are named; the files name them all.
+/// Maximum number of workers that are named; the result file names them all.
 const MAX_LISTED_WORKERS: usize = 10;
 
-/// Who made the load, who was lost and what was not made; nothing for a local run.
+/// The workers that made the load, the lost workers and the missed starts; empty for a local run.
 pub(crate) fn fleet_lines(run: &ReportInput<'_>) -> Vec<(String, TextEmphasis)> {
     let Some(fleet) = &run.facts.fleet else { return Vec::new() };
-    let of = |state| fleet.workers.iter().filter(move |worker| worker.state == state);
+    let in_state = |state| fleet.workers.iter().filter(move |worker| worker.state == state);
     let [lost, left, unable] =
-        [WorkerState::Lost, WorkerState::Left, WorkerState::Unable].map(|state| of(state).count());
-    let part = fleet.workers.len() - unable;
-    let mut head = if part == 1 { "1 worker".to_owned() } else { format!("{part} workers") };
+        [WorkerState::Lost, WorkerState::Left, WorkerState::Unable].map(|state| in_state(state).count());
+    let participants = fleet.workers.len() - unable;
+    let mut head = if participants == 1 { "1 worker".to_owned() } else { format!("{participants} workers") };
     for (n, word) in [(lost, "lost"), (left, "left before the end")] {
         if n > 0 {
             head += &format!(", {n} {word}");
@@ -110,16 +111,21 @@ pub(crate) fn fleet_lines(run: &ReportInput<'_>) -> Vec<(String, TextEmphasis)> 
     }
     let mut lines = vec![(head, if lost > 0 { TextEmphasis::Warn } else { TextEmphasis::Plain })];
     lines.extend(
-        of(WorkerState::Lost).take(MAX_LISTED_WORKERS).map(|worker| (describe_lost_worker(worker), TextEmphasis::Warn)),
+        in_state(WorkerState::Lost)
+            .take(MAX_LISTED_WORKERS)
+            .map(|worker| (describe_lost_worker(worker), TextEmphasis::Warn)),
     );
     if lost > MAX_LISTED_WORKERS {
         lines.push((format!("… and {} more; --json has them all", lost - MAX_LISTED_WORKERS), TextEmphasis::Dim));
     }
     if unable > 0 {
         let names: Vec<&str> =
-            of(WorkerState::Unable).take(MAX_LISTED_WORKERS).map(|worker| worker.id.as_str()).collect();
+            in_state(WorkerState::Unable).take(MAX_LISTED_WORKERS).map(|worker| worker.id.as_str()).collect();
         let more = if unable > MAX_LISTED_WORKERS { ", …" } else { "" };
-        let text = format!("{unable} more could not carry out the run: {}{more}; the events say why", names.join(", "));
+        let text = format!(
+            "{unable} more could not run the test: {}{more}; the fleet events give the reasons",
+            names.join(", ")
+        );
         lines.push((text, TextEmphasis::Warn));
     }
     if fleet.missed_starts > 0 {
@@ -140,7 +146,7 @@ fn describe_lost_worker(worker: &WorkerFacts) -> String {
     format!("{} was lost{when}: {} requests are reported, {missing}", sanitize(&worker.id), count(worker.requests))
 }
 
-/// Why the numbers may say more about the generator than about the target; `None` if they do not.
+/// Warns that the generator, not the target, may have limited the numbers; `None` if it did not.
 pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str> {
     match missing_starts(run) {
         _ if !schedule_missed(run) => None,
@@ -154,12 +160,12 @@ pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str>
     }
 }
 
-/// What people can do about it.
+/// The reasons for [`reliability_warning`].
 pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
-    // What the generator has said of itself need not be said again.
-    let said = reasons.iter().any(|reason| reason.contains("never happened"));
-    if missing_starts(run) > 0 && !said {
+    // The generator's own reasons may already name the missing starts.
+    let already_named = reasons.iter().any(|reason| reason.contains("never happened"));
+    if missing_starts(run) > 0 && !already_named {
         let n = missing_starts(run);
         let starts = if n == 1 { "start was" } else { "starts were" };
         let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };
@@ -168,7 +174,7 @@ pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     reasons
 }
 
-/// So many failures are hardly what was expected.
+/// From this error rate on, a run that passes without thresholds suggests one.
 const HIGH_ERROR_RATE: f64 = 0.5;
 
 /// The verdict as a sentence.
@@ -180,7 +186,7 @@ pub(crate) fn describe_verdict(run: &ReportInput<'_>) -> String {
             format!("✗ Failed: nothing was measured; {}", nothing_measured_reason(run).unwrap_or_default())
         }
         RunVerdict::Passed if thresholds.is_empty() && run.view.all.error_rate() >= HIGH_ERROR_RATE => format!(
-            "✓ Passed: no thresholds were set; {} of the requests failed, which -t 'error_rate<1%' would not let pass",
+            "✓ Passed: no thresholds were set; {} of the requests failed; -t 'error_rate<1%' would fail such a run",
             percent(run.view.all.error_rate())
         ),
         RunVerdict::Passed if thresholds.is_empty() => {
@@ -195,7 +201,7 @@ pub(crate) fn describe_verdict(run: &ReportInput<'_>) -> String {
         RunVerdict::ScheduleMissed => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
         RunVerdict::Interrupted => {
             format!(
-                "✗ Interrupted after {} s: the results are of the part that ran",
+                "✗ Interrupted after {} s: the results cover only the part that ran",
                 three_digits(run.facts.active.as_secs_f64())
             )
         }

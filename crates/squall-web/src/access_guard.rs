@@ -1,5 +1,7 @@
-//! Who may ask: the right token, or, without one, only somebody on this machine who means this machine. A page in a browser that
-//! tricks its user into asking has another Host or Origin.
+//! Checks the access of every request. If a token is set, the request must have it. Without a
+//! token, the Host must be a name of this machine. A web page that makes a browser send requests
+//! here has another Host or Origin, so it is denied. The router runs this check before every
+//! handler.
 
 use axum::{
     extract::{Request, State},
@@ -18,27 +20,27 @@ use crate::{
     run_watcher::ApiCounters,
 };
 
-/// Paths that say nothing but that somebody is there: what load balancers ask.
+/// Paths without a token, for load balancers: they reveal only that the process is alive.
 const PUBLIC_PATHS: [&str; 4] = ["/health", "/healthz", "/readyz", "/openapi.json"];
 
-/// How bad bodies and queries are answered.
+/// Statuses of responses to bad bodies and queries.
 const BAD_REQUEST_STATUSES: [StatusCode; 3] =
     [StatusCode::BAD_REQUEST, StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE];
 
-/// What the guard knows.
+/// The access rules.
 #[derive(Clone)]
 pub(crate) struct AccessGuard {
     pub(crate) token: Option<ApiToken>,
-    /// Whether callers come by HTTPS.
+    /// Whether the server uses HTTPS.
     pub(crate) tls: bool,
     pub(crate) counters: Arc<ApiCounters>,
 }
 
-/// Lets a request through, or not.
+/// Forwards an allowed request to its handler; rejects others.
 pub(crate) async fn check_access(State(guard): State<AccessGuard>, request: Request, next: Next) -> Response {
     ApiCounters::increment(&guard.counters.requests);
-    let open = PUBLIC_PATHS.contains(&request.uri().path());
-    match guard.authorize(request.headers(), request.uri(), open) {
+    let public = PUBLIC_PATHS.contains(&request.uri().path());
+    match guard.authorize(request.headers(), request.uri(), public) {
         Ok(()) => {
             let response = next.run(request).await;
             if BAD_REQUEST_STATUSES.contains(&response.status()) {
@@ -46,21 +48,21 @@ pub(crate) async fn check_access(State(guard): State<AccessGuard>, request: Requ
             }
             response
         }
-        Err(refusal) => {
+        Err(denied) => {
             ApiCounters::increment(&guard.counters.denied_requests);
-            refusal.into_response()
+            denied.into_response()
         }
     }
 }
 
 impl AccessGuard {
-    fn authorize(&self, headers: &HeaderMap, uri: &Uri, open: bool) -> Result<(), ApiError> {
+    fn authorize(&self, headers: &HeaderMap, uri: &Uri, public: bool) -> Result<(), ApiError> {
         let host = request_host(headers, uri)?;
         self.check_origin(headers, &host)?;
         match &self.token {
-            Some(_) if open => Ok(()),
+            Some(_) if public => Ok(()),
             Some(token) => check_token(token, headers),
-            // Nobody asked for a name of this machine by another name: that would be somebody else's page.
+            // Another Host means that a web page has pointed its own name at this machine.
             None if is_loopback_host(&host) => Ok(()),
             None => Err(forbidden(format!("the Host `{host}` is not a name of this machine"))),
         }
@@ -70,31 +72,34 @@ impl AccessGuard {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("");
         let own = |scheme: &str| origin.strip_prefix(scheme).is_some_and(|rest| rest.eq_ignore_ascii_case(host));
-        // Where a token is asked for, a proxy that ends TLS may stand before us.
+        // With a token, a proxy that terminates TLS may forward the requests.
         let (http, https) = (!self.tls, self.tls || self.token.is_some());
         match http && own("http://") || https && own("https://") {
             true => Ok(()),
-            false => Err(forbidden(format!("the Origin `{origin}` is another site"))),
+            false => Err(forbidden(format!(
+                "the Origin `{origin}` is another site; requests from web pages of other sites are denied"
+            ))),
         }
     }
 }
 
-/// Whom a request means, by its address, its Host, or both if they say the same: a proxy may go by the one and we by the other.
+/// The host of a request, from its address or its Host header. If both are present they must be
+/// equal, because a proxy may use one and this server the other.
 fn request_host(headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
-    let one = || ApiError::bad_request("a request needs one Host header");
+    let not_one_host = || ApiError::bad_request("a request needs exactly one Host header");
     let mut hosts = headers.get_all(header::HOST).iter();
-    let header = hosts.next().map(|host| host.to_str().map_err(|_| one())).transpose()?;
+    let header = hosts.next().map(|host| host.to_str().map_err(|_| not_one_host())).transpose()?;
     if hosts.next().is_some() {
-        return Err(one());
+        return Err(not_one_host());
     }
     match (uri.authority().map(|authority| authority.as_str()), header) {
         (Some(address), Some(header)) if !address.eq_ignore_ascii_case(header) => {
-            Err(forbidden(format!("the Host `{header}` is not that of the address, `{address}`")))
+            Err(forbidden(format!("the Host `{header}` differs from the address `{address}`")))
         }
-        // HTTP/2 has no Host but this.
+        // HTTP/2 has the host only in the address.
         (Some(address), _) => Ok(address.to_owned()),
         (None, Some(header)) => Ok(header.to_owned()),
-        (None, None) => Err(one()),
+        (None, None) => Err(not_one_host()),
     }
 }
 
@@ -106,23 +111,23 @@ fn check_token(token: &ApiToken, headers: &HeaderMap) -> Result<(), ApiError> {
     });
     match given {
         Some(given) if token.matches(given) => Ok(()),
-        Some(_) => Err(unauthorized("the token is not the right one")),
-        None => Err(unauthorized("a token is needed: send `Authorization: Bearer TOKEN`")),
+        Some(_) => Err(unauthorized("the token is wrong")),
+        None => Err(unauthorized("a token is required: send `Authorization: Bearer TOKEN`")),
     }
 }
 
-/// Whether `host` is `name`, or `name:port`, of this machine and nothing else.
+/// Whether `host` is `name` or `name:port` with a loopback name or address.
 fn is_loopback_host(host: &str) -> bool {
     let (name, rest) = match host.strip_prefix('[') {
         Some(bracketed) => bracketed.split_once(']').unwrap_or_default(),
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let names = match host.starts_with('[') {
+    let is_loopback = match host.starts_with('[') {
         true => name.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback()),
         false => name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback()),
     };
     let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
-    names && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+    is_loopback && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
 fn forbidden(message: String) -> ApiError {
@@ -138,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine() {
+    fn only_loopback_names_and_addresses_are_loopback_hosts() {
         for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"] {
             assert!(is_loopback_host(host), "{host}");
         }

@@ -1,4 +1,5 @@
-//! Who may use the API and what it offers. Refuses to be reachable from other machines without a token.
+//! The configuration of the API: access, TLS and the scenario of `/start_test`. It rejects an
+//! address that other machines can reach unless a token is set.
 
 use squall_model::Bundle;
 use std::{fmt, net::SocketAddr, path::PathBuf};
@@ -6,29 +7,30 @@ use subtle::ConstantTimeEq;
 
 use crate::{TlsError, TlsFiles, tls::TlsServer};
 
-/// Shortest token that is worth anything on a network.
+/// Shorter tokens can be guessed over a network.
 const MIN_TOKEN_LENGTH: usize = 16;
 
-/// How the API is served.
+/// Configuration of the API.
 #[derive(Debug, Clone)]
 pub struct WebConfig {
-    /// What every control endpoint asks for; `None` leaves it to who can reach a loopback address.
+    /// The token that every control endpoint requires. With `None`, every process that can reach
+    /// the loopback address has access.
     pub token: Option<ApiToken>,
     pub tls: Option<TlsFiles>,
-    /// What `/start_test` starts.
+    /// The scenario that `/start_test` starts.
     pub scenario: Option<StartableScenario>,
-    /// Of Squall itself.
+    /// Version of Squall.
     pub version: &'static str,
 }
 
-/// A scenario that is started by its number of users.
+/// A scenario that `/start_test` starts with a number of users.
 #[derive(Debug, Clone)]
 pub struct StartableScenario {
-    /// As it was given.
+    /// The path as the user gave it.
     pub path: PathBuf,
     pub bundle: Bundle,
     pub params: Vec<StartableParam>,
-    /// Whether it takes parameters that are not listed.
+    /// Whether the scenario accepts parameters that are not listed.
     pub accepts_any_param: bool,
 }
 
@@ -43,25 +45,25 @@ pub struct StartableParam {
 }
 
 impl StartableParam {
-    /// The kind of a scenario file's variables, which are texts, numbers or truths.
+    /// The kind of a scenario file's variables, which are strings, numbers or booleans.
     pub const KIND_VARIABLE: &str = "variable";
 }
 
-/// A secret that is compared in constant time and never shown.
+/// A secret that is compared in constant time and never printed.
 #[derive(Clone)]
 pub struct ApiToken(String);
 
-/// Why the API cannot be served like this.
+/// Why the API cannot be served with a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
     #[error(
-        "{addr} can be reached from other machines, and without a token anybody could start tests there: \
+        "other machines can reach {addr}, and without a token they could start tests there: \
          add --token TOKEN (or set SQUALL_TOKEN), or --listen 127.0.0.1:{}", addr.port()
     )]
     UnprotectedAddress { addr: SocketAddr },
-    #[error("the token is too short: take {MIN_TOKEN_LENGTH} characters or more, e.g. from `openssl rand -hex 16`")]
+    #[error("the token is too short: use {MIN_TOKEN_LENGTH} characters or more, e.g. from `openssl rand -hex 16`")]
     ShortToken,
-    #[error("the token may have only visible ASCII characters")]
+    #[error("the token may contain only visible ASCII characters, no blanks")]
     InvalidToken,
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -76,7 +78,7 @@ impl ApiToken {
         if text.len() < MIN_TOKEN_LENGTH { Err(WebConfigError::ShortToken) } else { Ok(ApiToken(text)) }
     }
 
-    /// Whether `given` is the same, in a time that does not tell how much of it is.
+    /// Whether `given` equals the token. The time does not depend on the number of equal bytes.
     pub(crate) fn matches(&self, given: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(given).into()
     }
@@ -84,12 +86,12 @@ impl ApiToken {
 
 impl fmt::Debug for ApiToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
+        f.write_str("ApiToken(…)")
     }
 }
 
 impl WebConfig {
-    /// Only for this machine, with nothing to start.
+    /// A configuration for loopback only, without a scenario.
     pub fn local(version: &'static str) -> WebConfig {
         WebConfig { token: None, tls: None, scenario: None, version }
     }
@@ -112,22 +114,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_open_without_a_token() {
+    fn only_loopback_addresses_are_allowed_without_a_token() {
         let mut config = WebConfig::local("0");
         assert!(config.check_address("127.0.0.1:8080".parse().unwrap()).is_ok());
         assert!(config.check_address("[::1]:8080".parse().unwrap()).is_ok());
-        let refused = config.check_address("0.0.0.0:8080".parse().unwrap()).unwrap_err().to_string();
-        assert!(refused.contains("--token") && refused.contains("--listen 127.0.0.1:8080"), "{refused}");
+        let error = config.check_address("0.0.0.0:8080".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("--token") && error.contains("--listen 127.0.0.1:8080"), "{error}");
         config.token = Some(ApiToken::new("0123456789abcdef").unwrap());
         assert!(config.check_address("0.0.0.0:8080".parse().unwrap()).is_ok());
     }
 
     #[test]
-    fn tokens_are_compared_whole_and_never_shown() {
+    fn token_matches_only_itself_and_is_never_printed() {
         let token = ApiToken::new("0123456789abcdef").unwrap();
         assert!(token.matches(b"0123456789abcdef"));
         assert!(!token.matches(b"0123456789abcdeX") && !token.matches(b"") && !token.matches(b"0123456789abcdef0"));
-        assert_eq!(format!("{token:?}"), "Token(…)");
+        assert_eq!(format!("{token:?}"), "ApiToken(…)");
         assert!(ApiToken::new("short").is_err() && ApiToken::new("0123456789 abcdef").is_err());
     }
 }

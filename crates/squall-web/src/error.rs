@@ -1,4 +1,4 @@
-//! Refusals as the API words them: `{"error": {"code", "message", "details"}}` with the seed's codes.
+//! Errors of the API: `{"error": {"code", "message", "details"}}` with the codes of vikhry.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use squall_coord::StoreError;
 use squall_model::{RunChangeError, error_chain};
 use squall_orchestrator::FleetError;
 
-/// A request that is not carried out.
+/// The error response to a request.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -35,7 +35,7 @@ impl ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// `expected` names one state, or several with ` or ` between them.
+    /// `expected` is one state, or several separated by ` or `.
     pub(crate) fn invalid_state(action: &str, current: &str, expected: &str) -> ApiError {
         let message = match current {
             "IDLE" => format!("cannot {action}: no test is running"),
@@ -53,8 +53,8 @@ impl ApiError {
     }
 }
 
-/// A message that echoes what was sent, which may be megabytes: its beginning, which names the place, and its end, which says what
-/// belongs there.
+/// Shortens a message that repeats the request, which may be megabytes long. It keeps the
+/// beginning, which names the field, and the end, which gives the expected value.
 pub(crate) fn shorten(message: &str) -> String {
     const KEPT: usize = 150;
     let Some((begin, _)) = message.char_indices().nth(KEPT) else { return message.to_owned() };
@@ -62,7 +62,7 @@ pub(crate) fn shorten(message: &str) -> String {
     if end <= begin { message.to_owned() } else { format!("{} … {}", &message[..begin], &message[end..]) }
 }
 
-/// The seed's word for what was asked for, where it has one.
+/// vikhry's name of the action, if it has one.
 fn vikhry_action(action: &str) -> &str {
     match action {
         "start a test" => "start_test",
@@ -79,8 +79,8 @@ impl From<FleetError> for ApiError {
                 ApiError::invalid_state(action, current.name(), expected)
             }
             FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
-            FleetError::RunChange(steer) => {
-                let (action, current, expected) = match steer {
+            FleetError::RunChange(change) => {
+                let (action, current, expected) = match change {
                     RunChangeError::PausedAlready => ("pause", "PAUSED", "RUNNING"),
                     RunChangeError::NotPaused => ("resume", "RUNNING", "PAUSED"),
                     RunChangeError::Paused => ("change_users", "PAUSED", "RUNNING"),
@@ -88,7 +88,7 @@ impl From<FleetError> for ApiError {
                         ("change_users", "RUNNING", "RUNNING")
                     }
                 };
-                ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
+                ApiError::new(StatusCode::CONFLICT, "invalid_state", change.to_string())
                     .with_details(json!({"action": action, "current": current, "expected": [expected]}))
             }
             FleetError::LevelOutOfRange { .. }
@@ -104,7 +104,7 @@ impl From<FleetError> for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         let text = error_chain(&error);
-        tracing::warn!(error = text, "a request failed");
+        tracing::warn!(error = text, "the store failed during a request");
         match error {
             StoreError::Unreachable(_) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store_unreachable", text),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", text),
@@ -123,7 +123,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// What every handler gives.
+/// The result of every handler.
 pub(crate) type ApiResult = Result<Response, ApiError>;
 
 /// 200 with a body.
@@ -132,6 +132,6 @@ pub(crate) fn json_ok(body: &impl serde::Serialize) -> Response {
 }
 
 pub(crate) fn json_response(status: StatusCode, body: &impl serde::Serialize) -> Response {
-    let text = serde_json::to_vec(body).expect("what the API answers has a JSON form");
+    let text = serde_json::to_vec(body).expect("every response body has a JSON form");
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

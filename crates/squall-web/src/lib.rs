@@ -1,10 +1,13 @@
-//! The API of a fleet: control, live feed, health, over HTTP and WebSocket. Computes no statistics and keeps no state of the run:
-//! it asks the [`Fleet`](squall_orchestrator::Fleet) to change the record and shows what a follower has merged.
+//! The API of a fleet over HTTP and WebSocket: control, live feed and health. It computes no
+//! statistics and keeps no state of the run: it asks the
+//! [`FleetClient`](squall_orchestrator::FleetClient) to change the run record, and shows the
+//! numbers that a [`RunAggregator`](squall_orchestrator::RunAggregator) has merged. squall-cli
+//! starts it in the orchestrator.
 //!
 //! * [`serve`]: the server, on a listener that the caller has bound.
-//! * [`WebConfig`]: who may use it, and what `/start_test` starts.
+//! * [`WebConfig`]: the access rules, and the scenario that `/start_test` starts.
 //! * [`TlsFiles`]: certificate and key for HTTPS.
-//! * [`router_paths`] and [`OPENAPI`]: what there is, for people and programs; a test holds them together.
+//! * [`router_paths`] and [`OPENAPI`]: the list of routes and their description, equal by test.
 
 mod access_guard;
 mod api_metrics;

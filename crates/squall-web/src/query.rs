@@ -1,17 +1,17 @@
-//! Reads the queries of requests and says what is wrong with one: which parameter, and what it takes.
+//! Parses query strings. An error names the parameter and the values that it takes.
 
 use axum::extract::{Query, rejection::QueryRejection};
 
 use crate::error::ApiError;
 
-/// What the decoder says of a number that is none.
+/// The decoder's messages about text that is not a number.
 const NUMBER_ERRORS: [&str; 3] = [
     "invalid digit found in string",
     "cannot parse integer from empty string",
     "number too large to fit in target type",
 ];
 
-/// The query, or which parameter is wrong.
+/// The query, or an error that names the wrong parameter.
 pub(crate) fn parse_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     query.map(|Query(query)| query).map_err(|error| ApiError::validation(explain_error(&error.body_text())))
 }
@@ -23,10 +23,10 @@ fn explain_error(text: &str) -> String {
         .fold(text.to_owned(), |text, theirs| text.replace(theirs, "give a whole number of 0 or more"))
 }
 
-/// `count`, if it is within its limits.
-pub(crate) fn check_count(count: usize, least: usize, most: usize) -> Result<usize, ApiError> {
-    match (least..=most).contains(&count) {
+/// `count` if it is within its limits.
+pub(crate) fn check_count(count: usize, min: usize, max: usize) -> Result<usize, ApiError> {
+    match (min..=max).contains(&count) {
         true => Ok(count),
-        false => Err(ApiError::validation(format!("count: give a number from {least} to {most}"))),
+        false => Err(ApiError::validation(format!("count: give a number from {min} to {max}"))),
     }
 }

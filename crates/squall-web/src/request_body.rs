@@ -1,4 +1,5 @@
-//! Reads the bodies of requests, with a limit and a deadline. What may be in them is `inputs`' business.
+//! Reads request bodies with a size limit and a deadline. `requests.rs` defines and decodes their
+//! contents.
 
 use axum::body::{Body, HttpBody};
 use http::StatusCode;
@@ -11,9 +12,11 @@ use crate::{
     requests::{ApiBodyError, ApiRequestBody, parse_body},
 };
 
-/// A body must be in by then.
+/// A body must arrive within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Many callers hear an answer only when all is sent. So much is taken for that and dropped; who announces more is answered at once.
+/// Many clients read the response only after they have sent the whole body, so the server reads and
+/// discards an oversized body up to this size. A client that announces more gets the response at
+/// once.
 const MAX_DISCARDED_BYTES: u64 = 64 << 20;
 
 /// Reads a body of type `T`.
@@ -21,7 +24,7 @@ pub(crate) async fn read_body<T: ApiRequestBody>(body: Body) -> Result<T, ApiErr
     let announced = body.size_hint().lower();
     if announced > T::MAX_BYTES as u64 {
         if announced <= MAX_DISCARDED_BYTES {
-            // Whoever stalls meanwhile hears what is wrong all the same.
+            // A client that stalls gets the same error after the timeout.
             let _ = timeout(BODY_TIMEOUT, discard(body)).await;
         }
         return Err(too_large::<T>());
@@ -31,7 +34,7 @@ pub(crate) async fn read_body<T: ApiRequestBody>(body: Body) -> Result<T, ApiErr
         Ok(Ok(bytes)) => bytes,
         Ok(Err(error)) => return Err(unreadable::<T>(&error)),
         Err(_) => {
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time"));
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time"));
         }
     };
     parse_body(&bytes).map_err(ApiError::from)
@@ -47,7 +50,9 @@ impl From<ApiBodyError> for ApiError {
             ApiBodyError::NotJson(_) | ApiBodyError::NotAnObject => {
                 ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", error.to_string())
             }
-            ApiBodyError::Invalid(_) => ApiError::validation(error.to_string()),
+            ApiBodyError::AboveMaximum { .. } | ApiBodyError::InvalidRate | ApiBodyError::Invalid(_) => {
+                ApiError::validation(error.to_string())
+            }
         }
     }
 }
@@ -75,10 +80,10 @@ mod tests {
         task::{Context, Poll},
     };
 
-    /// Never comes.
-    struct Stalled;
+    /// A body that never arrives.
+    struct StalledBody;
 
-    impl HttpBody for Stalled {
+    impl HttpBody for StalledBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -91,10 +96,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stalls_has_a_code_of_its_own() {
-        let refused = read_body::<EmptyRequest>(Body::new(Stalled)).await.unwrap_err().into_response();
-        assert_eq!(refused.status(), 408);
-        let said = axum::body::to_bytes(refused.into_body(), 1000).await.unwrap();
-        assert!(said.starts_with(br#"{"error":{"code":"timeout","#), "{said:?}");
+    async fn stalled_body_times_out_with_408() {
+        let response = read_body::<EmptyRequest>(Body::new(StalledBody)).await.unwrap_err().into_response();
+        assert_eq!(response.status(), 408);
+        let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+        assert!(body.starts_with(br#"{"error":{"code":"timeout","#), "{body:?}");
     }
 }

@@ -1,5 +1,6 @@
-//! The bodies that the API takes, as types: decoded strictly, with limits. Unknown fields are refused, because a typing error in a load test
-//! is a wrong result. Reads no socket, so that any bytes can be tried on it.
+//! The request bodies of the API as types, decoded strictly and with limits. Unknown fields are
+//! rejected, because a misspelled option of a load test would give a wrong result. The module reads
+//! no socket, so that the fuzzer can pass it arbitrary bytes.
 
 use serde::{
     Deserialize,
@@ -9,35 +10,43 @@ use serde_json::{Map, Value};
 use squall_model::Bundle;
 use std::collections::BTreeMap;
 
-/// For everything but bundles.
+/// Limit of all bodies except bundles.
 const SMALL_BODY_BYTES: usize = 64 << 10;
-/// For a scenario with its files.
+/// Limit of a bundle: a scenario with its files.
 const BUNDLE_BODY_BYTES: usize = 16 << 20;
 
-/// Why a body is refused.
+/// First byte of a JSON object.
+const OBJECT_START: u8 = b'{';
+
+/// Why a body is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApiBodyError {
     #[error("the body is not JSON: {0}")]
     NotJson(String),
     #[error("the body must be an object")]
     NotAnObject,
+    #[error("{field}: {value} is more than {max}")]
+    AboveMaximum { field: &'static str, value: u64, max: u64 },
+    #[error("rate: give a number of 0 or more")]
+    InvalidRate,
+    /// A field is missing, unknown or has the wrong type.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Most users that one request may ask for.
+/// Maximum number of users in one request.
 pub const MAX_USERS: u64 = 1_000_000;
 const MAX_INTERVAL_MS: u64 = 60_000;
-/// Most things that one request may put into a pool.
+/// Maximum number of resources that one request may add to a pool.
 const MAX_RESOURCES: u64 = 100_000;
 
-/// A body that knows what is allowed in it.
+/// A request body with its limits.
 pub(crate) trait ApiRequestBody: DeserializeOwned {
     const MAX_BYTES: usize = SMALL_BODY_BYTES;
-    /// Whether no body at all is the same as `{}`.
+    /// Whether an empty body means `{}`.
     const OPTIONAL: bool = false;
 
-    /// What the types cannot say.
+    /// Checks the limits that the types do not express.
     fn check(&self) -> Result<(), ApiBodyError> {
         Ok(())
     }
@@ -47,8 +56,8 @@ pub(crate) trait ApiRequestBody: DeserializeOwned {
 pub(crate) fn parse_body<T: ApiRequestBody>(bytes: &[u8]) -> Result<T, ApiBodyError> {
     let bytes = if T::OPTIONAL && bytes.is_empty() { b"{}" } else { bytes };
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| ApiBodyError::NotJson(error.to_string()))?;
-    // A list in the order of the fields would do otherwise, and nobody could read it.
-    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+    // Serde would also accept a list with the fields in order, which no reader could understand.
+    if bytes.trim_ascii_start().first() != Some(&OBJECT_START) {
         return Err(ApiBodyError::NotAnObject);
     }
     let body: T =
@@ -57,30 +66,38 @@ pub(crate) fn parse_body<T: ApiRequestBody>(bytes: &[u8]) -> Result<T, ApiBodyEr
     Ok(body)
 }
 
-/// What is wrong with a body that is an object, with the field and what it takes instead of what the decoder calls it.
+/// The decoder's words for an expected type, and ours.
+const EXPECTED_TYPES: [(&str, &str); 4] = [
+    ("expected u64", "give a whole number of 0 or more"),
+    ("expected f64", "give a number"),
+    ("expected a boolean", "give true or false"),
+    ("expected a map", "give an object"),
+];
+
+/// The error in a body that is a JSON object: the field and the type that it takes.
 fn explain_error<T: ApiRequestBody>(bytes: &[u8], error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    let text = [("expected u64", "give a whole number of 0 or more"), ("expected f64", "give a number")]
-        .into_iter()
-        .chain([("expected a boolean", "give true or false"), ("expected a map", "give an object")])
-        .fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours));
-    if text.starts_with("missing field") || text.starts_with("unknown field") || text.starts_with("duplicate field") {
-        return text;
+    let text = EXPECTED_TYPES.into_iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours));
+    let names_field = ["missing field", "unknown field", "duplicate field"].iter().any(|start| text.starts_with(start));
+    match find_wrong_field::<T>(bytes) {
+        Some(name) if !names_field => format!("{name}: {text}"),
+        _ => text,
     }
-    // The decoder does not say where: it is the field without which it finds nothing wrong, or something else.
-    let Ok(Value::Object(whole)) = serde_json::from_slice(bytes) else { return text };
-    let complaint = |fields: &Map<String, Value>| T::deserialize(fields).err().map(|error| error.to_string());
-    let first = complaint(&whole);
-    let mut names = whole.keys().filter(|name| {
-        let mut others = whole.clone();
+}
+
+/// The field whose removal changes the decoder's error. The decoder does not name the field of a
+/// wrong type.
+fn find_wrong_field<T: ApiRequestBody>(bytes: &[u8]) -> Option<String> {
+    let Ok(Value::Object(body)) = serde_json::from_slice(bytes) else { return None };
+    let decode_error = |fields: &Map<String, Value>| T::deserialize(fields).err().map(|error| error.to_string());
+    let error = decode_error(&body);
+    let changes_error = |name: &&String| {
+        let mut others = body.clone();
         others.remove(*name);
-        complaint(&others) != first
-    });
-    match names.next() {
-        Some(name) => format!("{name}: {text}"),
-        None => text,
-    }
+        decode_error(&others) != error
+    };
+    body.keys().find(changes_error).cloned()
 }
 
 /// `POST /start_test`.
@@ -141,10 +158,7 @@ pub(crate) struct FillPoolRequest {
 
 impl ApiRequestBody for FillPoolRequest {
     fn check(&self) -> Result<(), ApiBodyError> {
-        match self.count > MAX_RESOURCES {
-            true => Err(ApiBodyError::Invalid(format!("count: {} is more than {MAX_RESOURCES}", self.count))),
-            false => Ok(()),
-        }
+        check_maximum("count", self.count, MAX_RESOURCES)
     }
 }
 
@@ -198,23 +212,21 @@ impl ApiRequestBody for ChangeRateRequest {
     fn check(&self) -> Result<(), ApiBodyError> {
         match self.rate.is_finite() && self.rate >= 0.0 {
             true => Ok(()),
-            false => Err(ApiBodyError::Invalid("rate: give a number of 0 or more".to_owned())),
+            false => Err(ApiBodyError::InvalidRate),
         }
     }
 }
 
-fn check_users(field: &str, users: u64) -> Result<(), ApiBodyError> {
-    match users > MAX_USERS {
-        true => Err(ApiBodyError::Invalid(format!("{field}: {users} is more than {MAX_USERS}"))),
-        false => Ok(()),
-    }
+fn check_users(field: &'static str, users: u64) -> Result<(), ApiBodyError> {
+    check_maximum(field, users, MAX_USERS)
 }
 
 fn check_interval(ms: u64) -> Result<(), ApiBodyError> {
-    match ms > MAX_INTERVAL_MS {
-        true => Err(ApiBodyError::Invalid(format!("spawn_interval_ms: {ms} is more than {MAX_INTERVAL_MS}"))),
-        false => Ok(()),
-    }
+    check_maximum("spawn_interval_ms", ms, MAX_INTERVAL_MS)
+}
+
+fn check_maximum(field: &'static str, value: u64, max: u64) -> Result<(), ApiBodyError> {
+    if value > max { Err(ApiBodyError::AboveMaximum { field, value, max }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -222,7 +234,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Decodes `bytes` as every body there is.
+    /// Decodes `bytes` as every type of body.
     fn parse_all(bytes: &[u8]) {
         let _ = parse_body::<StartTestRequest>(bytes);
         let _ = parse_body::<ChangeUsersRequest>(bytes);
@@ -235,36 +247,36 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_field_and_what_it_takes() {
-        let said = |body: &str| parse_body::<StartTestRequest>(body.as_bytes()).unwrap_err().to_string();
-        assert_eq!(said(r#"{"users": "1"}"#), "users: invalid type: string \"1\", give a whole number of 0 or more");
+    fn body_error_names_the_field_and_the_expected_type() {
+        let error = |body: &str| parse_body::<StartTestRequest>(body.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error(r#"{"users": "1"}"#), "users: invalid type: string \"1\", give a whole number of 0 or more");
         assert_eq!(
-            said(r#"{"users": 1, "spawn_interval_ms": null}"#),
+            error(r#"{"users": 1, "spawn_interval_ms": null}"#),
             "spawn_interval_ms: invalid type: null, give a whole number of 0 or more"
         );
-        assert_eq!(said(r#"{"users": 1, "params": 7}"#), "params: invalid type: integer `7`, give an object");
-        assert_eq!(said("{}"), "missing field `target_users`");
-        let said = parse_body::<ScaleUsersRequest>(br#"{"users": 1000001}"#).unwrap_err().to_string();
-        assert_eq!(said, "users: 1000001 is more than 1000000");
-        let said = parse_body::<StopTestRequest>(br#"{"abort": "yes"}"#).unwrap_err().to_string();
-        assert_eq!(said, "abort: invalid type: string \"yes\", give true or false");
+        assert_eq!(error(r#"{"users": 1, "params": 7}"#), "params: invalid type: integer `7`, give an object");
+        assert_eq!(error("{}"), "missing field `target_users`");
+        let error = parse_body::<ScaleUsersRequest>(br#"{"users": 1000001}"#).unwrap_err().to_string();
+        assert_eq!(error, "users: 1000001 is more than 1000000");
+        let error = parse_body::<StopTestRequest>(br#"{"abort": "yes"}"#).unwrap_err().to_string();
+        assert_eq!(error, "abort: invalid type: string \"yes\", give true or false");
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             parse_all(&bytes);
         }
 
         #[test]
-        fn no_text_with_the_right_words_makes_it_panic(
+        fn malformed_json_with_known_fields_does_not_panic(
             text in r#"([\[{]{0,3}"(users|target_users|init_params|params|count|name|payload|rate|abort|bundle)": ?(-?[0-9]{1,25}(\.[0-9]{1,3})?(e[0-9]{1,4})?|null|true|"[^"]{0,9}"|\{\}|\[\]),? ?){0,4}[}\]]{0,3}"#
         ) {
             parse_all(text.as_bytes());
         }
 
         #[test]
-        fn what_is_within_its_limits_is_taken(users in 0..=MAX_USERS, interval in 0..=MAX_INTERVAL_MS) {
+        fn values_within_their_limits_are_accepted(users in 0..=MAX_USERS, interval in 0..=MAX_INTERVAL_MS) {
             let body = format!(r#"{{"users": {users}, "spawn_interval_ms": {interval}}}"#);
             let body: StartTestRequest = parse_body(body.as_bytes()).unwrap();
             prop_assert_eq!((body.target_users, body.spawn_interval_ms), (users, interval));

@@ -1,4 +1,5 @@
-//! Every path that the API has. The list is made by the same calls that build the router, so that neither can miss one.
+//! The routes of the API. The same calls build the router and the list of paths, so that both have
+//! every route.
 
 use axum::{
     Router,
@@ -19,7 +20,7 @@ use crate::{
 /// The OpenAPI document, as `/openapi.json` serves it.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
-/// Method and path of everything that is served.
+/// Method and path of every route.
 pub fn router_paths() -> Vec<(&'static str, &'static str)> {
     api_route_table::<MemoryFleetStores>().paths
 }
@@ -84,20 +85,20 @@ fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
         .get("/api/v1/workers", api_v1::workers)
 }
 
-/// The whole API over one fleet.
+/// The router of the API of one fleet.
 pub(crate) fn router<C: FleetStores>(app: SharedApiState<C>) -> Router {
-    let watchman = AccessGuard {
+    let guard = AccessGuard {
         token: app.config.token.clone(),
         tls: app.config.tls.is_some(),
         counters: app.watcher.counters.clone(),
     };
     api_route_table::<C>()
         .router
-        .fallback(async || ApiError::not_found("there is no such path; /openapi.json lists all"))
+        .fallback(async || ApiError::not_found("unknown path; /openapi.json lists all paths"))
         .method_not_allowed_fallback(async || {
-            let message = "this path is for another method; /openapi.json lists all";
+            let message = "this path does not support the method; /openapi.json lists all methods";
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
         })
-        .layer(middleware::from_fn_with_state(watchman, check_access))
+        .layer(middleware::from_fn_with_state(guard, check_access))
         .with_state(app)
 }

@@ -1,4 +1,5 @@
-//! What each path does. Handlers read a strict body, ask the fleet, and answer in the documented shape.
+//! The handlers of all routes. A handler parses the body, calls the fleet and responds with the
+//! documented JSON. `router.rs` maps paths to handlers.
 
 pub(crate) mod api_v1;
 pub(crate) mod live_feed;
@@ -20,7 +21,7 @@ use crate::{
     run_watcher::{ApiCounters, RunWatcher},
 };
 
-/// What all handlers share.
+/// The state that all handlers share.
 pub(crate) struct ApiState<C: FleetStores> {
     pub(crate) fleet: FleetClient<C>,
     pub(crate) watcher: RunWatcher<C>,
@@ -28,7 +29,7 @@ pub(crate) struct ApiState<C: FleetStores> {
     pub(crate) stop: CancellationToken,
 }
 
-/// Who decides when iterations start.
+/// The unit of the load level: users (closed model) or starts per second (open model).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LevelUnit {
     Users,
@@ -52,38 +53,40 @@ impl LevelUnit {
 }
 
 impl<C: FleetStores> ApiState<C> {
-    /// Changes the level of the current run, if it is driven by `by`; gives the epoch and the level before.
-    async fn change_level(&self, by: LevelUnit, level: f64, ramp: Duration) -> Result<(u64, f64), ApiError> {
+    /// Changes the level of the current run if its unit is `unit`. Returns the epoch and the
+    /// previous level.
+    async fn change_level(&self, unit: LevelUnit, level: f64, ramp: Duration) -> Result<(u64, f64), ApiError> {
         let status = self.fleet.status().await?;
         if let Some(actual) = self.level_unit(&status).await?
-            && actual != by
+            && actual != unit
         {
-            let (wanted, other) = (by.name(), actual.name());
+            let (wanted, other) = (unit.name(), actual.name());
             let text = format!("this run is driven by its {other}, not by its {wanted}: change the {other} instead");
             return Err(ApiError::bad_request(text));
         }
         Ok(self.fleet.ramp_level(level, ramp).await?)
     }
 
-    /// Every pool that can be counted, and those that cannot with the reason in words; those are counted.
+    /// The counts of every usable pool, and the errors of the unusable ones. Counts and logs the
+    /// errors.
     async fn count_pools(&self) -> Result<(Vec<PoolCounts>, BTreeMap<String, String>), StoreError> {
-        let AllPoolCounts { pools, failed: refused } = self.fleet.stores().pools().count_all().await?;
-        for (pool, error) in &refused {
+        let AllPoolCounts { pools, failed } = self.fleet.stores().pools().count_all().await?;
+        for (pool, error) in &failed {
             ApiCounters::increment(&self.watcher.counters.unusable_pools);
-            tracing::warn!(%pool, %error, "a pool cannot be used");
+            tracing::warn!(%pool, %error, "the pool is unusable");
         }
-        Ok((pools, refused.into_iter().map(|(pool, error)| (pool.to_string(), error.to_string())).collect()))
+        Ok((pools, failed.into_iter().map(|(pool, error)| (pool.to_string(), error.to_string())).collect()))
     }
 
-    /// `None` if there is no run whose plan could be read.
+    /// The unit of the current run; `None` without a run or if the store has lost its bundle.
     async fn level_unit(&self, status: &FleetStatus) -> Result<Option<LevelUnit>, ApiError> {
-        // What the last run was driven by says nothing about the next.
+        // The unit of the last run does not apply to the next one.
         let Some(order) = status.order.as_ref().filter(|_| status.state != RunPhase::Idle) else { return Ok(None) };
         Ok(self.fleet.load_bundle(&order.bundle).await?.as_ref().map(LevelUnit::of_bundle))
     }
 }
 
-/// Parameters reach the scenario as the flags that people would have typed.
+/// Passes the parameters to the scenario as `--param` flags, as if the user had typed them.
 pub(crate) fn add_params(bundle: &mut Bundle, params: &BTreeMap<String, Value>) {
     for (name, value) in params {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

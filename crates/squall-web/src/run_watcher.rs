@@ -1,5 +1,6 @@
-//! Follows whatever run the fleet has, so that every orchestrator can show it, leader or not. Decides nothing and merges nothing of its
-//! own: the follower does, and when the run is over its leader's final word replaces it.
+//! Watches the current run of the fleet, so that every orchestrator can show it, leader or not. It
+//! merges nothing itself: a [`RunAggregator`] does, and when the run is over, the result that its
+//! leader stored replaces the aggregated view. The handlers read the watched run.
 
 use squall_coord::FleetStores;
 use squall_metrics::RunView;
@@ -21,28 +22,30 @@ use tracing::debug;
 
 use crate::vikhry_json;
 
-/// Messages that wait for a slow subscriber; beyond, its oldest is dropped and counted.
+/// Messages that are buffered for a slow subscriber; if more wait, the oldest is dropped and
+/// counted.
 pub(crate) const FEED_CAPACITY: usize = 64;
-/// Seconds that are kept for the window of `/metrics`.
+/// Length of the window of `/metrics` in seconds.
 pub(crate) const WINDOW_S: u32 = 60;
-/// A second is shown this long after it has ended, if nothing is wrong.
+/// A healthy fleet reports a second within this time after its end.
 const LAG_ALLOWANCE: Duration = Duration::from_secs(5);
-/// Time between two looks.
+/// Time between two polls of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// A store that takes longer is asked again at the next look, so that readers here do not wait for it.
+/// A poll gives up after this time and the next one retries, so that handlers do not wait for a
+/// slow store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the API counts about itself.
+/// Counters of the API itself.
 #[derive(Debug, Default)]
 pub(crate) struct ApiCounters {
     pub(crate) requests: AtomicU64,
-    /// By token, Host or Origin.
+    /// Requests denied by token, Host or Origin.
     pub(crate) denied_requests: AtomicU64,
-    /// With a body or a query that could not be used.
+    /// Requests with an invalid body or query.
     pub(crate) bad_requests: AtomicU64,
-    /// Pools whose keys hold somebody else's values, whenever one was come across.
+    /// Pools whose keys contain values of other programs, counted at each encounter.
     pub(crate) unusable_pools: AtomicU64,
-    /// Entries in streams of deltas that were none.
+    /// Entries in delta streams that are not deltas.
     pub(crate) invalid_deltas: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
     pub(crate) failed_polls: AtomicU64,
@@ -54,19 +57,19 @@ impl ApiCounters {
     }
 }
 
-/// A run and where its numbers come from.
+/// A run and the source of its numbers.
 pub(crate) struct WatchedRun<C: FleetStores> {
     pub(crate) epoch: u64,
-    /// Its name: a store that has forgotten everything gives another one the same epoch.
+    /// Distinguishes runs with equal epochs: a store that lost its data counts epochs from 1 again.
     run_name: String,
-    /// With the load as it is wanted now.
+    /// The bundle with the current load profile.
     pub(crate) bundle: Bundle,
-    /// Unix time of its start by the store's clock.
+    /// Unix time of the start by the store's clock.
     pub(crate) started_ms: u64,
     pub(crate) elapsed: Duration,
-    /// How long load was made: without the time in which what was under way ended.
+    /// How long the fleet made load, without the time in which the last requests ended.
     load_duration: Duration,
-    /// When that was.
+    /// When `elapsed` was read.
     polled_at: Instant,
     pub(crate) finished: bool,
     source: WatchedRunSource<C>,
@@ -77,25 +80,25 @@ enum WatchedRunSource<C: FleetStores> {
     Finished(Box<(RunView, RunFacts)>),
 }
 
-/// What the order calls the run.
+/// The name of the run in its specification.
 fn run_name(status: &FleetStatus) -> &str {
     status.order.as_ref().map_or("", |order| &order.run)
 }
 
 impl<C: FleetStores> WatchedRun<C> {
-    /// Whether it is the run that the fleet has.
+    /// Whether this is the fleet's current run.
     fn is_run_of(&self, status: &FleetStatus) -> bool {
         (self.epoch, self.run_name.as_str()) == (status.epoch, run_name(status))
     }
 
     pub(crate) fn view(&self) -> &RunView {
         match &self.source {
-            WatchedRunSource::Aggregating(follower) => follower.view(),
+            WatchedRunSource::Aggregating(aggregator) => aggregator.view(),
             WatchedRunSource::Finished(finished) => &finished.0,
         }
     }
 
-    /// What its leader wrote down when it was over.
+    /// The facts that the leader stored at the end of the run.
     pub(crate) fn facts(&self) -> Option<&RunFacts> {
         match &self.source {
             WatchedRunSource::Aggregating(_) => None,
@@ -103,19 +106,21 @@ impl<C: FleetStores> WatchedRun<C> {
         }
     }
 
-    /// How long what is counted was made for: as the report has it, without warm-up and without what was under way at the end.
+    /// The measured time as in the report: without the warm-up and without the time in which the
+    /// last requests ended.
     pub(crate) fn measured_duration(&self) -> Duration {
         self.load_duration.saturating_sub(self.bundle.plan.load.warm_up)
     }
 
-    /// Whether what is shown is older than it should be: a worker has gone, or the store does not answer.
+    /// Whether the view is older than it should be, because a worker is lost or the store does not
+    /// respond.
     pub(crate) fn is_lagging(&self) -> bool {
         let seen = Duration::from_secs(self.view().timeline.len() as u64);
         !self.finished && self.elapsed + self.polled_at.elapsed() > seen + LAG_ALLOWANCE
     }
 }
 
-/// The run as this process sees it.
+/// Polls the fleet's run and publishes its seconds to the subscribers.
 pub(crate) struct RunWatcher<C: FleetStores> {
     fleet: FleetClient<C>,
     run: RwLock<Option<WatchedRun<C>>>,
@@ -129,12 +134,12 @@ impl<C: FleetStores> RunWatcher<C> {
         RunWatcher { fleet, run: RwLock::new(None), ticks, counters: Arc::default() }
     }
 
-    /// The run, if there has been one.
+    /// The current or last run; `None` if there was none.
     pub(crate) async fn current_run(&self) -> RwLockReadGuard<'_, Option<WatchedRun<C>>> {
         self.run.read().await
     }
 
-    /// Messages from now on.
+    /// A receiver of all later messages.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
         self.ticks.subscribe()
     }
@@ -143,36 +148,42 @@ impl<C: FleetStores> RunWatcher<C> {
         self.ticks.receiver_count()
     }
 
-    /// Follows until `stop`.
+    /// Polls until `stop`.
     pub(crate) async fn watch(&self, stop: CancellationToken) {
-        let mut looks = interval(POLL_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut polls = interval(POLL_INTERVAL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = looks.tick() => {}
+                _ = polls.tick() => {}
             }
             match self.poll().await {
                 Ok(true) => self.publish().await,
                 Ok(false) => {}
                 Err(error) => {
                     ApiCounters::increment(&self.counters.failed_polls);
-                    debug!(%error, "a look at the run failed");
+                    debug!(%error, "the watcher cannot poll the run");
                 }
             }
         }
     }
 
-    /// Shows what `status` tells of, if the last look was before it: whoever asks how a test is need not ask again.
+    /// Updates the run from `status` if the last poll is older, so that one request for the state
+    /// of a test gets the latest state.
     pub(crate) async fn catch_up(&self, status: &FleetStatus) {
-        let (epoch, over) = (status.epoch, status.state == RunPhase::Idle);
-        if self.current_run().await.as_ref().is_some_and(|shown| (shown.epoch, shown.finished) == (epoch, over)) {
+        let (epoch, finished) = (status.epoch, status.state == RunPhase::Idle);
+        if self
+            .current_run()
+            .await
+            .as_ref()
+            .is_some_and(|watched| (watched.epoch, watched.finished) == (epoch, finished))
+        {
             return;
         }
         match self.update(status).await {
             Ok(true) => self.publish().await,
             Ok(false) => {}
-            Err(error) => debug!(%error, "a look at the run failed"),
+            Err(error) => debug!(%error, "the watcher cannot poll the run"),
         }
     }
 
@@ -181,9 +192,9 @@ impl<C: FleetStores> RunWatcher<C> {
         self.update(&status?).await
     }
 
-    /// Says whether there is something new to show.
+    /// Returns whether the run has changed.
     async fn update(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        let known = self.run.read().await.as_ref().is_some_and(|shown| shown.is_run_of(status));
+        let known = self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status));
         match (known, status.state) {
             _ if status.epoch == 0 => Ok(false),
             (_, RunPhase::Idle) => self.load_finished(status).await,
@@ -195,7 +206,7 @@ impl<C: FleetStores> RunWatcher<C> {
     async fn start_run(&self, status: &FleetStatus) -> Result<bool, FleetError> {
         let Some(order) = &status.order else { return Ok(false) };
         let Some(bundle) = self.fleet.load_bundle(&order.bundle).await? else { return Ok(false) };
-        let follower = RunAggregator::open(self.fleet.stores(), status.epoch, &bundle.plan, WINDOW_S).await?;
+        let aggregator = RunAggregator::open(self.fleet.stores(), status.epoch, &bundle.plan, WINDOW_S).await?;
         *self.run.write().await = Some(WatchedRun {
             epoch: status.epoch,
             run_name: order.run.clone(),
@@ -205,40 +216,40 @@ impl<C: FleetStores> RunWatcher<C> {
             load_duration: Duration::ZERO,
             polled_at: Instant::now(),
             finished: false,
-            source: WatchedRunSource::Aggregating(Box::new(follower)),
+            source: WatchedRunSource::Aggregating(Box::new(aggregator)),
         });
         self.advance(status).await.map(|_| true)
     }
 
     async fn advance(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        let mut shown = self.run.write().await;
-        let Some(shown) = shown.as_mut() else { return Ok(false) };
+        let mut watched = self.run.write().await;
+        let Some(watched) = watched.as_mut() else { return Ok(false) };
         if let Some(order) = &status.order {
-            let load = &mut shown.bundle.plan.load.model;
+            let load = &mut watched.bundle.plan.load.model;
             let (LoadModel::Open { rate: profile, .. } | LoadModel::Closed { users: profile, .. }) = load;
             *profile = order.profile.clone();
-            shown.started_ms = order.start_at_ms.unwrap_or(0);
+            watched.started_ms = order.start_at_ms.unwrap_or(0);
         }
-        shown.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
         if status.state == RunPhase::Running {
-            shown.load_duration = shown.elapsed;
+            watched.load_duration = watched.elapsed;
         }
-        shown.polled_at = Instant::now();
-        let WatchedRunSource::Aggregating(follower) = &mut shown.source else { return Ok(false) };
-        let before = follower.rejected_entries();
-        let following = async {
-            follower.update_roster(&status.workers, shown.elapsed).await?;
-            follower.poll().await
+        watched.polled_at = Instant::now();
+        let WatchedRunSource::Aggregating(aggregator) = &mut watched.source else { return Ok(false) };
+        let rejected_before = aggregator.rejected_entries();
+        let merging = async {
+            aggregator.update_roster(&status.workers, watched.elapsed).await?;
+            aggregator.poll().await
         };
-        // Giving up in the middle loses nothing: the follower goes on from the last delta that it has merged.
-        let followed = timeout(STORE_TIMEOUT, following).await.unwrap_or(Ok(0));
-        self.counters.invalid_deltas.fetch_add(follower.rejected_entries().saturating_sub(before), Relaxed);
-        Ok(followed? > 0)
+        // A timeout loses nothing: the aggregator continues after the last delta that it merged.
+        let merged = timeout(STORE_TIMEOUT, merging).await.unwrap_or(Ok(0));
+        self.counters.invalid_deltas.fetch_add(aggregator.rejected_entries().saturating_sub(rejected_before), Relaxed);
+        Ok(merged? > 0)
     }
 
-    /// Takes over what the leader wrote down.
+    /// Replaces the view with the result that the leader stored.
     async fn load_finished(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        if self.run.read().await.as_ref().is_some_and(|shown| shown.is_run_of(status) && shown.finished) {
+        if self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status) && watched.finished) {
             return Ok(false);
         }
         let Some(run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
@@ -256,7 +267,7 @@ impl<C: FleetStores> RunWatcher<C> {
         Ok(true)
     }
 
-    /// One message for everybody who listens.
+    /// Sends one message to all subscribers.
     async fn publish(&self) {
         if self.ticks.receiver_count() == 0 {
             return;
@@ -267,7 +278,7 @@ impl<C: FleetStores> RunWatcher<C> {
             &self.counters,
         );
         let message = vikhry_json::feed_message("metrics_tick", &payload);
-        // Nobody listening any more is no mistake.
+        // The send fails only if the last subscriber has left, which is not an error.
         let _ = self.ticks.send(message.into());
     }
 }
@@ -293,19 +304,19 @@ mod tests {
 
     /// A Redis without persistence counts epochs from 1 again.
     #[tokio::test]
-    async fn another_run_with_the_same_epoch_is_shown_instead() {
+    async fn new_run_with_the_same_epoch_replaces_the_old_one() {
         let cell = MemoryFleetStores::default();
-        let (run, live) = (cell.run(), RunWatcher::new(FleetClient::new(cell)));
+        let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell)));
         for (raise, name) in [(true, "first"), (false, "second")] {
             let bundle = bundle(name);
-            let kept = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-            let order = RunSpec::new(name, kept, bundle.plan.load.model.profile().clone());
+            let bundle_id = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
+            let order = RunSpec::new(name, bundle_id, bundle.plan.load.model.profile().clone());
             let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&order).unwrap());
             run.compare_and_set(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
-            assert!(live.poll().await.unwrap(), "there is something new");
-            let shown = live.current_run().await;
-            let shown = shown.as_ref().map(|shown| (shown.epoch, shown.bundle.plan.name.as_str()));
-            assert_eq!(shown, Some((1, name)));
+            assert!(watcher.poll().await.unwrap(), "the run has changed");
+            let watched = watcher.current_run().await;
+            let watched = watched.as_ref().map(|watched| (watched.epoch, watched.bundle.plan.name.as_str()));
+            assert_eq!(watched, Some((1, name)));
         }
     }
 }

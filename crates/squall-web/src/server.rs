@@ -1,5 +1,6 @@
-//! Accepts connections, with TLS or without, and serves the router on them. Bounds what a stranger can take up: connections, the time
-//! for a handshake and for a request's head.
+//! Accepts connections, with or without TLS, and serves the router on them. It limits the resources
+//! that a client can use: connections, the time for a handshake, and the time and size of a
+//! request's head.
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -21,12 +22,12 @@ use tracing::{debug, info, warn};
 
 use crate::{WebConfig, WebConfigError, router::router, routes::ApiState, run_watcher::RunWatcher, tls::TlsServer};
 
-/// Served at once; more wait to be accepted.
+/// Maximum number of concurrent connections; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// What is under way at the end may take this long.
+/// Requests in flight at shutdown may take this long.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Serves the API of `fleet` on `listener` until `stop`.
@@ -40,10 +41,10 @@ pub async fn serve<C: FleetStores>(
     addr.map_or(Ok(()), |addr| config.check_address(addr))?;
     let tls = config.tls_server()?;
     if let Some(addr) = addr {
-        info!(%addr, tls = config.tls.is_some(), token = config.token.is_some(), "serves the API");
+        info!(%addr, tls = config.tls.is_some(), token = config.token.is_some(), "the orchestrator serves the API");
     }
-    let live = RunWatcher::new(fleet.clone());
-    let app = Arc::new(ApiState { fleet, watcher: live, config, stop: stop.clone() });
+    let watcher = RunWatcher::new(fleet.clone());
+    let app = Arc::new(ApiState { fleet, watcher, config, stop: stop.clone() });
     let service = router(app.clone());
     let mut connections = JoinSet::new();
     let mut watching = pin!(app.watcher.watch(stop.clone()));
@@ -57,8 +58,9 @@ pub async fn serve<C: FleetStores>(
                     connections.spawn(handle_connection(stream, tls.clone(), service.clone(), stop.clone()));
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely; others must end first.
-                    warn!(%error, "cannot accept a connection");
+                    // Usually the process has no free descriptors, so other connections must end
+                    // first.
+                    warn!(%error, "the API cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -76,8 +78,8 @@ async fn handle_connection(stream: TcpStream, tls: Option<TlsServer>, service: R
         None => serve_http(stream, service, &stop).await,
         Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.0.accept(stream)).await {
             Ok(Ok(stream)) => serve_http(stream, service, &stop).await,
-            Ok(Err(error)) => debug!(%error, "a handshake failed"),
-            Err(_) => debug!("a handshake took too long"),
+            Ok(Err(error)) => debug!(%error, "a TLS handshake failed"),
+            Err(_) => debug!("a TLS handshake timed out"),
         },
     }
 }
@@ -102,6 +104,6 @@ async fn serve_http(
         }
     };
     if let Err(error) = ended {
-        debug!(%error, "a connection ended badly");
+        debug!(%error, "a connection failed");
     }
 }

@@ -1,14 +1,15 @@
-//! Certificate and key for the listener. Reads them once; a changed file needs a restart.
+//! Certificate and key for the listener. The server reads them once; a changed file needs a
+//! restart.
 
 use rustls::{ServerConfig, crypto::aws_lc_rs};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{path::PathBuf, sync::Arc};
 use tokio_rustls::TlsAcceptor;
 
-/// Where certificate and key are.
+/// Paths of the certificate and the key.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// PEM, our own first.
+    /// PEM; the server's own certificate comes first.
     pub cert: PathBuf,
     /// PEM.
     pub key: PathBuf,
@@ -24,11 +25,11 @@ pub enum TlsError {
         #[source]
         source: rustls_pki_types::pem::Error,
     },
-    #[error("certificate and key do not go together")]
+    #[error("the certificate and the key do not match")]
     Mismatch(#[from] rustls::Error),
 }
 
-/// Makes TLS of accepted connections.
+/// Performs the TLS handshake of accepted connections.
 #[derive(Clone)]
 pub(crate) struct TlsServer(pub(crate) TlsAcceptor);
 

@@ -1,5 +1,5 @@
-//! Runs in the seed's JSON shapes. Picks numbers out of a [`RunView`] and names them; every percentile is read from a merged
-//! histogram there.
+//! Runs in the JSON format of vikhry. It selects numbers of a [`RunView`] and computes no
+//! statistics: the view's merged histograms give every percentile.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,25 +14,25 @@ use std::{
 
 use crate::run_watcher::{ApiCounters, WINDOW_S, WatchedRun};
 
-/// Codes that are listed by name; the others are counted together.
+/// Maximum number of result codes listed by name; the others are summed up as `OTHER`.
 const TOP_CODES: usize = 10;
 
-/// What of a run is wanted.
+/// The selection of a metrics request.
 pub(crate) struct MetricsFilter {
     pub(crate) metric_id: Option<String>,
-    /// Most seconds of each metric.
+    /// Maximum number of seconds per metric.
     pub(crate) count: usize,
     pub(crate) include_events: bool,
 }
 
 impl MetricsFilter {
-    /// What every subscriber gets each second.
+    /// The selection of the message that subscribers get every second.
     pub(crate) fn tick() -> MetricsFilter {
         MetricsFilter { metric_id: None, count: 0, include_events: false }
     }
 }
 
-/// A metric's name in the API: its group before it, its tags after it.
+/// A metric's id in the API: group, name and tags.
 pub(crate) fn metric_api_id(key: &MetricKey) -> String {
     key.id()
 }
@@ -42,58 +42,58 @@ pub(crate) fn feed_message(kind: &str, payload: &Value) -> String {
     json!({"type": kind, "payload": payload}).to_string()
 }
 
-/// `/metrics`, and what subscribers get.
+/// The JSON of `/metrics` and of the live feed.
 pub(crate) fn metrics_json<C: FleetStores>(
-    shown: Option<&WatchedRun<C>>,
-    wanted: &MetricsFilter,
+    watched: Option<&WatchedRun<C>>,
+    filter: &MetricsFilter,
     counters: &ApiCounters,
 ) -> Value {
-    let metrics: Vec<Value> = shown.map_or_else(Vec::new, |shown| {
-        let ids = shown.view().metrics.iter().map(|metric| (metric_api_id(&metric.key), metric));
-        let ids = ids.filter(|(id, _)| wanted.metric_id.as_ref().is_none_or(|wanted| wanted == id));
-        ids.map(|(id, metric)| metric_json(shown, id, metric, wanted)).collect()
+    let metrics: Vec<Value> = watched.map_or_else(Vec::new, |watched| {
+        let ids = watched.view().metrics.iter().map(|metric| (metric_api_id(&metric.key), metric));
+        let ids = ids.filter(|(id, _)| filter.metric_id.as_ref().is_none_or(|metric_id| metric_id == id));
+        ids.map(|(id, metric)| metric_json(watched, id, metric, filter)).collect()
     });
     let late: Vec<Value> = metrics
         .iter()
-        .filter(|_| shown.is_some_and(WatchedRun::is_lagging))
+        .filter(|_| watched.is_some_and(WatchedRun::is_lagging))
         .map(|metric| metric["metric_id"].clone())
         .collect();
     json!({
         "generated_at": unix_s(),
-        "epoch": shown.map(|shown| shown.epoch),
-        // A second is shown when it is complete, and then for all metrics.
+        "epoch": watched.map(|watched| watched.epoch),
+        // A second is published when it is complete, for all metrics at once.
         "lag": {
-            "detected": shown.is_some_and(WatchedRun::is_lagging),
+            "detected": watched.is_some_and(WatchedRun::is_lagging),
             "metrics_with_backlog": late,
             "dropped_subscriber_messages": counters.dropped_messages.load(Relaxed),
         },
         "metrics": metrics,
-        "count": wanted.count,
-        "include_events": wanted.include_events,
+        "count": filter.count,
+        "include_events": filter.include_events,
     })
 }
 
 fn metric_json<C: FleetStores>(
-    shown: &WatchedRun<C>,
+    watched: &WatchedRun<C>,
     id: String,
     metric: &MetricView,
-    wanted: &MetricsFilter,
+    filter: &MetricsFilter,
 ) -> Value {
-    let (window, seconds) = shown.view().window_of(&metric.key, WINDOW_S as usize);
-    let events = wanted.include_events.then(|| {
-        let skip = metric.timeline.len().saturating_sub(wanted.count);
-        metric.timeline.iter().skip(skip).map(|second| second_json(shown.started_ms, second)).collect::<Vec<_>>()
+    let (window, seconds) = watched.view().window_of(&metric.key, WINDOW_S as usize);
+    let events = filter.include_events.then(|| {
+        let skip = metric.timeline.len().saturating_sub(filter.count);
+        metric.timeline.iter().skip(skip).map(|second| second_json(watched.started_ms, second)).collect::<Vec<_>>()
     });
     json!({
         "metric_id": id,
-        "last_event_id": metric.timeline.last().map(|second| event_id(shown.started_ms, second.t_s)),
+        "last_event_id": metric.timeline.last().map(|second| event_id(watched.started_ms, second.t_s)),
         "aggregate": aggregate(&metric.key, &window, seconds as f64),
-        "aggregate_total": aggregate(&metric.key, metric, shown.measured_duration().as_secs_f64()),
+        "aggregate_total": aggregate(&metric.key, metric, watched.measured_duration().as_secs_f64()),
         "events": events,
     })
 }
 
-/// Raw samples never travel: an event is a second of the metric, merged over the fleet.
+/// An event: one second of the metric, merged over the fleet. Workers do not send raw samples.
 fn second_json(started_ms: u64, second: &MetricSecond) -> Value {
     json!({
         "event_id": event_id(started_ms, second.t_s),
@@ -113,7 +113,7 @@ pub(crate) fn event_id(started_ms: u64, t_s: u32) -> String {
     format!("{}-0", ts_ms(started_ms, t_s))
 }
 
-/// The end of a second.
+/// Unix time of the end of a second.
 pub(crate) fn ts_ms(started_ms: u64, t_s: u32) -> u64 {
     started_ms + u64::from(t_s) * 1000
 }
@@ -167,19 +167,19 @@ fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> MetricAggreg
     }
 }
 
-/// Whether it tells how users begin: one that fails there runs nothing.
+/// Whether the metric is the group `on_start`. A user that fails there runs no iteration.
 fn is_on_start_group(key: &MetricKey) -> bool {
     key.kind == MetricKind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
 }
 
 /// `/metrics/history`: one point for each second that ended after `from_s`, in seconds since 1970.
-pub(crate) fn history_json<C: FleetStores>(shown: &WatchedRun<C>, from_s: u64) -> Vec<Value> {
+pub(crate) fn history_json<C: FleetStores>(watched: &WatchedRun<C>, from_s: u64) -> Vec<Value> {
     let from_ms = from_s.saturating_mul(1000);
-    let view: &RunView = shown.view();
+    let view: &RunView = watched.view();
     let mut by_second: BTreeMap<u32, Map<String, Value>> = BTreeMap::new();
     for metric in &view.metrics {
         let id = metric_api_id(&metric.key);
-        let late = metric.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
+        let late = metric.timeline.iter().filter(|second| ts_ms(watched.started_ms, second.t_s) > from_ms);
         for second in late {
             let point = json!({
                 "rps": second.requests,
@@ -191,19 +191,19 @@ pub(crate) fn history_json<C: FleetStores>(shown: &WatchedRun<C>, from_s: u64) -
             by_second.entry(second.t_s).or_default().insert(id.clone(), point);
         }
     }
-    let seconds = view.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
+    let seconds = view.timeline.iter().filter(|second| ts_ms(watched.started_ms, second.t_s) > from_ms);
     let points = seconds.map(|second| {
         let metrics = by_second.remove(&second.t_s).unwrap_or_default();
-        json!({"ts": ts_ms(shown.started_ms, second.t_s) / 1000, "users": second.users, "metrics": metrics})
+        json!({"ts": ts_ms(watched.started_ms, second.t_s) / 1000, "users": second.users, "metrics": metrics})
     });
     points.collect()
 }
 
 /// A worker as `/ready` and `/workers` show it.
 pub(crate) fn worker_json(worker: &WorkerInfo, now_ms: u64) -> Value {
-    // An entry that is not a worker's has never been heard.
-    let heard = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
-    let age = heard.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
+    // An entry that no worker wrote has no heartbeat.
+    let heartbeat = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
+    let age = heartbeat.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
     json!({
         "worker_id": worker.id,
         "status": worker.status,
@@ -223,7 +223,7 @@ fn nanos_to_ms(nanos: f64) -> f64 {
     round_to_thousandths(nanos / 1e6)
 }
 
-/// Three digits after the point are more than a load test knows.
+/// A load test has no meaningful digits beyond thousandths.
 fn round_to_thousandths(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_named_with_its_group_and_tags() {
+    fn metric_id_includes_group_and_tags() {
         let mut key = MetricKey::request("pay");
         assert_eq!(metric_api_id(&key), "pay");
         key.group = Some("checkout".into());

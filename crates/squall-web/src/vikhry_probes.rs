@@ -1,4 +1,5 @@
-//! Probes in the seed's shapes. What they saw is read from the view by the orchestrator's room; here it only gets its names.
+//! Probes in the JSON format of vikhry. squall-orchestrator reads the probe seconds from the view;
+//! this module only renders them.
 
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
@@ -9,36 +10,36 @@ use crate::{
     vikhry_json::{event_id, ts_ms, unix_s},
 };
 
-/// What of the probes is wanted.
+/// The selection of a probes request.
 pub(crate) struct ProbeFilter {
     pub(crate) name: Option<String>,
-    /// Most events of each.
+    /// Maximum number of events per probe.
     pub(crate) count: usize,
     pub(crate) include_events: bool,
 }
 
 /// `/probes`.
-pub(crate) fn probes_json<C: FleetStores>(shown: Option<&WatchedRun<C>>, wanted: &ProbeFilter) -> Value {
-    let mut names: Vec<&str> = match &wanted.name {
+pub(crate) fn probes_json<C: FleetStores>(watched: Option<&WatchedRun<C>>, filter: &ProbeFilter) -> Value {
+    let mut names: Vec<&str> = match &filter.name {
         Some(name) => vec![name.trim()],
-        None => shown.map_or_else(Vec::new, |shown| probe_names(shown.view()).collect()),
+        None => watched.map_or_else(Vec::new, |watched| probe_names(watched.view()).collect()),
     };
     names.sort_unstable();
-    let lags = shown.is_some_and(WatchedRun::is_lagging);
+    let lags = watched.is_some_and(WatchedRun::is_lagging);
     let late: Vec<&str> = names.iter().copied().filter(|_| lags).collect();
-    let probes: Vec<Value> = names.iter().map(|name| ProbeHistory::of(shown, name).to_json(wanted)).collect();
+    let probes: Vec<Value> = names.iter().map(|name| ProbeHistory::of(watched, name).to_json(filter)).collect();
     json!({
         "generated_at": unix_s(),
         "lag": {"detected": !late.is_empty(), "probes_with_backlog": late},
         "probes": probes,
-        "count": wanted.count,
-        "include_events": wanted.include_events,
+        "count": filter.count,
+        "include_events": filter.include_events,
     })
 }
 
 /// `/probes/history`.
-pub(crate) fn probe_history_json<C: FleetStores>(shown: Option<&WatchedRun<C>>, name: &str, count: usize) -> Value {
-    let probe = ProbeHistory::of(shown, name.trim());
+pub(crate) fn probe_history_json<C: FleetStores>(watched: Option<&WatchedRun<C>>, name: &str, count: usize) -> Value {
+    let probe = ProbeHistory::of(watched, name.trim());
     let events = probe.events(count);
     json!({
         "generated_at": unix_s(),
@@ -52,32 +53,32 @@ pub(crate) fn probe_history_json<C: FleetStores>(shown: Option<&WatchedRun<C>>, 
 struct ProbeHistory<'a> {
     name: &'a str,
     started_ms: u64,
-    /// The last second of the run that is known.
+    /// The latest complete second of the run.
     now_s: u32,
     seconds: Vec<ProbeSecond>,
 }
 
 impl<'a> ProbeHistory<'a> {
-    /// One that nobody knows has seen nothing.
-    fn of<C: FleetStores>(shown: Option<&WatchedRun<C>>, name: &'a str) -> ProbeHistory<'a> {
-        match shown {
+    /// An unknown probe has no seconds.
+    fn of<C: FleetStores>(watched: Option<&WatchedRun<C>>, name: &'a str) -> ProbeHistory<'a> {
+        match watched {
             None => ProbeHistory { name, started_ms: 0, now_s: 0, seconds: Vec::new() },
-            Some(shown) => ProbeHistory {
+            Some(watched) => ProbeHistory {
                 name,
-                started_ms: shown.started_ms,
-                now_s: shown.view().timeline.len() as u32,
-                seconds: probe_seconds(shown.view(), name, 0),
+                started_ms: watched.started_ms,
+                now_s: watched.view().timeline.len() as u32,
+                seconds: probe_seconds(watched.view(), name, 0),
             },
         }
     }
 
-    fn to_json(&self, wanted: &ProbeFilter) -> Value {
+    fn to_json(&self, filter: &ProbeFilter) -> Value {
         json!({
             "probe_name": self.name,
             "last_event_id": self.last_event_id(),
             "aggregate": self.aggregate(),
             "latest": self.seconds.last().map(|second| self.sample_json(second)),
-            "events": wanted.include_events.then(|| self.events(wanted.count)),
+            "events": filter.include_events.then(|| self.events(filter.count)),
         })
     }
 
@@ -87,11 +88,11 @@ impl<'a> ProbeHistory<'a> {
 
     fn aggregate(&self) -> Value {
         let recent = self.seconds.iter().filter(|second| second.t_s + WINDOW_S > self.now_s);
-        let (looks, errors) = recent.fold((0, 0), |(looks, errors), it| (looks + it.samples, errors + it.errors));
+        let (samples, errors) = recent.fold((0, 0), |(samples, errors), it| (samples + it.samples, errors + it.errors));
         let last = self.seconds.last();
         json!({
             "window_s": WINDOW_S,
-            "successes": looks - errors,
+            "successes": samples - errors,
             "errors": errors,
             "last_ts_ms": last.map(|second| ts_ms(self.started_ms, second.t_s)),
             "last_status": last.map(ProbeSecond::is_ok),

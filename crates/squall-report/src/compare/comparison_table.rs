@@ -1,4 +1,4 @@
-//! A comparison as people read it.
+//! Renders a comparison as a terminal table with notes and a conclusion. It computes no statistics.
 
 use super::{ChangeVerdict, ComparedStatistic, ComparisonRow, DifferenceEstimate, RunComparison};
 use crate::{
@@ -19,10 +19,10 @@ impl RunComparison {
             .right_column("95 % interval", 2)
             .right_column("p", 3)
             .left_column("");
-        let mut before = None;
+        let mut previous = None;
         for row in &self.rows {
-            let name = if before == Some(&row.metric) { String::new() } else { sanitize(&row.metric) };
-            before = Some(&row.metric);
+            let name = if previous == Some(&row.metric) { String::new() } else { sanitize(&row.metric) };
+            previous = Some(&row.metric);
             table.push_row(row_cells(name, row));
         }
         let mut out = format!("\n{}", table.render(style));
@@ -47,9 +47,9 @@ impl RunComparison {
         );
         notes.push((TextEmphasis::Dim, method));
         let mut out = "\n".to_owned();
-        for (tone, note) in notes {
+        for (emphasis, note) in notes {
             for line in wrap(&note, style.width.saturating_sub(2)) {
-                out += &format!("  {}\n", style.paint(tone, &line));
+                out += &format!("  {}\n", style.paint(emphasis, &line));
             }
         }
         out
@@ -59,10 +59,10 @@ impl RunComparison {
         let regressions = self.rows.iter().filter(|row| row.change == ChangeVerdict::Regressed).count();
         let tolerance = format!("{} %", number(self.tolerance * 100.0));
         let unjudged = self.rows.iter().filter(|row| row.change == ChangeVerdict::NotEnoughData).count();
-        let (tone, text) = match regressions {
+        let (emphasis, text) = match regressions {
             _ if self.shares_no_metric() => (
                 TextEmphasis::Bad,
-                "✗ The runs have no metric in common: nothing can be said  (exit code 2)".to_owned(),
+                "✗ The runs have no metric in common, so they cannot be compared  (exit code 2)".to_owned(),
             ),
             0 if self.is_inconclusive() => {
                 let text = "✗ Not enough data to compare: both runs need at least 10 s at full load  (exit code 2)";
@@ -73,7 +73,7 @@ impl RunComparison {
                 (
                     TextEmphasis::Warn,
                     format!(
-                        "? No significant regression beyond {tolerance} in what could be judged; {unjudged} of {rows} rows could not"
+                        "? No significant regression beyond {tolerance}; {unjudged} of {rows} rows did not have enough data"
                     ),
                 )
             }
@@ -81,12 +81,12 @@ impl RunComparison {
             1 => (TextEmphasis::Bad, format!("✗ 1 significant regression beyond {tolerance}  (exit code 1)")),
             n => (TextEmphasis::Bad, format!("✗ {n} significant regressions beyond {tolerance}  (exit code 1)")),
         };
-        format!("\n  {}\n", style.paint(tone, &text))
+        format!("\n  {}\n", style.paint(emphasis, &text))
     }
 }
 
 fn row_cells(name: String, row: &ComparisonRow) -> Vec<TableCell> {
-    let (tone, verdict) = match row.change {
+    let (emphasis, verdict) = match row.change {
         ChangeVerdict::NotEnoughData => (TextEmphasis::Dim, "? not enough data"),
         ChangeVerdict::NoSignificantChange => (TextEmphasis::Dim, "no significant change"),
         ChangeVerdict::WithinTolerance => (TextEmphasis::Plain, "within tolerance"),
@@ -101,10 +101,10 @@ fn row_cells(name: String, row: &ComparisonRow) -> Vec<TableCell> {
         plain_cell(row.statistic.name()),
         plain_cell(format_in_unit(row.statistic, row.base)),
         plain_cell(format_in_unit(row.statistic, row.new)),
-        styled_cell(tone, format_change(row)),
+        styled_cell(emphasis, format_change(row)),
         styled_cell(TextEmphasis::Dim, show(format_interval)),
         styled_cell(TextEmphasis::Dim, show(|_, effect| format_p_value(effect.p_adjusted))),
-        styled_cell(tone, verdict),
+        styled_cell(emphasis, verdict),
     ]
 }
 
@@ -118,7 +118,7 @@ fn format_in_unit(statistic: ComparedStatistic, value: f64) -> String {
     }
 }
 
-/// Error rates change by percentage points, because they often start at nothing.
+/// Error rates change by percentage points, because the base is often 0.
 fn format_change(row: &ComparisonRow) -> String {
     match row.statistic {
         ComparedStatistic::ErrorRate => format!("{} pp", format_signed((row.new - row.base) * 100.0)),
@@ -135,7 +135,7 @@ fn format_interval(statistic: ComparedStatistic, effect: &DifferenceEstimate) ->
     format!("{} … {}", format_signed(effect.low * scale), format_signed(effect.high * scale))
 }
 
-/// Always with a sign; the minus is a real one. Thousandths are noise.
+/// With a sign, and U+2212 as the minus. Values below 0.05 are noise and become 0.0.
 fn format_signed(value: f64) -> String {
     let short = |value: f64| if value < 10.0 { format!("{value:.1}") } else { three_digits(value) };
     match value {

@@ -1,14 +1,15 @@
-//! The seconds of a run that can be compared: whole ones, after the warm-up, while load was being made, and at the full level
-//! of the profile if it lasted long enough. Ramps would otherwise pass for noise and hide real changes.
+//! Selects the seconds of a run that can be compared: whole seconds after the warm-up, during the
+//! load, and at the profile's full level if that lasted long enough. Ramps would add variance and
+//! hide real changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{MetricJson, ResultFile};
 
-/// Fewer seconds than this say nothing.
+/// Fewer seconds than this are not enough data.
 pub(super) const MIN_SECONDS: usize = 10;
 
-/// One metric's comparable seconds, in order; silent ones are in it.
+/// One metric's comparable seconds in order, including seconds without requests.
 pub(super) struct FullLoadSeries {
     pub(super) seconds: Vec<ComparedSecond>,
 }
@@ -41,8 +42,8 @@ impl FullLoadSeries {
         let mut seconds: BTreeMap<u32, ComparedSecond> =
             full_load_seconds(file).into_iter().map(|t| (t, ComparedSecond::default())).collect();
         for second in &metric.timeline {
-            if let Some(place) = seconds.get_mut(&second.t_s) {
-                *place = ComparedSecond {
+            if let Some(entry) = seconds.get_mut(&second.t_s) {
+                *entry = ComparedSecond {
                     requests: second.requests as f64,
                     errors: second.errors as f64,
                     mean: second.mean_ms,
@@ -58,7 +59,7 @@ impl FullLoadSeries {
 
 /// The comparable seconds by their `t_s`.
 pub(super) fn full_load_seconds(file: &ResultFile) -> BTreeSet<u32> {
-    // A tenth of a second of grace, because runs do not end on the dot.
+    // Runs end slightly before or after a whole second, so allow a tenth of a second.
     let active = |t_s: u32| f64::from(t_s) <= file.run.active_s + 0.1 && f64::from(t_s) > file.run.warm_up_s + 0.999;
     let whole: Vec<_> = file.timeline.iter().filter(|second| !second.warm_up && active(second.t_s)).collect();
     let peak = whole.iter().map(|second| second.target).fold(0.0, f64::max);

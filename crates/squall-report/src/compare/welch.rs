@@ -1,6 +1,7 @@
-//! Welch's test on batch means. Seconds of one run resemble their neighbours, so a plain test sees far more evidence than
-//! there is: on AR(1) noise with a correlation of 0.8 it calls half of all equal runs different. Averaging batches removes
-//! most of that; what correlation the batches have left widens the error and lowers the degrees of freedom.
+//! Welch's t-test on batch means. Neighbouring seconds of a run are correlated, so a plain test is
+//! far too confident: on AR(1) noise with a correlation of 0.8 it calls half of all equal runs
+//! different. Averaging batches removes most of the correlation; the remaining correlation of the
+//! batches widens the error and lowers the degrees of freedom.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -9,17 +10,18 @@ use super::{
     full_load_series::{ComparedSecond, FullLoadSeries, MIN_SECONDS},
 };
 
-/// Enough batches for a spread, few enough that each is long.
+/// Enough batches to estimate the variance, and few enough that each is long.
 const MAX_BATCHES: usize = 20;
-/// However alike neighbours are, a run's batches count as so many independent ones: with two degrees of freedom the interval is so wide
-/// that equal runs are still called different in less than one case of twenty (a test holds it to that, down to ten seconds).
+/// The batches of a run count as at least this many independent ones, however correlated they are.
+/// With two degrees of freedom the interval is so wide that equal runs are called different in less
+/// than one case of twenty; a test checks this for runs of ten seconds and longer.
 const MIN_EFFECTIVE_BATCHES: f64 = 3.0;
 
 /// A mean with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct MeanEstimate {
     mean: f64,
-    /// Of the mean itself.
+    /// Variance of the mean.
     variance: f64,
     degrees_of_freedom: f64,
 }
@@ -35,10 +37,11 @@ pub(super) struct WelchTest {
 }
 
 impl MeanEstimate {
-    /// The statistic's average second; `None` if there is not enough to tell its spread.
+    /// The statistic's average second; `None` if there are too few batches to estimate the
+    /// variance.
     pub(super) fn from_series(series: &FullLoadSeries, statistic: ComparedStatistic) -> Option<MeanEstimate> {
         let length = series.seconds.len().div_ceil(MAX_BATCHES).max(1);
-        // The remainder is left out at the beginning, where a run is the least settled.
+        // The remainder is dropped at the beginning, where a run is least stable.
         let batches = series.seconds.rchunks_exact(length).rev().filter_map(|batch| batch_value(batch, statistic));
         MeanEstimate::from_batches(&batches.collect::<Vec<f64>>())
     }
@@ -51,12 +54,13 @@ impl MeanEstimate {
         let mean = batches.iter().sum::<f64>() / k;
         let deviations: Vec<f64> = batches.iter().map(|value| value - mean).collect();
         let squares: f64 = deviations.iter().map(|d| d * d).sum();
-        // Equal batches are a spread of zero, not of rounding errors.
+        // Equal batches have a variance of zero; rounding errors must not count.
         if squares <= k * (mean * 1e-9).powi(2) {
             return Some(MeanEstimate { mean, variance: 0.0, degrees_of_freedom: k - 1.0 });
         }
         let correlation = deviations.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / squares;
-        // The estimate is biased towards -1/k, and the more so the higher it is; negative values are noise.
+        // The estimate is biased towards -1/k, and more so the higher it is; negative values are
+        // noise.
         let correlation = (correlation + (1.0 + 4.0 * correlation) / k).clamp(0.0, 0.9);
         let inflation = ((1.0 + correlation) / (1.0 - correlation)).min(k / MIN_EFFECTIVE_BATCHES);
         let effective = k / inflation;
@@ -65,7 +69,8 @@ impl MeanEstimate {
     }
 }
 
-/// A batch's value: totals for counts, the mean over requests for the mean, the mean over seconds for percentiles.
+/// A batch's value: totals for the rates, the mean over requests for the mean, the mean over
+/// seconds for percentiles. `None` if a value needs requests and the batch has none.
 fn batch_value(batch: &[ComparedSecond], statistic: ComparedStatistic) -> Option<f64> {
     let requests: f64 = batch.iter().map(|second| second.requests).sum();
     let busy = || batch.iter().filter(|second| second.requests > 0.0);
@@ -81,7 +86,7 @@ fn batch_value(batch: &[ComparedSecond], statistic: ComparedStatistic) -> Option
     }
 }
 
-/// Welch's unequal-variances t-test, two-sided; `None` for numbers that no run can have made.
+/// Welch's unequal-variances t-test, two-sided; `None` for numbers that are not finite.
 pub(super) fn welch_test(base: MeanEstimate, new: MeanEstimate) -> Option<WelchTest> {
     let difference = new.mean - base.mean;
     let variance = base.variance + new.variance;
@@ -90,8 +95,9 @@ pub(super) fn welch_test(base: MeanEstimate, new: MeanEstimate) -> Option<WelchT
         return Some(WelchTest { base: base.mean, difference, margin: 0.0, p });
     }
     let part = |estimate: MeanEstimate| estimate.variance.powi(2) / estimate.degrees_of_freedom;
-    let freedom = variance.powi(2) / (part(base) + part(new));
-    let student = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| variance.is_finite() && difference.is_finite())?;
+    let degrees_of_freedom = variance.powi(2) / (part(base) + part(new));
+    let student =
+        StudentsT::new(0.0, 1.0, degrees_of_freedom).ok().filter(|_| variance.is_finite() && difference.is_finite())?;
     let error = variance.sqrt();
     let p = 2.0 * student.cdf(-(difference / error).abs());
     Some(WelchTest { base: base.mean, difference, margin: student.inverse_cdf(0.975) * error, p })
@@ -104,7 +110,7 @@ impl WelchTest {
     }
 }
 
-/// Holm's correction: with many rows, some small p values are to be expected.
+/// Holm's correction of the p values: among many rows, some small p values occur by chance.
 pub(super) fn holm_correction(p: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut order: Vec<(usize, f64)> = p.iter().enumerate().filter_map(|(i, p)| Some((i, (*p)?))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -123,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn holm_multiplies_by_what_is_left_and_never_falls() {
+    fn holm_multiplies_by_the_remaining_rows_and_never_decreases() {
         let adjusted = holm_correction(&[Some(0.01), None, Some(0.04), Some(0.03)]);
         let expected = [Some(0.03), None, Some(0.06), Some(0.06)];
         for (a, e) in adjusted.iter().zip(expected) {
@@ -132,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_the_textbook_on_independent_batches() {
-        // The correlation of these is negative, so the correction leaves them alone: t = 3.680, 19.16 degrees of freedom,
-        // p by integrating the density.
+    fn welch_test_on_independent_batches_gives_the_textbook_p_value() {
+        // The correlation of these batches is negative, so no correction applies: t = 3.680 with
+        // 19.16 degrees of freedom. The expected p is the integral of the density.
         let base: Vec<f64> = (0..12).map(|i| 10.0 + if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
         let new: Vec<f64> = (0..12).map(|i| 12.0 + if i % 2 == 0 { 1.5 } else { -1.5 }).collect();
         let test =
@@ -147,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_never_differs_from_itself(values in prop::collection::vec(0.0..1e6f64, 10..40)) {
+        fn run_compared_with_itself_has_no_difference(values in prop::collection::vec(0.0..1e6f64, 10..40)) {
             if let Some(estimate) = MeanEstimate::from_batches(&values) {
                 let test = welch_test(estimate, estimate).unwrap();
                 prop_assert_eq!((test.difference, test.p), (0.0, 1.0));
@@ -155,7 +161,7 @@ mod tests {
         }
 
         #[test]
-        fn swapping_the_runs_turns_the_sign_and_keeps_the_p(
+        fn swapping_the_runs_flips_the_sign_and_keeps_p(
             a in prop::collection::vec(1.0..1e3f64, 10..40), b in prop::collection::vec(1.0..1e3f64, 10..40),
         ) {
             if let (Some(a), Some(b)) = (MeanEstimate::from_batches(&a), MeanEstimate::from_batches(&b)) {
@@ -170,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn no_numbers_make_it_fail(a in prop::collection::vec(any::<f64>(), 10..25), b in prop::collection::vec(any::<f64>(), 10..25)) {
+        fn arbitrary_numbers_never_give_nan(a in prop::collection::vec(any::<f64>(), 10..25), b in prop::collection::vec(any::<f64>(), 10..25)) {
             let estimates = MeanEstimate::from_batches(&a).zip(MeanEstimate::from_batches(&b));
             if let Some(test) = estimates.and_then(|(a, b)| welch_test(a, b)) {
                 prop_assert!(!test.p.is_nan() && !test.margin.is_nan());
@@ -178,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn the_unit_does_not_matter(
+        fn scaling_both_runs_keeps_p(
             a in prop::collection::vec(1.0..1e3f64, 10..40), b in prop::collection::vec(1.0..1e3f64, 10..40), scale in 1e-3..1e3f64,
         ) {
             let scaled = |v: &[f64]| v.iter().map(|x| x * scale).collect::<Vec<_>>();

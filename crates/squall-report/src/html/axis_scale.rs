@@ -1,4 +1,5 @@
-//! Axes: where a value sits between the ends, and which round values get a tick. Knows nothing of pixels.
+//! Axes: the position of a value between the ends, and the round values that get a tick. It does
+//! not know about pixels.
 
 /// One axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,7 +18,7 @@ impl AxisScale {
         AxisScale::Linear { top: (largest / step - 1e-9).ceil() * step, step }
     }
 
-    /// The same for things that come whole.
+    /// Like [`AxisScale::linear`], with whole numbers as ticks.
     pub(super) fn whole_numbers(largest: f64) -> AxisScale {
         match AxisScale::linear(largest) {
             AxisScale::Linear { step, .. } if step < 1.0 => {
@@ -27,7 +28,8 @@ impl AxisScale {
         }
     }
 
-    /// Logarithmic if the values span so much that small ones would not be seen, else linear from 0.
+    /// Logarithmic if the values span so wide a range that small ones would be invisible, else
+    /// linear.
     pub(super) fn auto(smallest: f64, largest: f64) -> AxisScale {
         if smallest > 0.0 && largest / smallest > 30.0 {
             AxisScale::log(smallest, largest)
@@ -49,14 +51,14 @@ impl AxisScale {
 
     /// 0 at the bottom, 1 at the top; never outside.
     pub(super) fn position(self, value: f64) -> f64 {
-        let place = match self {
+        let position = match self {
             AxisScale::Linear { top, .. } => value / top,
             AxisScale::Log { bottom, top } => (value.max(bottom) / bottom).ln() / (top / bottom).ln(),
         };
-        place.clamp(0.0, 1.0)
+        position.clamp(0.0, 1.0)
     }
 
-    /// Round values for ticks, upwards.
+    /// Round values for ticks, in ascending order.
     pub(super) fn ticks(self) -> Vec<f64> {
         match self {
             AxisScale::Linear { top, step } => (0..=(top / step).round() as usize).map(|i| i as f64 * step).collect(),
@@ -85,7 +87,7 @@ fn one_two_five(low: f64, high: f64) -> Vec<f64> {
     values.filter(|v| *v >= low * (1.0 - 1e-9) && *v <= high * (1.0 + 1e-9)).collect()
 }
 
-/// Ticks of a time axis of so many seconds: at most about eight, at round minutes and seconds.
+/// Ticks of a time axis of `seconds`: at most nine, at round minutes and seconds.
 pub(super) fn time_ticks(seconds: u32) -> Vec<u32> {
     const STEPS: [u32; 16] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400];
     let step = STEPS.into_iter().find(|step| seconds / step <= 8).unwrap_or(86_400);
@@ -98,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ticks_are_round() {
+    fn ticks_are_round_numbers() {
         assert_eq!(AxisScale::linear(187.0).ticks(), [0.0, 50.0, 100.0, 150.0, 200.0]);
         assert_eq!(AxisScale::linear(0.0).ticks().len(), 6);
         assert_eq!(AxisScale::log(0.9, 1200.0).ticks(), [1.0, 10.0, 100.0, 1000.0]);
@@ -109,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_fits_and_stays_in_order(a in 1e-3..1e9f64, b in 1e-3..1e9f64) {
+        fn positions_stay_in_range_and_in_order(a in 1e-3..1e9f64, b in 1e-3..1e9f64) {
             let (low, high) = (a.min(b), a.max(b));
             for scale in [AxisScale::linear(high), AxisScale::log(low, high), AxisScale::auto(low, high)] {
                 prop_assert!(scale.position(low) <= scale.position(high));

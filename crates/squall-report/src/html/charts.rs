@@ -1,4 +1,5 @@
-//! The five charts: rate, users, response times, errors over time, and how the response times are distributed.
+//! Renders the six charts: rate, response times, users and errors over time, the distribution of
+//! the response times, and latency by percentile. `svg.rs` draws the shapes.
 
 use serde_json::json;
 use squall_metrics::{Histogram, RunSecond};
@@ -16,22 +17,22 @@ use crate::{
     report_input::second_length,
 };
 
-/// More points than pixels help nobody.
+/// More points than this would not be visible.
 const MAX_POINTS: usize = 900;
 
-/// A last part of a second that is shorter than this is not drawn.
+/// A shorter last second is not drawn.
 const MIN_LAST_SECOND_S: f64 = 0.1;
 
 pub(super) struct RenderedCharts {
     pub(super) figures: String,
-    /// What the page's script shows under the pointer, as JSON that is safe inside a script element.
+    /// Values that the page's script shows under the pointer, as JSON that is safe in a script
+    /// element.
     pub(super) data: String,
 }
 
-/// A stretch of one or more seconds: rates and errors are per second, times the highest of its seconds.
+/// One or more seconds: rates and errors are per second, times are the highest of the seconds.
 struct ChartPoint {
     t_s: u32,
-    /// When it ended, and how long it was.
     ends_at_s: f64,
     length_s: f64,
     second: RunSecond,
@@ -47,12 +48,12 @@ pub(super) fn charts(run: &ReportInput<'_>) -> RenderedCharts {
 
 fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
     let active = run.facts.active.as_secs_f64().ceil() as u32;
-    // The last seconds of a run, in which nothing was left to do, would look like a collapse.
+    // Idle seconds at the end of a run would look like a collapse of the target.
     let idle = |second: &RunSecond| second.t_s > active && second.requests == 0;
-    let whole = run.view.timeline.iter().rposition(|second| !idle(second)).map_or(0, |at| at + 1);
+    let end = run.view.timeline.iter().rposition(|second| !idle(second)).map_or(0, |at| at + 1);
     let length = |t_s: u32| second_length(t_s, run.facts.elapsed);
-    let mut timeline = &run.view.timeline[..whole];
-    // The rate of a moment is chance; the files have it.
+    let mut timeline = &run.view.timeline[..end];
+    // The rate of a fraction of a second is noise, so it is not drawn; the result file has it.
     if let [before @ .., last] = timeline
         && length(last.t_s) < MIN_LAST_SECOND_S
         && !before.is_empty()
@@ -69,19 +70,19 @@ fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
             second.errors += other.errors;
             second.warm_up += other.warm_up;
             second.users = second.users.max(other.users);
-            for (mine, theirs) in [
+            for (highest, value) in [
                 (&mut second.p50, other.p50),
                 (&mut second.p95, other.p95),
                 (&mut second.p99, other.p99),
                 (&mut second.max, other.max),
             ] {
-                *mine = (*mine).max(theirs);
+                *highest = (*highest).max(value);
             }
         }
         let target = if last.t_s <= active { level(last.t_s) } else { 0.0 };
-        let until = f64::from(last.t_s) - 1.0 + length(last.t_s);
-        let length = chunk.iter().map(|second| length(second.t_s)).sum();
-        Some(ChartPoint { t_s: last.t_s, ends_at_s: until, length_s: length, second, target })
+        let ends_at_s = f64::from(last.t_s) - 1.0 + length(last.t_s);
+        let length_s = chunk.iter().map(|second| length(second.t_s)).sum();
+        Some(ChartPoint { t_s: last.t_s, ends_at_s, length_s, second, target })
     };
     timeline.chunks(stride).filter_map(point).collect()
 }
@@ -91,7 +92,7 @@ impl ChartPoint {
         value as f64 / self.length_s
     }
 
-    /// Answers of the warm-up are in no result, but they were load.
+    /// Warm-up requests count here: they are not in the results, but they are load.
     fn requests_per_second(&self) -> f64 {
         self.per_second(self.second.requests + self.second.warm_up)
     }
@@ -100,13 +101,13 @@ impl ChartPoint {
 fn pointer_data_json(points: &[ChartPoint]) -> serde_json::Value {
     let list = |of: &dyn Fn(&ChartPoint) -> Option<f64>| points.iter().map(of).collect::<Vec<_>>();
     let times = |of: fn(&RunSecond) -> u64| list(&|p| (p.second.requests > 0).then(|| of(&p.second) as f64 / 1e6));
-    let whole = |value: f64| (value * 100.0).round() / 100.0;
+    let rounded = |value: f64| (value * 100.0).round() / 100.0;
     json!({
         "t": points.iter().map(|p| p.t_s).collect::<Vec<_>>(),
-        "rate": list(&|p| Some(whole(p.requests_per_second()))),
-        "target": list(&|p| Some(whole(p.target))),
+        "rate": list(&|p| Some(rounded(p.requests_per_second()))),
+        "target": list(&|p| Some(rounded(p.target))),
         "users": list(&|p| Some(p.second.users as f64)),
-        "errors": list(&|p| Some(whole(p.per_second(p.second.errors)))),
+        "errors": list(&|p| Some(rounded(p.per_second(p.second.errors)))),
         "p50": times(|s| s.p50),
         "p95": times(|s| s.p95),
         "p99": times(|s| s.p99),
@@ -120,7 +121,7 @@ fn figure(title: &str, legend: &[(&str, &str)], drawing: &str) -> String {
     format!("<figure><figcaption><b>{}</b><span>{legend}</span></figcaption>{drawing}</figure>", escape(title))
 }
 
-/// The time axis, and the warm-up behind it.
+/// Draws the time axis and shades the warm-up.
 fn time_axis(canvas: &mut ChartCanvas, run: &ReportInput<'_>, points: &[ChartPoint]) {
     let last = last_second(points);
     let warm_up = run.plan.load.warm_up.as_secs_f64();
@@ -132,13 +133,14 @@ fn time_axis(canvas: &mut ChartCanvas, run: &ReportInput<'_>, points: &[ChartPoi
     canvas.horizontal_axis(time_ticks(last as u32).into_iter().map(|t| (f64::from(t) / last, label(t))));
 }
 
-/// The last second.
+/// The end of the time axis in seconds.
 fn last_second(points: &[ChartPoint]) -> f64 {
     f64::from(points.last().map_or(1, |point| point.t_s))
 }
 
-/// Each point at the middle of its stretch of time; where a line begins or ends it is level, so that it covers all of the time that
-/// it tells of and a single second is seen too.
+/// A line with each point at the middle of its seconds. Where the line begins or ends, it is
+/// extended horizontally to the edge of the second, so that it covers the whole time and a single
+/// second is visible.
 fn line_of(points: &[ChartPoint], y: impl Fn(&ChartPoint) -> Option<f64>) -> Vec<(f64, Option<f64>)> {
     let last = last_second(points);
     let values: Vec<Option<f64>> = points.iter().map(y).collect();
@@ -159,12 +161,13 @@ fn line_of(points: &[ChartPoint], y: impl Fn(&ChartPoint) -> Option<f64>) -> Vec
 
 fn rate(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     let mut canvas = ChartCanvas::new(210.0);
-    // What is asked for are iterations: to be compared with requests only where each makes one.
+    // The target counts iterations, so it is comparable with requests only if each iteration makes
+    // one.
     let open = matches!(run.plan.load.model, LoadModel::Open { .. });
     let comparable = open && run.view.engine.iterations == run.view.all.requests;
     let rates = points.iter().map(ChartPoint::requests_per_second).fold(0.0, f64::max);
     let targets = if comparable { points.iter().map(|p| p.target).fold(0.0, f64::max) } else { 0.0 };
-    // Some air above the line, which is often level with the target.
+    // Leave 5 % above the line, which is often level with the target.
     let scale = AxisScale::linear(rates.max(targets) * 1.05);
     canvas.vertical_axis(scale, number);
     time_axis(&mut canvas, run, points);
@@ -203,8 +206,8 @@ fn response(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     canvas.vertical_axis(scale, tick_time);
     time_axis(&mut canvas, run, points);
     let mut draw = |class, of: fn(&RunSecond) -> u64| {
-        let place = |p: &ChartPoint| (p.second.requests > 0).then(|| scale.position(of(&p.second) as f64));
-        canvas.line(class, &line_of(points, place));
+        let position = |p: &ChartPoint| (p.second.requests > 0).then(|| scale.position(of(&p.second) as f64));
+        canvas.line(class, &line_of(points, position));
     };
     draw("p99", |second| second.p99);
     draw("p95", |second| second.p95);
@@ -246,7 +249,8 @@ fn tick_time(nanos: f64) -> String {
     format!("{} {unit}", (value * 1e3).round() / 1e3)
 }
 
-/// Bars of equal width on a logarithmic axis: each is 9 % wider in time than the one before.
+/// Bars of equal width on a logarithmic axis: each covers a 9 % wider time range than the previous
+/// one.
 fn distribution(histogram: &Histogram) -> String {
     const PER_DOUBLING: f64 = 8.0;
     const SHOWN: [f64; 3] = [50.0, 95.0, 99.0];
@@ -263,8 +267,8 @@ fn distribution(histogram: &Histogram) -> String {
     }
     let across = AxisScale::log(histogram.min().max(1) as f64, histogram.max().max(2) as f64);
     // The bars end below the labels of the percentiles.
-    let room = 1.0 - canvas.mark_labels_height(SHOWN.len());
-    let up = AxisScale::linear(bars.values().copied().max().unwrap_or(1) as f64 / room);
+    let bar_height = 1.0 - canvas.mark_labels_height(SHOWN.len());
+    let up = AxisScale::linear(bars.values().copied().max().unwrap_or(1) as f64 / bar_height);
     canvas.vertical_axis(up, number);
     canvas.horizontal_axis(across.ticks().into_iter().map(|tick| (across.position(tick), tick_time(tick))));
     for (index, n) in bars {
@@ -281,7 +285,7 @@ fn distribution(histogram: &Histogram) -> String {
     figure(title, &[], &canvas.finish(title, ""))
 }
 
-/// Latency against percentile, with the tail stretched: every nine has the same width.
+/// Latency by percentile with a stretched tail: each additional nine has the same width.
 fn percentiles(run: &ReportInput<'_>) -> String {
     let mut canvas = ChartCanvas::new(230.0);
     let all = &run.view.all;
@@ -290,7 +294,7 @@ fn percentiles(run: &ReportInput<'_>) -> String {
         canvas.placeholder("No request was measured");
         return figure(title, &[], &canvas.finish(title, ""));
     }
-    // Past one request in n there is nothing to see.
+    // Beyond one in `requests` the curve has no data.
     let nines = (all.requests as f64).log10().clamp(1.0, 6.0);
     let place = |percentile: f64| (-(1.0 - percentile / 100.0).log10() / nines).clamp(0.0, 1.0);
     let scale = AxisScale::auto(all.service.percentile(0.0).max(1) as f64, all.response.max() as f64);

@@ -1,5 +1,5 @@
 "use strict";
-// Sortable tables: a heading sorts by its column, a second click turns the order round.
+// Sortable tables: a click on a heading sorts by its column, a second click reverses the order.
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
@@ -22,7 +22,7 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 
-// Charts over time: the second under the pointer, in words.
+// Charts over time: show the values of the second under the pointer.
 const seconds = JSON.parse(document.getElementById("seconds").textContent);
 const clock = (t) => `${Math.floor(t / 60)}:${String(t % 60).padStart(2, "0")}`;
 const digits = (v) => v >= 100 ? Math.round(v).toLocaleString("en") : Number(v.toPrecision(3)).toString();

@@ -1,4 +1,5 @@
-//! The canvas of one chart: frame, axes, lines, bars. Draws what it is told; colours are the style sheet's, by class.
+//! The canvas of one chart: axes, lines, areas, bars and marks as SVG. It picks no data and no
+//! colours; the style sheet has a colour per class.
 
 use std::fmt::Write;
 
@@ -9,10 +10,10 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 28.0;
-/// From the label of a mark to that of the next.
+/// Distance from the label of a mark to the next.
 const MARK_ROW: f64 = 18.0;
 
-/// A chart in the making. Horizontal places are 0..=1 from left to right, vertical ones from bottom to top.
+/// A chart that is being drawn. Positions are 0..=1, from left to right and from bottom to top.
 pub(super) struct ChartCanvas {
     height: f64,
     shapes: String,
@@ -46,7 +47,7 @@ impl ChartCanvas {
         }
     }
 
-    /// How much of the frame's height the labels of so many marks take at its top.
+    /// The fraction of the frame's height that the labels of `marks` marks take at its top.
     pub(super) fn mark_labels_height(&self, marks: usize) -> f64 {
         (MARK_ROW * marks as f64) / (self.height - TOP - BOTTOM)
     }
@@ -57,13 +58,13 @@ impl ChartCanvas {
         for (index, (place, label)) in ticks.enumerate() {
             let (x, label) = (ChartCanvas::x(place), escape(&label));
             self.push_shape(format_args!("<path class=\"axis\" d=\"M{x:.1} {base:.1}v4\"/>"));
-            // What stands at the very edge would be cut off, or run into the labels at the left.
+            // A centred label at the edge would be cut off, or overlap the labels at the left.
             let (class, x) = match place {
                 p if p > 0.985 => ("end", WIDTH - 2.0),
                 p if p < 0.015 => ("start", x),
                 _ => ("middle", x),
             };
-            // A narrow page shows every other one, in larger letters.
+            // A narrow page shows every other label, in larger letters.
             let odd = if index % 2 == 1 { " odd" } else { "" };
             self.push_shape(format_args!(
                 "<text class=\"tick {class}{odd}\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"
@@ -73,13 +74,13 @@ impl ChartCanvas {
         self.push_shape(format_args!("<path class=\"axis\" d=\"M{LEFT} {base:.1}H{right}\"/>"));
     }
 
-    /// A line that is interrupted where there is no value.
+    /// A line with gaps at the missing values.
     pub(super) fn line(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
         let path = self.path(points);
         self.push_shape(format_args!("<path class=\"line {class}\" d=\"{path}\"/>"));
     }
 
-    /// The space below a line.
+    /// The area below a line.
     pub(super) fn area(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
         let base = self.y(0.0);
         for stretch in points.split(|(_, y)| y.is_none()).filter(|stretch| !stretch.is_empty()) {
@@ -104,7 +105,7 @@ impl ChartCanvas {
         path
     }
 
-    /// A bar from the base up; anything above nothing is at least a pixel high, so that rare events are seen.
+    /// A bar. A value above zero is at least a pixel high, so that rare events are visible.
     pub(super) fn bar(&mut self, class: &str, from: f64, to: f64, height: f64, title: &str) {
         if height <= 0.0 {
             return;
@@ -118,7 +119,7 @@ impl ChartCanvas {
         ));
     }
 
-    /// A dashed upright line with a label at its top; `row` keeps neighbouring labels apart.
+    /// A dashed vertical line with a label at its top; `row` keeps neighbouring labels apart.
     pub(super) fn mark(&mut self, place: f64, label: &str, row: usize) {
         let (x, base, top, label) = (ChartCanvas::x(place), self.y(0.0), self.y(1.0), escape(label));
         let text = top + 10.0 + MARK_ROW * row as f64;
@@ -130,7 +131,7 @@ impl ChartCanvas {
         ));
     }
 
-    /// A shaded stretch behind the rest, such as the warm-up.
+    /// A shaded background, for example of the warm-up.
     pub(super) fn shade(&mut self, from: f64, to: f64, label: &str) {
         let (left, right, top, base) = (ChartCanvas::x(from), ChartCanvas::x(to), self.y(1.0), self.y(0.0));
         let (width, height, text, middle) = (right - left, base - top, top + 14.0, (left + right) / 2.0);
@@ -145,7 +146,7 @@ impl ChartCanvas {
         }
     }
 
-    /// Words in place of a chart that would be empty.
+    /// Text in place of an empty chart.
     pub(super) fn placeholder(&mut self, text: &str) {
         let (x, y) = (ChartCanvas::x(0.5), self.y(0.5));
         self.push_shape(format_args!(
@@ -154,7 +155,8 @@ impl ChartCanvas {
         ));
     }
 
-    /// The finished drawing. `show` names the series that the page's script shows under the pointer.
+    /// The finished drawing. `show` names the series that the page's script shows under the
+    /// pointer.
     pub(super) fn finish(self, label: &str, show: &str) -> String {
         let (right, bottom) = (WIDTH - RIGHT, self.y(0.0));
         let ChartCanvas { height, shapes } = self;

@@ -1,4 +1,4 @@
-//! The tables of the report. Cells that are sorted by number carry it in `data-v`.
+//! Renders the tables of the report. Cells that the page sorts by number have it in `data-v`.
 
 use squall_metrics::{Histogram, MetricView, OutcomeCategory, PHASES};
 use squall_model::{FleetEvent, WorkerFacts, WorkerState};
@@ -10,7 +10,7 @@ use crate::{
     wording::{describe_missed_starts, metric_label},
 };
 
-/// Rows past this would make the page slow; the JSON file has them all.
+/// More rows would make the page slow; the JSON file has them all.
 const MAX_ROWS: usize = 500;
 
 fn table(title: &str, heads: &[&str], rows: Vec<String>) -> String {
@@ -91,7 +91,7 @@ fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> String {
     format!("<tr>{}</tr>", cells.concat())
 }
 
-/// At most a hundred points: the highest p99 of each stretch.
+/// At most a hundred points: each is the highest p99 of its seconds.
 fn p99_points(metric: &MetricView) -> Vec<f64> {
     let stride = metric.timeline.len().div_ceil(100).max(1);
     let highest =

@@ -1,18 +1,20 @@
-//! Which numbers are exported, under which names. Both formats are written from here, so they cannot disagree.
+//! Defines the exported metric families and their names. Both formats render these families, so
+//! they always agree. It writes no format itself.
 
 use squall_metrics::{Histogram, MetricKind, MetricView};
 use squall_model::LoadModel;
 
 use super::ScrapeInput;
 
-/// Upper bounds of the classic buckets in seconds: 100 µs to a minute, about three for each power of ten.
+/// Upper bounds of the classic buckets in seconds: 100 µs to a minute, about three per power of
+/// ten.
 pub(super) const BUCKET_BOUNDS: [f64; 18] = [
     0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
 
 pub(super) type LabelPairs = Vec<(String, String)>;
 
-/// Numbers of one name.
+/// All samples of one name.
 pub(super) struct MetricFamily<'a> {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
@@ -105,7 +107,8 @@ fn per_metric_families(metrics: &[MetricView]) -> Vec<MetricFamily<'_>> {
     ]
 }
 
-/// What identifies a metric; tags are prefixed so that they cannot collide with labels of ours.
+/// The labels of a metric. Tags get the prefix `tag_`, so that they cannot collide with other
+/// labels.
 fn labels(metric: &MetricView) -> LabelPairs {
     let key = &metric.key;
     let kind = match key.kind {
@@ -119,7 +122,7 @@ fn labels(metric: &MetricView) -> LabelPairs {
     let mut tags = std::collections::BTreeMap::new();
     for (name, value) in &key.tags {
         let mut label = format!("tag_{}", name.chars().map(legal).collect::<String>());
-        // Two tags may become one label name, and a repeated label is refused by the scraper.
+        // Two tags may map to one label name, and the scraper rejects a repeated label.
         while tags.contains_key(&label) {
             label.push('_');
         }
@@ -137,7 +140,7 @@ fn gauge(name: &'static str, help: &'static str, value: f64) -> MetricFamily<'st
     MetricFamily { name, help, series: FamilySamples::Gauge(vec![(LabelPairs::new(), value)]) }
 }
 
-/// How many values are at most each of [`BOUNDS`].
+/// For each of [`BUCKET_BOUNDS`], the number of values at or below it.
 pub(super) fn cumulative_counts(histogram: &Histogram) -> [u64; BUCKET_BOUNDS.len()] {
     let mut counts = [0; BUCKET_BOUNDS.len()];
     for (_, highest, n) in histogram.ranges() {

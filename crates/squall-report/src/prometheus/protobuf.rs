@@ -1,5 +1,6 @@
-//! The protobuf exposition format: length-delimited `io.prometheus.client.MetricFamily` messages whose histograms carry
-//! classic and native buckets. Written by hand, because it is eight small messages that never change.
+//! Renders the protobuf exposition format: length-delimited `io.prometheus.client.MetricFamily`
+//! messages whose histograms have classic and native buckets. The encoder is written by hand,
+//! because the format has eight small messages that do not change.
 
 use squall_metrics::Histogram;
 
@@ -89,7 +90,7 @@ fn histogram_message(histogram: &Histogram) -> ProtobufMessage {
     message
 }
 
-/// A protobuf message in the making.
+/// The bytes of a protobuf message.
 #[derive(Default)]
 struct ProtobufMessage(Vec<u8>);
 
@@ -103,7 +104,7 @@ impl ProtobufMessage {
         varint(&mut self.0, value);
     }
 
-    /// Zigzag: small numbers of either sign stay short.
+    /// Zigzag encoding: small numbers of either sign are short.
     fn signed(&mut self, field: u32, value: i64) {
         self.integer(field, ((value << 1) ^ (value >> 63)) as u64);
     }

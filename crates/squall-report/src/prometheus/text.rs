@@ -1,4 +1,4 @@
-//! The text exposition format 0.0.4, with classic histograms.
+//! Renders the text exposition format 0.0.4 with classic histograms.
 
 use std::fmt::Write;
 

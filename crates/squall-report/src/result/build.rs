@@ -1,4 +1,5 @@
-//! Fills the result file from a run. Decides nothing and formats nothing.
+//! Fills the result file from a run. It judges nothing and formats no text except the explanation
+//! of the accounting.
 
 use squall_metrics::{
     Accounting, ErrorNote, Histogram, MetricKind, MetricSecond, MetricView, Outcome, PHASES, RunSecond,
@@ -14,7 +15,7 @@ use crate::{
     verdict,
 };
 
-/// Only how the run ended, which costs little however long it was.
+/// The end of the run without its measurements, which is cheap even for a long run.
 pub fn result_summary(run: &ReportInput<'_>) -> ResultSummary {
     let verdict = verdict(run);
     ResultSummary {
@@ -33,7 +34,7 @@ pub fn build_result(run: &ReportInput<'_>) -> ResultFile {
     ResultFile {
         schema: SCHEMA.to_owned(),
         version: run.version.to_owned(),
-        run: run_file(run),
+        run: run_json(run),
         totals: totals(run),
         accounting: accounting(run),
         latency_ms: LatencyJson {
@@ -53,7 +54,7 @@ pub fn build_result(run: &ReportInput<'_>) -> ResultFile {
     }
 }
 
-fn run_file(run: &ReportInput<'_>) -> RunJson {
+fn run_json(run: &ReportInput<'_>) -> RunJson {
     let (plan, facts) = (run.plan, run.facts);
     let load = &plan.load;
     RunJson {
@@ -114,23 +115,25 @@ fn accounting(run: &ReportInput<'_>) -> AccountingJson {
     AccountingJson { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
-/// What is accounted for, and how many requests lost workers had under way when they were last heard. Those are part of
-/// `lost_at_most` and so not of `sent`: nothing is counted twice, and the target saw from `sent` to `sent + lost_at_most`.
+/// The accounting without the requests that lost workers had in flight at their last report, and
+/// the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
+/// counted twice: the target received between `sent` and `sent + lost_at_most` requests.
 pub(crate) fn accounting_without_lost(run: &ReportInput<'_>) -> (Accounting, u64) {
     let accounting = run.view.accounting();
     let Accounting { sent, recorded, unsent, .. } = accounting;
-    let under_way = (sent + unsent).saturating_sub(recorded).min(run.facts.lost_at_most);
-    (Accounting { sent: sent - under_way.min(sent), ..accounting }, under_way)
+    let in_flight = (sent + unsent).saturating_sub(recorded).min(run.facts.lost_at_most);
+    (Accounting { sent: sent - in_flight.min(sent), ..accounting }, in_flight)
 }
 
-/// Whether everything is accounted for: reported, or taken along by a lost worker.
+/// Whether every request is reported or belonged to a lost worker.
 pub(crate) fn is_balanced(run: &ReportInput<'_>) -> bool {
     accounting_without_lost(run).0.balances()
 }
 
-/// Why sent, recorded and reported differ, if they do, and what may be missing from all three.
+/// Why sent, recorded and reported differ, and how many requests of lost workers may be missing
+/// from all three; `None` if there is nothing to explain.
 pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
-    let (Accounting { sent, recorded, reported, unsent, .. }, under_way) = accounting_without_lost(run);
+    let (Accounting { sent, recorded, reported, unsent, .. }, in_flight) = accounting_without_lost(run);
     let lost = run.facts.lost_at_most;
     let mut reasons = Vec::new();
     if unsent > 0 {
@@ -140,14 +143,14 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
         reasons.push(format!("lost workers may have sent up to {} requests that are not reported", count(lost)));
     }
     let sent = sent + unsent;
-    match under_way {
+    match in_flight {
         0 => {}
-        1 => reasons.push("1 of them was under way when its worker was last heard".to_owned()),
-        n => reasons.push(format!("{} of them were under way when their worker was last heard", count(n))),
+        1 => reasons.push("1 of them was in flight at its worker's last report".to_owned()),
+        n => reasons.push(format!("{} of them were in flight at their worker's last report", count(n))),
     }
     if sent > recorded {
         reasons.push(format!(
-            "{} requests were begun and their end was never recorded: a worker or thread died",
+            "{} requests started and their end was never recorded: a worker or thread died",
             count(sent - recorded)
         ));
     }
@@ -156,10 +159,7 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
             .push(format!("{} more requests were recorded than sent: please report this bug", count(recorded - sent)));
     }
     if recorded > reported {
-        reasons.push(format!(
-            "{} recorded requests never reached the report: a delta was lost",
-            count(recorded - reported)
-        ));
+        reasons.push(format!("{} recorded requests are not reported: a delta was lost", count(recorded - reported)));
     }
     if reported > recorded {
         reasons.push(format!(
@@ -187,14 +187,14 @@ pub(crate) fn percentiles(histogram: &Histogram) -> Percentiles {
 
 /// The most frequent first.
 fn outcomes(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeJson> {
-    let file = |(outcome, &count): (&Outcome, &u64)| OutcomeJson {
+    let json = |(outcome, &count): (&Outcome, &u64)| OutcomeJson {
         category: outcome.category.name().to_owned(),
         code: outcome.code.to_string(),
         count,
     };
-    let mut files: Vec<_> = outcomes.iter().map(file).collect();
-    files.sort_by_key(|outcome| std::cmp::Reverse(outcome.count));
-    files
+    let mut list: Vec<_> = outcomes.iter().map(json).collect();
+    list.sort_by_key(|outcome| std::cmp::Reverse(outcome.count));
+    list
 }
 
 pub(crate) fn kind_name(kind: MetricKind) -> &'static str {
@@ -241,22 +241,21 @@ fn metric_second(second: &MetricSecond) -> MetricSecondJson {
 }
 
 fn errors(notes: &[ErrorNote]) -> Vec<ErrorJson> {
-    let file = |note: &ErrorNote| ErrorJson {
+    let json = |note: &ErrorNote| ErrorJson {
         metric: note.metric.name.clone(),
         category: note.outcome.category.name().to_owned(),
         code: note.outcome.code.to_string(),
         message: note.message.clone(),
         count: note.count,
     };
-    let mut files: Vec<_> = notes.iter().map(file).collect();
-    files.sort_by_key(|error| std::cmp::Reverse(error.count));
-    files
+    let mut list: Vec<_> = notes.iter().map(json).collect();
+    list.sort_by_key(|error| std::cmp::Reverse(error.count));
+    list
 }
 
 fn threshold(result: &ThresholdResult) -> ThresholdJson {
     let threshold = &result.threshold;
-    let quantity = threshold.statistic.unit();
-    let (unit, scale) = match quantity {
+    let (unit, scale) = match threshold.statistic.unit() {
         StatisticUnit::Time => ("ms", 1e-6),
         StatisticUnit::Fraction => ("fraction", 1.0),
         StatisticUnit::PerSecond => ("per_s", 1.0),
@@ -321,7 +320,7 @@ fn second(run: &ReportInput<'_>, second: &RunSecond) -> SecondJson {
     }
 }
 
-/// What the profile asks for; nothing once it is over.
+/// The level of the profile at `at`; 0 after the end of the load.
 fn target_level(run: &ReportInput<'_>, at: Duration) -> f64 {
     if at < run.facts.active { run.plan.load.model.profile().level(at) } else { 0.0 }
 }

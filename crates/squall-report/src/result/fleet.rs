@@ -1,35 +1,35 @@
-//! The fleet as the result file has it. Decides nothing.
+//! The fleet in the result file. This module only converts [`FleetFacts`]; it judges nothing.
 
 use serde::{Deserialize, Serialize};
 use squall_model::{FleetEvent, FleetFacts, WorkerFacts};
 
 use crate::format::round;
 
-/// Who made the load.
+/// The fleet that made the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetJson {
-    /// One entry for each life of each worker.
+    /// One entry per worker instance: a worker that restarts has several.
     pub workers: Vec<WorkerJson>,
-    /// What happened to the fleet, in order.
+    /// Events of the fleet, in order.
     pub events: Vec<FleetEventJson>,
-    /// Starts that were due while no worker held them: the gap that a lost worker left.
+    /// Starts that were due while no worker held them, for example after a worker was lost.
     pub missed_starts: u64,
 }
 
-/// One life of one worker.
+/// One instance of one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerJson {
     pub id: String,
-    /// Tells the lives of a restarted worker apart.
+    /// Distinguishes the instances of a restarted worker.
     pub instance: String,
-    /// Recorded by it, and part of the results (or of the warm-up).
+    /// Requests that the worker recorded and that are part of the results or of the warm-up.
     pub requests: u64,
     /// `finished`, `lost` or `left`.
     pub state: String,
     pub joined_s: f64,
-    /// Null if it was there until the end.
+    /// Null if the worker stayed until the end.
     pub ended_s: Option<f64>,
-    /// Its part of `accounting.lost_at_most`.
+    /// The worker's part of `accounting.lost_at_most`.
     pub lost_at_most: u64,
 }
 

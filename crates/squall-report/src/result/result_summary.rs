@@ -1,4 +1,5 @@
-//! How a run ended: the parts of the result file for somebody who only asks how it was. Holds nothing that was measured.
+//! The end of a run: the parts of the result file without measurements. squall-web serves it, and
+//! `squall test status` prints it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use crate::{
     terminal_text::sanitize,
 };
 
-/// How a run ended. Fields have the names, and the contents, that they have in the result file.
+/// How a run ended. The fields have the same names and contents as in the result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultSummary {
     pub verdict: RunVerdict,
@@ -21,7 +22,8 @@ pub struct ResultSummary {
 }
 
 impl ResultSummary {
-    /// A line each for the verdict, for what broke, for who was lost and for what is missing.
+    /// One line each for the verdict, the breached thresholds, the lost workers and the missing
+    /// requests.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("verdict: {}", self.verdict.name().replace('_', " "))];
         let breached = self.thresholds.iter().filter(|threshold| !threshold.passed);
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
     use crate::WorkerJson;
 
-    fn ending() -> ResultSummary {
+    fn passed_summary() -> ResultSummary {
         let accounting = AccountingJson {
             sent: 40,
             recorded: 40,
@@ -75,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_passed_has_one_line() {
-        assert_eq!(ending().lines(), ["verdict: passed"]);
+    fn passed_run_has_one_line() {
+        assert_eq!(passed_summary().lines(), ["verdict: passed"]);
     }
 
     #[test]
-    fn what_broke_who_was_lost_and_what_is_missing_is_said() {
+    fn breached_thresholds_lost_workers_and_missing_requests_have_a_line_each() {
         let threshold = |text: &str, unit: &str, value: Option<f64>, passed| ThresholdJson {
             threshold: text.into(),
             metric: None,
@@ -101,7 +103,7 @@ mod tests {
             lost_at_most: 0,
         };
         let workers = vec![worker("w1", "finished"), worker("w2", "lost")];
-        let mut ending = ResultSummary {
+        let mut summary = ResultSummary {
             verdict: RunVerdict::ThresholdBreached,
             exit_code: 1,
             thresholds: vec![
@@ -112,11 +114,11 @@ mod tests {
                 threshold("p50<1s", "ms", Some(0.1), true),
             ],
             fleet: Some(FleetJson { workers, events: Vec::new(), missed_starts: 141 }),
-            ..ending()
+            ..passed_summary()
         };
-        ending.accounting.lost_at_most = 15;
+        summary.accounting.lost_at_most = 15;
         assert_eq!(
-            ending.lines(),
+            summary.lines(),
             [
                 "verdict: threshold breached",
                 "✗ p99<1us: 250 µs",

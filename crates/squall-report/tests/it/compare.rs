@@ -1,21 +1,22 @@
-//! Comparison: equal runs are called equal, slower ones slower, and too little data too little.
+//! Tests of the comparison: equal runs, slower runs, and runs with too little data.
 
-use crate::sample::{Random, Recipe};
+use crate::sample_run::{Random, Recipe};
 use squall_report::{
     ChangeVerdict, ComparedStatistic, MetricSecondJson, Percentiles, ResultFile, RunComparison, TerminalStyle,
     build_result, compare,
 };
 
-fn made(recipe: Recipe) -> ResultFile {
+fn result_of(recipe: Recipe) -> ResultFile {
     build_result(&recipe.make().run())
 }
 
-fn quiet(seed: u64) -> Recipe {
+fn recipe_without_errors(seed: u64) -> Recipe {
     Recipe { seconds: 40, rate: 100, seed, failing: 0..0, drift: 0.02, ..Recipe::default() }
 }
 
-/// A run whose every metric's seconds follow an AR(1) process around `level` milliseconds.
-fn noisy(template: &ResultFile, seconds: u32, correlation: f64, level: f64, seed: u64) -> ResultFile {
+/// A result in which the seconds of every metric follow an AR(1) process around `level`
+/// milliseconds.
+fn with_ar1_noise(template: &ResultFile, seconds: u32, correlation: f64, level: f64, seed: u64) -> ResultFile {
     let mut file = template.clone();
     let mut random = Random(seed);
     let second = file.timeline[0].clone();
@@ -62,13 +63,13 @@ fn changes(comparison: &RunComparison, metric: &str) -> Vec<(ComparedStatistic, 
 
 #[test]
 fn equal_runs_are_rarely_called_different() {
-    let template = made(quiet(1));
+    let template = result_of(recipe_without_errors(1));
     for (seconds, correlation) in
         [(10, 0.0), (10, 0.5), (10, 0.8), (12, 0.0), (30, 0.5), (60, 0.8), (60, 0.0), (120, 0.9)]
     {
         let runs = 200u64;
         let flagged = (0..runs).filter(|seed| {
-            let run = |seed| noisy(&template, seconds, correlation, 10.0, seed);
+            let run = |seed| with_ar1_noise(&template, seconds, correlation, 10.0, seed);
             compare(&run(2 * seed + 1), &run(2 * seed + 2), 0.0).regressed()
         });
         let share = flagged.count() as f64 / runs as f64;
@@ -77,13 +78,13 @@ fn equal_runs_are_rarely_called_different() {
 }
 
 #[test]
-fn a_slowdown_of_a_fifth_is_found() {
-    let template = made(quiet(1));
+fn slowdown_of_20_percent_is_detected() {
+    let template = result_of(recipe_without_errors(1));
     for (seconds, correlation) in [(20, 0.0), (30, 0.3), (60, 0.5), (120, 0.7)] {
         let runs = 100u64;
         let found = (0..runs).filter(|seed| {
-            let base = noisy(&template, seconds, correlation, 10.0, 2 * seed + 1);
-            let new = noisy(&template, seconds, correlation, 12.0, 2 * seed + 2);
+            let base = with_ar1_noise(&template, seconds, correlation, 10.0, 2 * seed + 1);
+            let new = with_ar1_noise(&template, seconds, correlation, 12.0, 2 * seed + 2);
             compare(&base, &new, 0.05).regressed()
         });
         let share = found.count() as f64 / runs as f64;
@@ -92,13 +93,13 @@ fn a_slowdown_of_a_fifth_is_found() {
 }
 
 #[test]
-fn ten_seconds_are_enough_to_see_half_again_as_slow() {
-    let template = made(quiet(1));
+fn slowdown_of_50_percent_is_detected_in_ten_seconds() {
+    let template = result_of(recipe_without_errors(1));
     for correlation in [0.0, 0.3] {
         let runs = 100u64;
         let found = (0..runs).filter(|seed| {
-            let base = noisy(&template, 10, correlation, 10.0, 2 * seed + 1);
-            let new = noisy(&template, 10, correlation, 15.0, 2 * seed + 2);
+            let base = with_ar1_noise(&template, 10, correlation, 10.0, 2 * seed + 1);
+            let new = with_ar1_noise(&template, 10, correlation, 15.0, 2 * seed + 2);
             let comparison = compare(&base, &new, 0.05);
             assert!(
                 comparison.rows.iter().all(|row| row.change != ChangeVerdict::NotEnoughData),
@@ -113,10 +114,10 @@ fn ten_seconds_are_enough_to_see_half_again_as_slow() {
 }
 
 #[test]
-fn a_steady_rate_does_not_stand_for_latencies_that_could_not_be_judged() {
-    let base = made(quiet(1));
+fn steady_rate_without_judged_latencies_is_inconclusive() {
+    let base = result_of(recipe_without_errors(1));
     let mut new = base.clone();
-    // Answers in nine seconds only; an open load keeps its rate in all of them.
+    // Responses in nine seconds only; an open load keeps its rate in all of them.
     for second in new.timeline.iter_mut().skip(9) {
         (second.mean_ms, second.p50_ms, second.p95_ms, second.p99_ms) = (f64::NAN, f64::NAN, f64::NAN, f64::NAN);
     }
@@ -133,8 +134,12 @@ fn a_steady_rate_does_not_stand_for_latencies_that_could_not_be_judged() {
 }
 
 #[test]
-fn a_slower_target_is_told_metric_by_metric() {
-    let comparison = compare(&made(quiet(1)), &made(Recipe { slowness: 1.2, ..quiet(2) }), 0.05);
+fn table_shows_a_slower_target_metric_by_metric() {
+    let comparison = compare(
+        &result_of(recipe_without_errors(1)),
+        &result_of(Recipe { slowness: 1.2, ..recipe_without_errors(2) }),
+        0.05,
+    );
     assert!(comparison.regressed());
     assert_eq!(comparison.exit_code(), 1);
     let browse = changes(&comparison, "browse");
@@ -148,32 +153,40 @@ fn a_slower_target_is_told_metric_by_metric() {
 }
 
 #[test]
-fn the_same_slowdown_is_accepted_within_the_tolerance() {
-    let comparison = compare(&made(quiet(1)), &made(Recipe { slowness: 1.2, ..quiet(2) }), 0.3);
+fn slowdown_within_the_tolerance_is_accepted() {
+    let comparison = compare(
+        &result_of(recipe_without_errors(1)),
+        &result_of(Recipe { slowness: 1.2, ..recipe_without_errors(2) }),
+        0.3,
+    );
     assert!(!comparison.regressed());
     assert!(changes(&comparison, "browse").contains(&(ComparedStatistic::P50, ChangeVerdict::WithinTolerance)));
 }
 
 #[test]
-fn a_faster_target_is_an_improvement() {
-    let comparison = compare(&made(Recipe { slowness: 1.3, ..quiet(1) }), &made(quiet(2)), 0.0);
+fn faster_target_is_an_improvement() {
+    let comparison = compare(
+        &result_of(Recipe { slowness: 1.3, ..recipe_without_errors(1) }),
+        &result_of(recipe_without_errors(2)),
+        0.0,
+    );
     assert!(changes(&comparison, "all requests").contains(&(ComparedStatistic::P50, ChangeVerdict::Improved)));
     assert!(!comparison.regressed());
 }
 
 #[test]
-fn the_same_run_does_not_differ_from_itself() {
-    let file = made(Recipe::default());
+fn run_compared_with_itself_has_no_change() {
+    let file = result_of(Recipe::default());
     let comparison = compare(&file, &file, 0.0);
-    let said = |change| comparison.rows.iter().any(|row| row.change == change);
-    assert!(said(ChangeVerdict::NoSignificantChange));
-    assert!(!said(ChangeVerdict::Regressed) && !said(ChangeVerdict::Improved) && !said(ChangeVerdict::WithinTolerance));
+    let any = |change| comparison.rows.iter().any(|row| row.change == change);
+    assert!(any(ChangeVerdict::NoSignificantChange));
+    assert!(!any(ChangeVerdict::Regressed) && !any(ChangeVerdict::Improved) && !any(ChangeVerdict::WithinTolerance));
 }
 
 #[test]
-fn errors_that_were_not_there_before_are_a_regression() {
-    let broken = made(Recipe { failing: 0..40, ..quiet(2) });
-    let comparison = compare(&made(quiet(1)), &broken, 0.05);
+fn new_errors_are_a_regression() {
+    let broken = result_of(Recipe { failing: 0..40, ..recipe_without_errors(2) });
+    let comparison = compare(&result_of(recipe_without_errors(1)), &broken, 0.05);
     assert!(
         changes(&comparison, "purchase › checkout tier=gold")
             .contains(&(ComparedStatistic::ErrorRate, ChangeVerdict::Regressed))
@@ -181,8 +194,8 @@ fn errors_that_were_not_there_before_are_a_regression() {
 }
 
 #[test]
-fn one_bad_second_is_no_evidence() {
-    let base = made(quiet(1));
+fn one_slow_second_is_not_a_regression() {
+    let base = result_of(recipe_without_errors(1));
     let mut new = base.clone();
     new.timeline[20].p99_ms = 2000.0;
     new.timeline[20].mean_ms = 200.0;
@@ -190,9 +203,10 @@ fn one_bad_second_is_no_evidence() {
 }
 
 #[test]
-fn short_runs_are_not_judged() {
-    let short = |seed| made(Recipe { seconds: 8, ..quiet(seed) });
-    let comparison = compare(&short(1), &made(Recipe { seconds: 8, slowness: 5.0, ..quiet(2) }), 0.05);
+fn runs_shorter_than_ten_seconds_are_not_judged() {
+    let short = |seed| result_of(Recipe { seconds: 8, ..recipe_without_errors(seed) });
+    let comparison =
+        compare(&short(1), &result_of(Recipe { seconds: 8, slowness: 5.0, ..recipe_without_errors(2) }), 0.05);
     assert!(comparison.rows.iter().all(|row| row.change == ChangeVerdict::NotEnoughData));
     assert!(comparison.table(TerminalStyle::PLAIN).contains("Not enough data"));
     assert_eq!(comparison.exit_code(), 2, "nothing is known, and that is not green");
@@ -200,8 +214,8 @@ fn short_runs_are_not_judged() {
 
 #[test]
 fn runs_without_a_common_metric_cannot_be_compared() {
-    let base = made(quiet(1));
-    let mut new = made(quiet(2));
+    let base = result_of(recipe_without_errors(1));
+    let mut new = result_of(recipe_without_errors(2));
     new.metrics.iter_mut().for_each(|metric| metric.name += " v2");
     let comparison = compare(&base, &new, 0.05);
     assert!(comparison.table(TerminalStyle::PLAIN).contains("no metric in common"));
@@ -210,15 +224,16 @@ fn runs_without_a_common_metric_cannot_be_compared() {
 }
 
 #[test]
-fn a_drifting_target_is_no_evidence_either() {
-    // A swing of 30 % over 25 s: forty seconds cannot tell a slower program from a slow stretch.
-    let drifting = |seed, slowness| made(Recipe { drift: 0.3, slowness, ..quiet(seed) });
+fn drifting_target_is_not_a_regression() {
+    // A swing of 30 % over 25 s: forty seconds cannot distinguish a slower program from a slow
+    // phase.
+    let drifting = |seed, slowness| result_of(Recipe { drift: 0.3, slowness, ..recipe_without_errors(seed) });
     assert!(!compare(&drifting(1, 1.0), &drifting(2, 1.03), 0.0).regressed());
 }
 
 #[test]
-fn warm_up_and_drain_are_left_out() {
-    let base = made(Recipe { warm_up: 10, ..quiet(1) });
+fn warm_up_and_drain_are_not_compared() {
+    let base = result_of(Recipe { warm_up: 10, ..recipe_without_errors(1) });
     assert_eq!(compare(&base, &base, 0.0).seconds, (30, 30));
     let mut interrupted = base.clone();
     interrupted.run.active_s = 25.0;
@@ -226,9 +241,9 @@ fn warm_up_and_drain_are_left_out() {
 }
 
 #[test]
-fn runs_that_are_hard_to_compare_say_why() {
-    let base = made(quiet(1));
-    let mut new = made(Recipe { rate: 200, ..quiet(2) });
+fn comparison_warns_about_differing_loads_and_saturated_generators() {
+    let base = result_of(recipe_without_errors(1));
+    let mut new = result_of(Recipe { rate: 200, ..recipe_without_errors(2) });
     new.generator.saturated = true;
     new.run.stop = "interrupted".to_owned();
     new.metrics.remove(0);

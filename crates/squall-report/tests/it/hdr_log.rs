@@ -1,6 +1,6 @@
-//! The HDR log read back by the HdrHistogram library's own reader.
+//! Tests that parse the HDR log with the reader of the HdrHistogram library.
 
-use crate::sample::{Finished, Recipe};
+use crate::sample_run::{Finished, Recipe};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hdrhistogram::{
     Histogram,
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Writes a run's log, looking at the view only every `stride` seconds.
-fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
+/// Writes a run's log, with one call every `stride` seconds.
+fn write_log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
     let start = UNIX_EPOCH + Duration::from_millis(1_794_779_763_250);
     let mut log = HdrLogWriter::new(Vec::new(), start).unwrap();
     let finished = recipe.watch(|view| {
@@ -30,8 +30,8 @@ fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
     (finished, String::from_utf8(log.finish().unwrap()).unwrap(), lost)
 }
 
-/// All intervals of each tag added up, and how many there are.
-fn read(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
+/// The sum of the intervals of each tag, and their number.
+fn read_log(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
     let mut tags = BTreeMap::new();
     for entry in IntervalLogIterator::new(text.as_bytes()) {
         let LogEntry::Interval(interval) = entry.expect("the log parses") else { continue };
@@ -48,9 +48,9 @@ fn read(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
 }
 
 #[test]
-fn every_second_of_every_metric_is_there() {
-    let (finished, text, _) = log(Recipe::default(), 1);
-    let tags = read(&text);
+fn log_has_every_second_of_every_metric() {
+    let (finished, text, _) = write_log(Recipe::default(), 1);
+    let tags = read_log(&text);
     let (all, intervals) = &tags[""];
     assert_eq!((all.len(), *intervals), (6000, 30));
     for (tag, name) in [("browse", "browse"), ("purchase/login", "login"), ("purchase/checkout;tier=gold", "checkout")]
@@ -68,22 +68,22 @@ fn every_second_of_every_metric_is_there() {
 }
 
 #[test]
-fn seconds_that_close_together_are_written_apart() {
-    let (_, every, _) = log(Recipe::default(), 1);
-    let (_, rarely, lost) = log(Recipe::default(), 7);
+fn seconds_that_close_together_are_written_as_separate_intervals() {
+    let (_, every, _) = write_log(Recipe::default(), 1);
+    let (_, rarely, lost) = write_log(Recipe::default(), 7);
     assert_eq!((every == rarely, lost), (true, 0));
 }
 
 #[test]
-fn seconds_that_are_no_longer_kept_are_admitted() {
-    let (_, text, lost) = log(Recipe::default(), 25);
-    assert_eq!((lost, read(&text)[""].1), (15, 15));
+fn dropped_seconds_leave_a_comment_in_the_log() {
+    let (_, text, lost) = write_log(Recipe::default(), 25);
+    assert_eq!((lost, read_log(&text)[""].1), (15, 15));
     assert!(text.contains("#[15 seconds from 0 s on are missing here]"));
 }
 
-/// `a b` and `a,b` were one tag, and readers added them up.
+/// `a b` and `a,b` would map to one tag, and readers would add them up.
 #[test]
-fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
+fn metrics_with_colliding_tag_names_get_distinct_tags() {
     let source = SourceId { instance: 0, thread: 0 };
     let mut collector = Collector::new([source], 5);
     let mut log = HdrLogWriter::new(Vec::new(), UNIX_EPOCH).unwrap();
@@ -103,7 +103,7 @@ fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
         collector.merge(Delta { source, seq, second, metrics, errors, engine, last }).unwrap();
         log.write_new_seconds(collector.view(), Duration::from_secs(u64::from(second) + 1)).unwrap();
     }
-    let tags = read(&String::from_utf8(log.finish().unwrap()).unwrap());
+    let tags = read_log(&String::from_utf8(log.finish().unwrap()).unwrap());
     let counts: Vec<_> = tags.iter().filter(|(tag, _)| tag.contains("-rt")).map(|(_, (sum, _))| sum.len()).collect();
     let mut sorted = counts.clone();
     sorted.sort_unstable();
@@ -111,7 +111,7 @@ fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
 }
 
 #[test]
-fn a_part_of_a_second_is_a_shorter_interval() {
+fn partial_second_is_a_shorter_interval() {
     let finished = Recipe { seconds: 1, ..Recipe::default() }.make();
     let mut log = HdrLogWriter::new(Vec::new(), std::time::UNIX_EPOCH).unwrap();
     log.write_new_seconds(&finished.view, Duration::from_millis(250)).unwrap();

@@ -1,11 +1,11 @@
-//! The HTML report: whole, self-contained, and safe against what servers say.
+//! Tests of the HTML report: complete, self-contained and escaped.
 
-use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_model::{LoadModel, Pause, Profile};
 use squall_report::html;
 use std::time::Duration;
 
-/// Every tag is closed in order; attributes are quoted. Scripts and styles are skipped.
+/// Checks that every tag is closed in order and attributes are quoted. Skips scripts and styles.
 #[track_caller]
 fn assert_well_formed(page: &str) {
     const VOID: [&str; 1] = ["meta"];
@@ -44,7 +44,7 @@ fn check(finished: &Finished) -> String {
 }
 
 #[test]
-fn the_warm_up_is_load_in_the_chart_too() {
+fn rate_chart_includes_the_warm_up() {
     let page = check(&Recipe { seconds: 6, warm_up: 3, ..Recipe::default() }.make());
     let data = page.split_once("id=\"seconds\">").unwrap().1.split_once("</script>").unwrap().0;
     let data: serde_json::Value = serde_json::from_str(data).unwrap();
@@ -52,9 +52,9 @@ fn the_warm_up_is_load_in_the_chart_too() {
 }
 
 #[test]
-fn a_run_with_errors_shows_all_its_parts() {
+fn run_with_errors_has_every_section() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
-    finished.facts.thresholds = vec![judged("error_rate<1%", Some(0.0165), false, Some(15))];
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(0.0165), false, Some(15))];
     let page = check(&finished);
     for part in [
         "1 of 1 thresholds breached",
@@ -80,14 +80,14 @@ fn a_run_with_errors_shows_all_its_parts() {
 }
 
 #[test]
-fn what_servers_and_files_say_is_escaped() {
+fn names_and_messages_are_escaped() {
     let mut finished = shop();
     let attack = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">";
     finished.plan.name = format!("a name {attack}");
     finished.plan.target = attack.to_owned();
     finished.view.errors[0].message = attack.to_owned();
     std::sync::Arc::make_mut(&mut finished.view.metrics[0].key).name = attack.to_owned();
-    let mut hostile = judged("p99<1s", Some(1.0), true, None);
+    let mut hostile = threshold_result("p99<1s", Some(1.0), true, None);
     hostile.threshold.metric = Some(attack.to_owned());
     finished.facts.thresholds = vec![hostile];
     finished.facts.generator.saturated = true;
@@ -102,7 +102,7 @@ fn what_servers_and_files_say_is_escaped() {
 }
 
 #[test]
-fn a_fleet_shows_its_workers_and_what_they_say_is_escaped() {
+fn fleet_section_lists_workers_and_escapes_their_events() {
     let mut finished = fleet();
     let page = check(&finished);
     let parts =
@@ -121,7 +121,7 @@ fn a_fleet_shows_its_workers_and_what_they_say_is_escaped() {
 }
 
 #[test]
-fn odd_runs_have_pages_too() {
+fn unusual_runs_have_well_formed_pages() {
     check(&Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make());
     check(&Recipe { seconds: 1, rate: 2, ..Recipe::default() }.make());
     let nothing = check(&Recipe { seconds: 3, warm_up: 3, ..Recipe::default() }.make());
@@ -132,13 +132,13 @@ fn odd_runs_have_pages_too() {
 }
 
 #[test]
-fn long_runs_are_thinned() {
+fn long_runs_have_a_limited_number_of_points() {
     let page = check(&Recipe { seconds: 2000, rate: 4, failing: 5..9, ..Recipe::default() }.make());
     assert!(page.len() < 400_000, "{} bytes", page.len());
 }
 
 #[test]
-fn a_closed_model_has_no_target_rate() {
+fn closed_model_has_no_target_rate() {
     let mut finished = shop();
     let users = Profile::constant(36.0, Duration::from_secs(30)).unwrap();
     finished.plan.load.model = LoadModel::Closed { users, pause: Pause::Fixed(Duration::from_millis(500)) };
@@ -148,16 +148,16 @@ fn a_closed_model_has_no_target_rate() {
 }
 
 #[test]
-fn a_url_is_not_said_twice() {
+fn target_that_equals_the_name_is_shown_once() {
     let mut finished = shop();
     assert!(check(&finished).contains("<p class=\"what\">"));
     finished.plan.name = format!("{}/health", finished.plan.target);
     assert!(!check(&finished).contains("<p class=\"what\">"));
 }
 
-/// A line of no length was a dot that nobody saw.
+/// A line without length would be invisible.
 #[test]
-fn a_run_of_one_second_has_lines_across_its_charts() {
+fn run_of_one_second_has_visible_lines() {
     let page = check(&Recipe { seconds: 1, rate: 20, failing: 0..0, ..Recipe::default() }.make());
     for class in ["rate", "target", "users", "p50", "p95", "p99"] {
         let (_, rest) =
@@ -167,9 +167,8 @@ fn a_run_of_one_second_has_lines_across_its_charts() {
     }
 }
 
-/// Found by a reader: the labels of the percentiles lay on the bars.
 #[test]
-fn bars_end_below_the_labels_of_the_percentiles() {
+fn bars_end_below_the_percentile_labels() {
     let page = check(&shop());
     let chart = page.split_once("<b>Response time distribution</b>").unwrap().1.split_once("</svg>").unwrap().0;
     let places = |class: &str| -> Vec<f64> {
@@ -184,7 +183,7 @@ fn bars_end_below_the_labels_of_the_percentiles() {
 }
 
 #[test]
-fn requests_are_not_compared_with_iterations_of_several() {
+fn target_line_is_absent_if_iterations_make_several_requests() {
     let mut finished = shop();
     assert_eq!(finished.view.engine.iterations, finished.view.all.requests);
     assert!(check(&finished).contains("asked for"));
@@ -193,7 +192,7 @@ fn requests_are_not_compared_with_iterations_of_several() {
 }
 
 #[test]
-fn the_cards_fill_their_rows() {
+fn cards_fill_their_rows() {
     let mut finished = shop();
     finished.view.engine.dropped = 1200;
     let page = check(&finished);
@@ -202,7 +201,7 @@ fn the_cards_fill_their_rows() {
 }
 
 #[test]
-fn a_page_without_errors_says_so() {
+fn page_without_errors_has_a_note() {
     let mut recipe = Recipe { failing: 0..0, seconds: 5, rate: 10, ..Recipe::default() };
     recipe.seed = 3;
     let page = check(&recipe.make());

@@ -1,6 +1,6 @@
-//! The lines of a run that is still going on.
+//! Tests of the lines that are printed while a run is in progress.
 
-use crate::sample::Recipe;
+use crate::sample_run::Recipe;
 use squall_metrics::RunView;
 use squall_model::{Arrivals, LoadModel, Plan, Profile};
 use squall_report::{LiveSnapshot, LoadPhase, TerminalStyle, json_line, live_header, live_line, reported_time};
@@ -18,7 +18,7 @@ fn tick<'a>(plan: &'a Plan, view: &'a RunView, phase: LoadPhase) -> LiveSnapshot
 }
 
 #[test]
-fn a_json_line_has_the_fields_of_the_seed_and_its_totals_are_since_the_start() {
+fn json_line_has_the_fields_of_loadpilot_and_totals_since_the_start() {
     let plan = Recipe::default().plan();
     let mut line = String::new();
     Recipe::default().watch(|view| {
@@ -54,7 +54,7 @@ fn live_lines_fit_a_narrow_terminal() {
 }
 
 #[test]
-fn a_part_of_a_second_is_shown_with_its_own_time_and_rate() {
+fn partial_second_has_its_own_time_and_rate() {
     let recipe = Recipe { seconds: 3, ..Recipe::default() };
     let plan = recipe.plan();
     let mut line = String::new();
@@ -68,9 +68,8 @@ fn a_part_of_a_second_is_shown_with_its_own_time_and_rate() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["current_rps"], 500.0);
 }
 
-/// Lines said 0/s during warm-up, though the load was real.
 #[test]
-fn the_rate_of_the_warm_up_is_shown() {
+fn live_lines_show_the_rate_during_warm_up() {
     let recipe = Recipe { seconds: 4, warm_up: 2, ..Recipe::default() };
     let plan = recipe.plan();
     let mut rates = Vec::new();
@@ -81,9 +80,9 @@ fn the_rate_of_the_warm_up_is_shown() {
     assert_eq!(rates, [(200.0, 0), (200.0, 0), (200.0, 200), (200.0, 400)]);
 }
 
-/// The last second of a steady load was said to ramp down to nothing, because it is seen when it is over.
+/// The last second is observed after the load has ended.
 #[test]
-fn the_last_second_of_a_load_is_part_of_it() {
+fn last_second_of_a_steady_load_is_steady() {
     let recipe = Recipe { seconds: 3, ..Recipe::default() };
     let plan = recipe.plan();
     let mut seen = Vec::new();
@@ -98,7 +97,7 @@ fn the_last_second_of_a_load_is_part_of_it() {
 }
 
 #[test]
-fn phases_follow_the_profile() {
+fn load_phase_follows_the_profile() {
     let mut plan = Recipe::default().plan();
     let stages = [(Duration::from_secs(10), 100.0), (Duration::from_secs(10), 100.0), (Duration::from_secs(10), 0.0)];
     let rate = Profile::from_targets(&stages).unwrap();

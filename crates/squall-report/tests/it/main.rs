@@ -1,15 +1,16 @@
-//! The report as its users see it: runs made by the real recorder and collector, rendered and read back.
+//! Tests of every rendering: the runs come from the real recorder and collector, and the tests
+//! parse the output.
 
+mod arbitrary_runs;
 mod compare;
-mod docs;
-mod files;
+mod csv_and_junit;
+mod documentation;
 mod hdr_log;
 mod html;
 mod live_output;
 mod prometheus;
 mod result;
-mod robust;
-mod sample;
+mod sample_run;
 mod schema;
 mod summary;
 mod verdict;

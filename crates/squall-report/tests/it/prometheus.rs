@@ -1,6 +1,6 @@
-//! What Prometheus scrapes, in both formats. The protobuf is decoded here from first principles.
+//! Tests of both Prometheus formats, with a minimal protobuf decoder.
 
-use crate::sample::{Finished, Recipe};
+use crate::sample_run::{Finished, Recipe};
 use squall_report::prometheus::{ScrapeInput, protobuf, text};
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ fn scrape(finished: &Finished) -> ScrapeInput<'_> {
     }
 }
 
-fn small() -> Finished {
+fn small_run() -> Finished {
     Recipe { seconds: 2, rate: 50, ..Recipe::default() }.make()
 }
 
 #[test]
-fn text_is_the_exposition_format() {
-    insta::assert_snapshot!(text(&scrape(&small())));
+fn text_matches_the_exposition_format() {
+    insta::assert_snapshot!(text(&scrape(&small_run())));
 }
 
 #[test]
 fn labels_are_escaped() {
-    let mut finished = small();
+    let mut finished = small_run();
     std::sync::Arc::make_mut(&mut finished.view.metrics[0].key).name = "a\"b\\c\nd".to_owned();
     assert!(text(&scrape(&finished)).contains(r#"squall_requests_total{metric="a\"b\\c\nd",kind="request"}"#));
 }
 
 #[test]
-fn tags_that_become_one_label_keep_their_values() {
-    let mut finished = small();
+fn tags_with_colliding_label_names_keep_their_values() {
+    let mut finished = small_run();
     let key = std::sync::Arc::make_mut(&mut finished.view.metrics[0].key);
     key.tags = [("k y", "1"), ("k-y", "2"), ("k_y", "3")].map(|(name, value)| (name.into(), value.into())).into();
     let text = text(&scrape(&finished));
@@ -40,8 +40,8 @@ fn tags_that_become_one_label_keep_their_values() {
 }
 
 #[test]
-fn classic_buckets_add_up() {
-    let finished = small();
+fn classic_buckets_are_cumulative() {
+    let finished = small_run();
     let text = text(&scrape(&finished));
     let browse = |suffix: &str| -> Vec<f64> {
         let head = format!("squall_response_seconds_{suffix}{{metric=\"browse\"");
@@ -114,7 +114,7 @@ fn messages(fields: &Fields, field: u64) -> Vec<Vec<u8>> {
         .into_iter()
         .map(|value| match value {
             Wire::Bytes(bytes) => bytes,
-            other => panic!("{other:?} is no message"),
+            other => panic!("{other:?} is not a message"),
         })
         .collect()
 }
@@ -124,7 +124,7 @@ fn integers(fields: &Fields, field: u64) -> Vec<u64> {
         .into_iter()
         .map(|value| match value {
             Wire::Integer(value) => value,
-            other => panic!("{other:?} is no integer"),
+            other => panic!("{other:?} is not an integer"),
         })
         .collect()
 }
@@ -134,7 +134,7 @@ fn doubles(fields: &Fields, field: u64) -> Vec<f64> {
         .into_iter()
         .map(|value| match value {
             Wire::Double(value) => value,
-            other => panic!("{other:?} is no double"),
+            other => panic!("{other:?} is not a double"),
         })
         .collect()
 }
@@ -155,8 +155,8 @@ fn families(mut bytes: &[u8]) -> Vec<Fields> {
 }
 
 #[test]
-fn protobuf_has_the_same_families_as_the_text() {
-    let finished = small();
+fn protobuf_and_text_have_the_same_families() {
+    let finished = small_run();
     let text = text(&scrape(&finished));
     let in_text: Vec<&str> =
         text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).map(|l| l.split(' ').next().unwrap()).collect();
@@ -165,8 +165,8 @@ fn protobuf_has_the_same_families_as_the_text() {
 }
 
 #[test]
-fn native_histograms_hold_every_request_within_their_bounds() {
-    let finished = small();
+fn native_histograms_count_every_request_in_its_bucket() {
+    let finished = small_run();
     let families = families(&protobuf(&scrape(&finished)));
     let response = families.iter().find(|f| texts(f, 1) == ["squall_response_seconds"]).unwrap();
     assert_eq!(integers(response, 3), [4], "type histogram");

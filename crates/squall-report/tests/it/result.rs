@@ -1,18 +1,18 @@
-//! The result file says what was measured, and reads back.
+//! Tests of the result file: its contents and parsing.
 
-use crate::sample::{Recipe, fleet, judged, shop};
+use crate::sample_run::{Recipe, fleet, shop, threshold_result};
 use squall_report::{ReadResultError, ResultFile, SCHEMA, build_result};
 
 #[test]
-fn a_result_reads_back_as_it_was_written() {
+fn result_file_round_trips() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
-    finished.facts.thresholds = vec![judged("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
+    finished.facts.thresholds = vec![threshold_result("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
     let written = build_result(&finished.run());
     assert_eq!(ResultFile::parse(&written.to_json()).unwrap(), written);
 }
 
 #[test]
-fn a_result_of_another_schema_is_refused_with_a_reason() {
+fn result_of_another_schema_is_rejected_with_a_reason() {
     let text = build_result(&shop().run()).to_json().replace(SCHEMA, "squall.result/9");
     assert!(
         matches!(ResultFile::parse(&text), Err(ReadResultError::UnsupportedSchema { found }) if found == "squall.result/9")
@@ -21,14 +21,14 @@ fn a_result_of_another_schema_is_refused_with_a_reason() {
 }
 
 #[test]
-fn fields_that_a_later_version_adds_are_ignored() {
+fn unknown_fields_are_ignored() {
     let mut value: serde_json::Value = serde_json::from_str(&build_result(&shop().run()).to_json()).unwrap();
     value["totals"]["brand_new"] = 7.into();
     assert!(ResultFile::parse(&value.to_string()).is_ok());
 }
 
 #[test]
-fn totals_are_the_sum_of_the_requests_and_not_of_the_groups() {
+fn totals_count_requests_and_not_groups() {
     let file = build_result(&shop().run());
     let requests = file.metrics.iter().filter(|m| m.kind == "request");
     assert_eq!(file.totals.requests, requests.clone().map(|m| m.requests).sum::<u64>());
@@ -42,7 +42,7 @@ fn totals_are_the_sum_of_the_requests_and_not_of_the_groups() {
 }
 
 #[test]
-fn rates_are_per_active_time_less_warm_up() {
+fn rates_exclude_the_warm_up_time() {
     let finished = Recipe { seconds: 20, warm_up: 5, ..Recipe::default() }.make();
     let file = build_result(&finished.run());
     assert_eq!((file.totals.requests, file.totals.rate, file.run.measured_s), (3000, 200.0, 15.0));
@@ -52,9 +52,9 @@ fn rates_are_per_active_time_less_warm_up() {
     assert_eq!(warm_up, [1, 2, 3, 4, 5]);
 }
 
-/// The last second of a run of 20.25 s was shown as if a load of 200/s had fallen to 50/s.
+/// In a run of 20.25 s, the last second must not look as if the load had fallen from 200/s to 50/s.
 #[test]
-fn a_part_of_a_second_has_a_rate_of_its_own_length() {
+fn rate_of_a_partial_second_uses_its_length() {
     let mut finished = Recipe { seconds: 20, ..Recipe::default() }.make();
     finished.facts.elapsed = std::time::Duration::from_millis(19_250);
     let file = build_result(&finished.run());
@@ -63,9 +63,8 @@ fn a_part_of_a_second_has_a_rate_of_its_own_length() {
     assert_eq!((last.requests, last.length_s, last.rate), (200, 0.25, 800.0));
 }
 
-/// Found by a reader: what came in after the last second counted as that second's, and made its rate one that nobody saw.
 #[test]
-fn a_last_second_that_holds_the_last_answers_is_as_long_as_they_took() {
+fn last_second_includes_the_tail_of_late_responses() {
     let mut finished = Recipe { seconds: 20, ..Recipe::default() }.make();
     finished.facts.elapsed = std::time::Duration::from_millis(20_010);
     let file = build_result(&finished.run());
@@ -76,9 +75,8 @@ fn a_last_second_that_holds_the_last_answers_is_as_long_as_they_took() {
     );
 }
 
-/// Found by a reader: a second full of results was marked as no part of them, and its rate was per whole second.
 #[test]
-fn seconds_that_are_not_marked_as_warm_up_add_up_to_the_totals() {
+fn seconds_outside_the_warm_up_add_up_to_the_totals() {
     let mut finished = Recipe { seconds: 10, warm_up: 2, ..Recipe::default() }.make();
     finished.plan.load.warm_up = std::time::Duration::from_millis(1_500);
     let file = build_result(&finished.run());
@@ -91,7 +89,7 @@ fn seconds_that_are_not_marked_as_warm_up_add_up_to_the_totals() {
 }
 
 #[test]
-fn a_file_without_lengths_has_whole_seconds() {
+fn file_without_second_lengths_has_whole_seconds() {
     let mut value = serde_json::to_value(build_result(&shop().run())).unwrap();
     for second in value["timeline"].as_array_mut().unwrap() {
         second.as_object_mut().unwrap().remove("length_s");
@@ -112,25 +110,26 @@ fn latencies_are_in_milliseconds_and_in_order() {
 }
 
 #[test]
-fn accounting_that_does_not_balance_says_why() {
+fn unbalanced_accounting_has_an_explanation() {
     let mut finished = shop();
     finished.view.engine.sent += 3;
     let accounting = build_result(&finished.run()).accounting;
     assert!(!accounting.balanced);
-    assert!(accounting.explanation.unwrap().starts_with("3 requests were begun"));
+    assert!(accounting.explanation.unwrap().starts_with("3 requests started"));
 }
 
 #[test]
-fn what_lost_workers_took_along_is_stated_and_balances() {
+fn accounting_with_lost_workers_is_balanced_and_gives_the_upper_bound() {
     let mut finished = fleet();
     let stated = "lost workers may have sent up to 131 requests that are not reported";
-    let begun = |n| format!("{stated}; {n} of them were under way when their worker was last heard");
-    for (more, expected) in [(0, stated.to_owned()), (100, begun(100)), (31, begun(131))] {
+    let in_flight = |n| format!("{stated}; {n} of them were in flight at their worker's last report");
+    for (more, expected) in [(0, stated.to_owned()), (100, in_flight(100)), (31, in_flight(131))] {
         finished.view.engine.sent += more;
         let accounting = build_result(&finished.run()).accounting;
         assert_eq!((accounting.lost_at_most, accounting.balanced), (131, true));
         assert_eq!(accounting.explanation, Some(expected));
-        // None of them is counted twice: the target saw from `sent` to `sent + lost_at_most`.
+        // No request is counted twice: the target received `sent` to `sent + lost_at_most`
+        // requests.
         assert_eq!(
             (accounting.sent + accounting.unsent, accounting.reported),
             (accounting.recorded, accounting.recorded)
@@ -140,17 +139,17 @@ fn what_lost_workers_took_along_is_stated_and_balances() {
     let accounting = build_result(&finished.run()).accounting;
     assert!(!accounting.balanced);
     let more =
-        format!("{}; 2 requests were begun and their end was never recorded: a worker or thread died", begun(131));
+        format!("{}; 2 requests started and their end was never recorded: a worker or thread died", in_flight(131));
     assert_eq!(accounting.explanation, Some(more));
     finished.view.engine.sent -= 134;
     assert!(
         !build_result(&finished.run()).accounting.balanced,
-        "a request that nobody sent is not explained by a lost worker"
+        "a lost worker does not explain a recorded request that was never sent"
     );
 }
 
 #[test]
-fn the_fleet_is_in_the_file_and_files_without_one_keep_reading() {
+fn fleet_is_in_the_file_and_files_without_a_fleet_parse() {
     let file = build_result(&fleet().run());
     let of_fleet = file.fleet.clone().expect("a fleet made the load");
     let workers: Vec<_> = of_fleet.workers.iter().map(|w| (w.id.as_str(), w.state.as_str(), w.ended_s)).collect();
@@ -166,17 +165,17 @@ fn the_fleet_is_in_the_file_and_files_without_one_keep_reading() {
 }
 
 #[test]
-fn thresholds_are_in_the_unit_they_name() {
+fn threshold_values_are_in_their_named_unit() {
     let mut finished = shop();
     finished.facts.thresholds = vec![
-        judged("p99<500ms", Some(40.5e6), true, None),
-        judged("error_rate<1%", Some(0.02), false, None),
-        judged("nobody:rate>5", None, false, None),
+        threshold_result("p99<500ms", Some(40.5e6), true, None),
+        threshold_result("error_rate<1%", Some(0.02), false, None),
+        threshold_result("unused:rate>5", None, false, None),
     ];
     let file = build_result(&finished.run());
-    let said: Vec<_> = file.thresholds.iter().map(|t| (t.unit.as_str(), t.limit, t.value, t.passed)).collect();
+    let values: Vec<_> = file.thresholds.iter().map(|t| (t.unit.as_str(), t.limit, t.value, t.passed)).collect();
     let expected =
         [("ms", 500.0, Some(40.5), true), ("fraction", 0.01, Some(0.02), false), ("per_s", 5.0, None, false)];
-    assert_eq!(said, expected);
+    assert_eq!(values, expected);
     assert_eq!(file.exit_code, 1);
 }

@@ -1,7 +1,8 @@
-//! Real results against docs/result.schema.json, with a validator of the few keywords that the schema uses. It panics on any
-//! other keyword, so that no rule of the schema goes unchecked.
+//! Validates results against docs/result.schema.json and docs/search.schema.json. The validator
+//! knows the keywords that the schemas use and panics on any other, so that no rule stays
+//! unchecked.
 
-use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use serde_json::{Value, json};
 use squall_model::StopReason;
 use squall_report::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
@@ -9,19 +10,19 @@ use squall_report::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, b
 const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
 const SEARCH: &str = include_str!("../../../../docs/search.schema.json");
 
-/// Everything wrong with `value`, each with its place.
-fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
+/// Collects every violation in `value` with its path.
+fn collect_problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
     for (keyword, rule) in schema.as_object().expect("a schema is an object") {
         let ok = match keyword.as_str() {
             "$schema" | "$id" | "$defs" | "title" | "description" => true,
             "$ref" => {
                 let path = rule.as_str().unwrap().strip_prefix('#').expect("references are local");
-                problems(root, root.pointer(path).expect("the reference leads somewhere"), value, at, out);
+                collect_problems(root, root.pointer(path).expect("the reference leads somewhere"), value, at, out);
                 true
             }
             "type" => match rule {
-                Value::Array(types) => types.iter().any(|t| is(value, t)),
-                one => is(value, one),
+                Value::Array(types) => types.iter().any(|t| has_json_type(value, t)),
+                one => has_json_type(value, one),
             },
             "const" => value == rule,
             "enum" => rule.as_array().unwrap().contains(value),
@@ -36,20 +37,20 @@ fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec
             "properties" => {
                 for (name, rule) in rule.as_object().unwrap() {
                     if let Some(value) = value.get(name) {
-                        problems(root, rule, value, &format!("{at}/{name}"), out);
+                        collect_problems(root, rule, value, &format!("{at}/{name}"), out);
                     }
                 }
                 true
             }
             "additionalProperties" => {
                 for (name, value) in value.as_object().into_iter().flatten() {
-                    problems(root, rule, value, &format!("{at}/{name}"), out);
+                    collect_problems(root, rule, value, &format!("{at}/{name}"), out);
                 }
                 true
             }
             "items" => {
                 for (i, value) in value.as_array().into_iter().flatten().enumerate() {
-                    problems(root, rule, value, &format!("{at}/{i}"), out);
+                    collect_problems(root, rule, value, &format!("{at}/{i}"), out);
                 }
                 true
             }
@@ -61,7 +62,7 @@ fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec
     }
 }
 
-fn is(value: &Value, kind: &Value) -> bool {
+fn has_json_type(value: &Value, kind: &Value) -> bool {
     match kind.as_str().unwrap() {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -70,7 +71,7 @@ fn is(value: &Value, kind: &Value) -> bool {
         "null" => value.is_null(),
         "number" => value.is_number(),
         "integer" => value.is_u64() || value.is_i64(),
-        other => panic!("`{other}` is no JSON type"),
+        other => panic!("`{other}` is not a JSON type"),
     }
 }
 
@@ -81,19 +82,21 @@ fn validate(value: &Value) -> Vec<String> {
 fn validate_by(schema: &str, value: &Value) -> Vec<String> {
     let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
     let mut out = Vec::new();
-    problems(&schema, &schema, value, "", &mut out);
+    collect_problems(&schema, &schema, value, "", &mut out);
     out
 }
 
-fn written(finished: &Finished) -> Value {
+fn result_json(finished: &Finished) -> Value {
     serde_json::from_str(&build_result(&finished.run()).to_json()).expect("a result is JSON")
 }
 
 #[test]
-fn results_of_all_kinds_follow_the_schema() {
+fn results_of_all_kinds_match_the_schema() {
     let mut judged_run = Recipe { phases: true, warm_up: 3, ..Recipe::default() }.make();
-    judged_run.facts.thresholds =
-        vec![judged("p99<500ms", Some(4e7), true, None), judged("nobody:p95[5s]<1s", None, false, Some(3))];
+    judged_run.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(4e7), true, None),
+        threshold_result("unused:p95[5s]<1s", None, false, Some(3)),
+    ];
     let mut saturated = Finished { strict: true, ..shop() };
     saturated.facts.generator.saturated = true;
     saturated.facts.generator.saturated_because = vec!["no free users".to_owned()];
@@ -103,12 +106,12 @@ fn results_of_all_kinds_follow_the_schema() {
     empty.facts.stop = StopReason::Aborted;
     empty.plan.load.iterations = Some(7);
     for finished in [judged_run, saturated, refusing, empty, fleet()] {
-        assert_eq!(validate(&written(&finished)), Vec::<String>::new());
+        assert_eq!(validate(&result_json(&finished)), Vec::<String>::new());
     }
 }
 
 #[test]
-fn a_search_follows_its_schema_and_the_schema_describes_all_of_it() {
+fn search_file_matches_its_schema_and_every_field_is_described() {
     let probe = SearchProbeJson {
         rate: 50.0,
         verdict: "no".to_owned(),
@@ -137,16 +140,16 @@ fn a_search_follows_its_schema_and_the_schema_describes_all_of_it() {
     let mut value: Value = serde_json::from_str(&file.to_json()).unwrap();
     assert_eq!(validate_by(SEARCH, &value), Vec::<String>::new());
     let (schema, mut unknown): (Value, _) = (serde_json::from_str(SEARCH).unwrap(), Vec::new());
-    undescribed(&schema, &schema, &value, "", &mut unknown);
+    collect_undescribed_fields(&schema, &schema, &value, "", &mut unknown);
     assert_eq!(unknown, Vec::<String>::new());
     value["probes"][0]["held"] = json!("perhaps");
     assert_eq!(validate_by(SEARCH, &value).len(), 1);
 }
 
 #[test]
-fn what_breaks_the_schema_is_found() {
+fn validator_finds_schema_violations() {
     let broken = |pointer: &str, value: Value| {
-        let mut file = written(&shop());
+        let mut file = result_json(&shop());
         *file.pointer_mut(pointer).expect("the place exists") = value;
         validate(&file)
     };
@@ -158,18 +161,18 @@ fn what_breaks_the_schema_is_found() {
 }
 
 #[test]
-fn the_schema_describes_every_field_that_is_written() {
+fn schema_describes_every_written_field() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
-    finished.facts.thresholds = vec![judged("browse:p99<500ms", Some(4e7), true, None)];
+    finished.facts.thresholds = vec![threshold_result("browse:p99<500ms", Some(4e7), true, None)];
     finished.view.engine.sent += 1;
     finished.facts.fleet = fleet().facts.fleet;
     let mut unknown = Vec::new();
-    undescribed(&schema, &schema, &written(&finished), "", &mut unknown);
+    collect_undescribed_fields(&schema, &schema, &result_json(&finished), "", &mut unknown);
     assert_eq!(unknown, Vec::<String>::new());
 }
 
-fn undescribed(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
+fn collect_undescribed_fields(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
     let schema = match schema.get("$ref").and_then(Value::as_str) {
         Some(path) => root.pointer(&path[1..]).unwrap(),
         None => schema,
@@ -177,11 +180,11 @@ fn undescribed(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut 
     for (name, value) in value.as_object().into_iter().flatten() {
         let rule = schema["properties"].get(name).or(schema.get("additionalProperties"));
         match rule {
-            Some(rule) => undescribed(root, rule, value, &format!("{at}/{name}"), out),
+            Some(rule) => collect_undescribed_fields(root, rule, value, &format!("{at}/{name}"), out),
             None => out.push(format!("{at}/{name}")),
         }
     }
     for value in value.as_array().into_iter().flatten() {
-        undescribed(root, &schema["items"], value, at, out);
+        collect_undescribed_fields(root, &schema["items"], value, at, out);
     }
 }

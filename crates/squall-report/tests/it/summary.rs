@@ -1,23 +1,23 @@
-//! The summary as people read it.
+//! Tests of the terminal summary.
 
-use crate::sample::{Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::MetricKey;
 use squall_model::StopReason;
 use squall_report::{TerminalStyle, summary};
 
 #[test]
-fn a_run_with_errors_and_a_breached_threshold() {
+fn summary_of_a_run_with_errors_and_a_breached_threshold() {
     let mut finished = shop();
     finished.facts.thresholds = vec![
-        judged("p99<500ms", Some(48.2e6), true, None),
-        judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
-        judged("error_rate<1%", Some(0.0158), false, Some(15)),
+        threshold_result("p99<500ms", Some(48.2e6), true, None),
+        threshold_result("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        threshold_result("error_rate<1%", Some(0.0158), false, Some(15)),
     ];
     insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
 }
 
 #[test]
-fn a_saturated_generator_is_said_in_plain_words() {
+fn summary_of_a_saturated_generator() {
     let mut finished = Recipe { warm_up: 5, ..Recipe::default() }.make();
     finished.view.engine.dropped = 1234;
     finished.facts.generator.saturated = true;
@@ -26,7 +26,7 @@ fn a_saturated_generator_is_said_in_plain_words() {
 }
 
 #[test]
-fn starts_that_never_happened_are_said_once() {
+fn missing_starts_are_mentioned_once() {
     let mut finished = shop();
     finished.view.engine.dropped = 30;
     finished.facts.generator.saturated = true;
@@ -36,9 +36,9 @@ fn starts_that_never_happened_are_said_once() {
     assert_eq!(text.matches("never happened").count(), 1, "{text}");
 }
 
-/// The verdict must not scroll away behind hundreds of names.
+/// The verdict must not scroll off the screen after hundreds of names.
 #[test]
-fn of_many_series_those_that_fail_and_the_busiest_are_shown() {
+fn summary_of_many_metrics_shows_the_failing_and_the_busiest() {
     let mut finished = shop();
     let one = finished.view.metrics[0].clone();
     finished.view.metrics = (0..500)
@@ -56,9 +56,9 @@ fn of_many_series_those_that_fail_and_the_busiest_are_shown() {
     assert!(text.contains("… and 470 more; --json has them all"), "{text}");
 }
 
-/// The end of a message is the part that helps; a pipe has no width.
+/// The end of a message often names the cause; a pipe has no width limit.
 #[test]
-fn what_went_wrong_is_not_cut() {
+fn error_messages_are_wrapped_not_truncated() {
     let mut finished = shop();
     let long = format!("expected $.items[0].name to be \"{}\", got the end", "x".repeat(150));
     finished.view.errors.iter_mut().for_each(|note| note.message = long.clone());
@@ -67,9 +67,9 @@ fn what_went_wrong_is_not_cut() {
     assert!(part.split_whitespace().collect::<String>().contains(&long.replace(' ', "")), "{text}");
 }
 
-/// An assertion that tells the whole body of an answer filled the screen ten times.
+/// The message of a failed check may contain a whole response body.
 #[test]
-fn one_failure_does_not_fill_the_screen() {
+fn long_error_message_keeps_its_first_and_last_lines() {
     let mut finished = shop();
     let long = format!("the beginning {}the end", "more ".repeat(400));
     finished.view.errors.iter_mut().for_each(|note| note.message = long.clone());
@@ -81,7 +81,7 @@ fn one_failure_does_not_fill_the_screen() {
 }
 
 #[test]
-fn a_run_that_only_failed_is_not_passed_without_a_word() {
+fn passed_run_with_only_errors_suggests_a_threshold() {
     let mut finished = shop();
     finished.view.all.errors = finished.view.all.requests;
     let text = summary(&finished.run(), TerminalStyle::PLAIN);
@@ -89,19 +89,18 @@ fn a_run_that_only_failed_is_not_passed_without_a_word() {
 }
 
 #[test]
-fn an_unreachable_target() {
+fn summary_of_an_unreachable_target() {
     let finished = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
     insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
 }
 
 #[test]
-fn a_fleet_that_lost_a_worker() {
+fn summary_of_a_fleet_that_lost_a_worker() {
     insta::assert_snapshot!(summary(&fleet().run(), TerminalStyle { colour: false, width: 90 }));
 }
 
-/// It said that lost workers may have made them, and then that they never happened.
 #[test]
-fn what_lost_workers_may_have_made_is_not_said_to_have_never_happened() {
+fn starts_of_lost_workers_are_reported_as_an_upper_bound() {
     let mut finished = fleet();
     finished.facts.lost_at_most = 500;
     let text = summary(&finished.run(), TerminalStyle::PLAIN);
@@ -113,7 +112,7 @@ fn what_lost_workers_may_have_made_is_not_said_to_have_never_happened() {
 }
 
 #[test]
-fn nothing_measured() {
+fn summary_of_a_run_without_measurements() {
     let mut finished = Recipe { seconds: 2, warm_up: 2, ..Recipe::default() }.make();
     finished.facts.stop = StopReason::Interrupted;
     insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
@@ -123,10 +122,9 @@ fn nothing_measured() {
 fn no_line_is_wider_than_the_terminal() {
     let mut finished = shop();
     finished.facts.thresholds = vec![
-        judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
-        judged("error_rate<1%", Some(0.0158), false, Some(15)),
+        threshold_result("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        threshold_result("error_rate<1%", Some(0.0158), false, Some(15)),
     ];
-    // Found by a reader: with 40 columns every part of it was wrapped by the terminal.
     for width in [36, 40, 60, 70, 80, 100, 140] {
         let text = summary(&finished.run(), TerminalStyle { colour: false, width });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
@@ -135,7 +133,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn colour_changes_nothing_but_colour() {
+fn coloured_summary_without_codes_equals_the_plain_one() {
     let finished = shop();
     let painted = summary(&finished.run(), TerminalStyle { colour: true, width: 100 });
     assert!(painted.contains("\x1b["));

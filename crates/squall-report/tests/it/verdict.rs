@@ -1,6 +1,6 @@
-//! Every verdict, every exit code, and which wins.
+//! Tests of every verdict, its exit code and the precedence of verdicts.
 
-use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::{MetricKey, Outcome, OutcomeCategory};
 use squall_model::StopReason;
 use squall_report::{RunVerdict, TerminalStyle, summary, verdict};
@@ -12,52 +12,54 @@ fn check(finished: &Finished, expected: RunVerdict, exit_code: u8) {
     assert_eq!(expected.exit_code(), exit_code);
 }
 
-fn refusing() -> Finished {
+fn unreachable_target() -> Finished {
     Recipe { seconds: 3, target: Target::Refusing, ..Recipe::default() }.make()
 }
 
 #[test]
-fn a_complete_run_without_breaches_has_passed() {
+fn complete_run_without_breaches_passes() {
     let mut finished = shop();
     check(&finished, RunVerdict::Passed, 0);
-    finished.facts.thresholds = vec![judged("p99<500ms", Some(4e7), true, None)];
+    finished.facts.thresholds = vec![threshold_result("p99<500ms", Some(4e7), true, None)];
     check(&finished, RunVerdict::Passed, 0);
 }
 
 #[test]
 fn one_breached_threshold_fails_the_run() {
     let mut finished = shop();
-    finished.facts.thresholds =
-        vec![judged("p99<500ms", Some(4e7), true, None), judged("rate>450", Some(200.0), false, None)];
+    finished.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(4e7), true, None),
+        threshold_result("rate>450", Some(200.0), false, None),
+    ];
     check(&finished, RunVerdict::ThresholdBreached, 1);
 }
 
 #[test]
-fn a_threshold_that_stopped_the_run_fails_it() {
+fn threshold_that_stopped_the_run_fails_it() {
     let mut finished = shop();
     finished.facts.stop = StopReason::Threshold;
     check(&finished, RunVerdict::ThresholdBreached, 1);
 }
 
 #[test]
-fn a_target_that_never_answers_is_unreachable_whatever_the_thresholds_say() {
-    let mut finished = refusing();
+fn target_without_any_response_is_unreachable_regardless_of_thresholds() {
+    let mut finished = unreachable_target();
     check(&finished, RunVerdict::TargetUnreachable, 3);
-    finished.facts.thresholds = vec![judged("error_rate<1%", Some(1.0), false, None)];
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(1.0), false, None)];
     check(&finished, RunVerdict::TargetUnreachable, 3);
     finished.facts.stop = StopReason::Threshold;
     check(&finished, RunVerdict::TargetUnreachable, 3);
 }
 
 #[test]
-fn a_target_that_answered_once_was_reachable() {
+fn target_with_one_response_is_reachable() {
     let finished = Recipe { failing: 0..30, ..Recipe::default() }.make();
     check(&finished, RunVerdict::Passed, 0);
 }
 
 #[test]
-fn requests_cut_off_at_the_end_are_no_proof_of_an_unreachable_target() {
-    let mut finished = refusing();
+fn requests_aborted_at_the_end_do_not_make_the_target_unreachable() {
+    let mut finished = unreachable_target();
     finished.view.all.outcomes = [(Outcome::ABORTED, 600)].into();
     check(&finished, RunVerdict::Passed, 0);
     finished.view.all.outcomes.insert(Outcome::new(OutcomeCategory::Timeout, "CONNECT_TIMEOUT"), 1);
@@ -65,25 +67,24 @@ fn requests_cut_off_at_the_end_are_no_proof_of_an_unreachable_target() {
 }
 
 #[test]
-fn a_target_that_accepts_and_stays_silent_was_reached() {
-    let mut finished = refusing();
+fn target_that_accepts_and_never_responds_is_reachable() {
+    let mut finished = unreachable_target();
     finished.view.all.outcomes = [(Outcome::new(OutcomeCategory::Timeout, "TIMEOUT"), 600)].into();
     check(&finished, RunVerdict::Passed, 0);
 }
 
 #[test]
-fn a_run_in_which_nothing_was_measured_has_not_passed() {
+fn run_without_measurements_fails() {
     let mut finished = Recipe { seconds: 3, warm_up: 3, ..Recipe::default() }.make();
     check(&finished, RunVerdict::NothingMeasured, 1);
-    finished.facts.thresholds = vec![judged("errors<1", Some(0.0), true, None)];
+    finished.facts.thresholds = vec![threshold_result("errors<1", Some(0.0), true, None)];
     check(&finished, RunVerdict::NothingMeasured, 1);
     finished.facts.stop = StopReason::Interrupted;
     check(&finished, RunVerdict::Interrupted, 130);
 }
 
-/// Found by a reader: a closed run in which nobody came through on_start was green.
 #[test]
-fn a_run_that_nobody_could_begin_has_not_passed() {
+fn run_in_which_every_on_start_failed_fails() {
     let mut finished = shop();
     let login = &mut finished.view.metrics[0];
     (login.key, login.errors) = (Arc::new(MetricKey::request("on_start/login")), 12);
@@ -91,32 +92,32 @@ fn a_run_that_nobody_could_begin_has_not_passed() {
     finished.view.engine.iterations = 0;
     finished.view.timeline.iter_mut().for_each(|second| second.busy = 0);
     check(&finished, RunVerdict::NothingMeasured, 1);
-    let told = summary(&finished.run(), TerminalStyle::PLAIN);
-    assert!(told.contains("on_start failed 12 times, and nobody could begin"), "{told}");
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    assert!(text.contains("on_start failed 12 times, so no user could begin"), "{text}");
 }
 
 #[test]
-fn a_missed_schedule_fails_only_strict_runs() {
+fn missed_schedule_fails_only_strict_runs() {
     let mut finished = shop();
     finished.facts.generator.saturated = true;
     check(&finished, RunVerdict::Passed, 0);
     finished.strict = true;
     check(&finished, RunVerdict::ScheduleMissed, 4);
-    finished.facts.thresholds = vec![judged("rate>450", Some(200.0), false, None)];
+    finished.facts.thresholds = vec![threshold_result("rate>450", Some(200.0), false, None)];
     check(&finished, RunVerdict::ThresholdBreached, 1);
 }
 
 #[test]
-fn dropped_starts_are_a_missed_schedule() {
+fn dropped_starts_miss_the_schedule() {
     let mut finished = Finished { strict: true, ..shop() };
     finished.view.engine.dropped = 1;
     check(&finished, RunVerdict::ScheduleMissed, 4);
 }
 
 #[test]
-fn an_interrupted_run_is_interrupted_before_all_else() {
-    let mut finished = refusing();
-    finished.facts.thresholds = vec![judged("error_rate<1%", Some(1.0), false, None)];
+fn interrupted_takes_precedence_over_other_verdicts() {
+    let mut finished = unreachable_target();
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(1.0), false, None)];
     for stop in [StopReason::Interrupted, StopReason::Aborted] {
         finished.facts.stop = stop;
         check(&finished, RunVerdict::Interrupted, 130);
@@ -124,7 +125,7 @@ fn an_interrupted_run_is_interrupted_before_all_else() {
 }
 
 #[test]
-fn exit_codes_are_distinct_and_leave_2_to_the_command_line() {
+fn exit_codes_are_stable_and_never_2() {
     let codes: std::collections::BTreeSet<u8> = RunVerdict::ALL.map(RunVerdict::exit_code).into();
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), [0, 1, 3, 4, 130]);
 }

@@ -1,4 +1,5 @@
-//! `/api/v1`: tests as bundles, steering the current one, results of those that are over.
+//! `/api/v1`: starts tests from bundles, controls the current test and serves results of finished
+//! tests.
 
 use axum::{
     body::Body,
@@ -9,7 +10,7 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_model::{RunPhase, StopReason};
-use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result as result_of, json_line, result_summary};
+use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result, json_line, result_summary};
 use std::{sync::Arc, time::Duration};
 
 use super::{ApiState, LevelUnit, add_params};
@@ -28,28 +29,36 @@ pub(crate) async fn start<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, b
     Ok((location, json_response(StatusCode::CREATED, &json!({"epoch": epoch}))).into_response())
 }
 
-/// The run as it is; between runs, how the last one was.
+/// The current run; between runs, the last one with its result.
 pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
     let status = app.fleet.status().await?;
     app.watcher.catch_up(&status).await;
     let order = status.order.as_ref();
-    let shown = app.watcher.current_run().await;
-    let shown = shown.as_ref().filter(|shown| shown.epoch == status.epoch);
+    let watched = app.watcher.current_run().await;
+    let watched = watched.as_ref().filter(|watched| watched.epoch == status.epoch);
     let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
     let active = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
     let level = order.filter(|_| active).map_or(0.0, |order| order.profile.level(elapsed));
-    let live = shown.map(|shown| {
-        let phase = if shown.finished { LoadPhase::Done } else { LoadPhase::at(&shown.bundle.plan, shown.elapsed) };
+    let live = watched.map(|watched| {
+        let phase =
+            if watched.finished { LoadPhase::Done } else { LoadPhase::at(&watched.bundle.plan, watched.elapsed) };
         let unix_ms = (vikhry_json::unix_s() * 1e3) as u64;
-        let (view, plan) = (shown.view(), &shown.bundle.plan);
-        let line = json_line(&LiveSnapshot { view, plan, elapsed: shown.elapsed, phase, unix_ms });
+        let (view, plan) = (watched.view(), &watched.bundle.plan);
+        let line = json_line(&LiveSnapshot { view, plan, elapsed: watched.elapsed, phase, unix_ms });
         serde_json::from_str::<Value>(&line).unwrap_or(Value::Null)
     });
-    let ending = shown.and_then(|shown| {
-        let (plan, view, version) = (&shown.bundle.plan, shown.view(), app.config.version);
-        Some(result_summary(&ReportInput { plan, view, facts: shown.facts()?, strict: false, command: None, version }))
+    let summary = watched.and_then(|watched| {
+        let (plan, view, version) = (&watched.bundle.plan, watched.view(), app.config.version);
+        Some(result_summary(&ReportInput {
+            plan,
+            view,
+            facts: watched.facts()?,
+            strict: false,
+            command: None,
+            version,
+        }))
     });
-    let ending = ending.as_ref();
+    let summary = summary.as_ref();
     let alive = status.workers.iter().filter(|worker| worker.is_healthy()).count();
     let ready = status.workers.iter().filter(|worker| worker.ready == status.epoch && status.epoch > 0).count();
     let stop = order.and_then(|order| order.stop.as_ref());
@@ -57,38 +66,37 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         "state": status.state,
         "epoch": status.epoch,
         "revision": status.revision,
-        "elapsed_s": if status.state == RunPhase::Idle { shown.map(|shown| shown.elapsed.as_secs_f64()) } else { status.elapsed_s },
-        "measured_s": shown.map(|shown| shown.measured_duration().as_secs_f64()),
+        "elapsed_s": if status.state == RunPhase::Idle { watched.map(|watched| watched.elapsed.as_secs_f64()) } else { status.elapsed_s },
+        "measured_s": watched.map(|watched| watched.measured_duration().as_secs_f64()),
         "planned_s": order.map(|order| order.planned_end(elapsed).as_secs_f64()),
-        "name": shown.map(|shown| &shown.bundle.plan.name),
-        "target": shown.map(|shown| &shown.bundle.plan.target),
-        "driven_by": shown.map(|shown| LevelUnit::of_bundle(&shown.bundle).name()),
+        "name": watched.map(|watched| &watched.bundle.plan.name),
+        "target": watched.map(|watched| &watched.bundle.plan.target),
+        "driven_by": watched.map(|watched| LevelUnit::of_bundle(&watched.bundle).name()),
         "level": level,
         "resumes_at": order.and_then(|order| order.paused.as_ref()?.first()).map(|rest| rest.from),
         "paused": order.is_some_and(|order| order.paused.is_some()),
         "stop": stop.map(|stop| json!({"reason": stop.reason, "abort": stop.abort, "message": stop.message})),
         "workers": {"alive": alive, "ready": ready},
         "live": live,
-        "verdict": ending.map(|ending| ending.verdict),
-        "exit_code": ending.map(|ending| ending.exit_code),
-        "thresholds": ending.map(|ending| &ending.thresholds),
-        "accounting": ending.map(|ending| &ending.accounting),
-        "fleet": ending.and_then(|ending| ending.fleet.as_ref()),
+        "verdict": summary.map(|summary| summary.verdict),
+        "exit_code": summary.map(|summary| summary.exit_code),
+        "thresholds": summary.map(|summary| &summary.thresholds),
+        "accounting": summary.map(|summary| &summary.accounting),
+        "fleet": summary.and_then(|summary| summary.fleet.as_ref()),
     })))
 }
 
-/// `squall.result/1` of a run that is over.
+/// `squall.result/1` of a finished run.
 pub(crate) async fn result<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
     Path(epoch): Path<String>,
 ) -> ApiResult {
-    let epoch: u64 =
-        epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not the number of a test")))?;
+    let epoch: u64 = epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not a test number")))?;
     let Some(run) = app.fleet.stored_result(epoch).await? else {
         let status = app.fleet.status().await?;
         return Err(match status.epoch == epoch && status.state != RunPhase::Idle {
             true => ApiError::invalid_state("read the result", status.state.name(), "IDLE"),
-            false => ApiError::not_found(format!("nothing is known of test {epoch}: results are kept for a day")),
+            false => ApiError::not_found(format!("unknown test {epoch}: results are kept for a day")),
         });
     };
     let run = ReportInput {
@@ -99,7 +107,7 @@ pub(crate) async fn result<C: FleetStores>(
         command: None,
         version: app.config.version,
     };
-    Ok(json_ok(&result_of(&run)))
+    Ok(json_ok(&build_result(&run)))
 }
 
 pub(crate) async fn stop<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {

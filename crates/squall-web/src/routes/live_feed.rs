@@ -1,4 +1,5 @@
-//! `/ws/metrics`: the live feed. A listener gets a snapshot, then a message a second; one that is too slow misses the oldest.
+//! `/ws/metrics`: the live feed. A subscriber gets a snapshot, then a message per second. A slow
+//! subscriber misses the oldest messages.
 
 use axum::{
     extract::{
@@ -21,9 +22,9 @@ use crate::{
     vikhry_json::{self, MetricsFilter},
 };
 
-/// Listeners of the live feed at once.
+/// Maximum number of concurrent subscribers.
 const MAX_SUBSCRIBERS: usize = 256;
-/// A listener that takes nothing for this long is gone.
+/// The server disconnects a subscriber that accepts no message for this long.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn subscribe<C: FleetStores>(
@@ -31,17 +32,18 @@ pub(crate) async fn subscribe<C: FleetStores>(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade =
-        upgrade.map_err(|error| ApiError::bad_request(format!("this is a WebSocket: {}", error.body_text())))?;
+        upgrade.map_err(|error| ApiError::bad_request(format!("this path is a WebSocket: {}", error.body_text())))?;
     if app.watcher.subscriber_count() >= MAX_SUBSCRIBERS {
-        let message = format!("{MAX_SUBSCRIBERS} subscribers are listening already");
+        let message = format!("the live feed already has {MAX_SUBSCRIBERS} subscribers");
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "bad_request", message));
     }
-    // Nobody has anything to say here; a long message would only fill memory.
+    // The server ignores incoming messages, so a long one would only use memory.
     let upgrade = upgrade.max_message_size(4 << 10).max_frame_size(4 << 10);
     Ok(upgrade.on_upgrade(async move |socket| send_messages(&app, socket).await))
 }
 
-/// A snapshot, then a message a second. A slow listener misses the oldest, and that is counted.
+/// Sends a snapshot, then a message per second, and counts the messages that a slow subscriber
+/// misses.
 async fn send_messages<C: FleetStores>(app: &ApiState<C>, mut socket: WebSocket) {
     let mut ticks = app.watcher.subscribe();
     let wanted = MetricsFilter { metric_id: None, count: 100, include_events: true };
@@ -63,7 +65,7 @@ async fn send_messages<C: FleetStores>(app: &ApiState<C>, mut socket: WebSocket)
                 }
                 Err(RecvError::Closed) => break,
             },
-            said = socket.recv() => match said {
+            received = socket.recv() => match received {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => {}
             },

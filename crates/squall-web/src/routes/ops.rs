@@ -1,4 +1,4 @@
-//! For those who operate an orchestrator: is it there, does its store answer, what does it count, what can it do.
+//! Routes for operators: health, readiness, Prometheus metrics and the OpenAPI document.
 
 use axum::{
     extract::State,
@@ -18,22 +18,23 @@ use crate::{
     router::OPENAPI,
 };
 
-/// A store that needs longer is none to rely on.
+/// A store that takes longer counts as unavailable.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn health() -> Response {
     json_ok(&json!({"status": "ok"}))
 }
 
-/// Ready means that the store answers, has a record that can be read (`/ready` names the key where it has not), and takes what it is told:
-/// of one that only reads, every orchestrator has gone soon. How many workers there are is said beside it.
+/// Ready means that the store responds, has a readable record (`/ready` names an unreadable key)
+/// and accepts writes: in a store that rejects writes, every orchestrator's lease expires soon. The
+/// response also has the number of workers.
 pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> Response {
-    let asked = async {
+    let check = async {
         let orchestrators = app.fleet.stores().orchestrators().snapshot().await.ok()?;
         let status = app.fleet.status().await.ok()?;
         Some(status.workers).filter(|_| !orchestrators.members.is_empty())
     };
-    match timeout(STORE_TIMEOUT, asked).await {
+    match timeout(STORE_TIMEOUT, check).await {
         Ok(Some(workers)) => {
             let alive = workers.iter().filter(|worker| worker.is_healthy()).count();
             json_ok(&json!({"ready": true, "alive_workers": alive}))
@@ -45,11 +46,11 @@ pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) 
 pub(crate) async fn prometheus<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> Response {
     let status = timeout(STORE_TIMEOUT, app.fleet.status()).await.ok().and_then(Result::ok);
     let mut body = api_metrics::render(status.as_ref(), app.watcher.subscriber_count(), &app.watcher.counters);
-    if let Some(shown) = app.watcher.current_run().await.as_ref() {
+    if let Some(watched) = app.watcher.current_run().await.as_ref() {
         body += &text(&ScrapeInput {
-            view: shown.view(),
-            plan: &shown.bundle.plan,
-            elapsed: shown.elapsed,
+            view: watched.view(),
+            plan: &watched.bundle.plan,
+            elapsed: watched.elapsed,
             generator: None,
             version: app.config.version,
         });

@@ -1,4 +1,5 @@
-//! Pools of things that users borrow: what there is, and filling them. Lending is the workers' business.
+//! vikhry's routes for resource pools: they list and fill pools. Workers lease the resources to
+//! users.
 
 use axum::{
     body::Body,
@@ -19,7 +20,7 @@ use crate::{
 };
 
 pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
-    let (counts, refused) = app.count_pools().await?;
+    let (counts, unusable) = app.count_pools().await?;
     let resources: Vec<Value> = counts
         .iter()
         .map(|pool| {
@@ -33,8 +34,8 @@ pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) ->
         })
         .collect();
     let mut listed = json!({"generated_at": vikhry_json::unix_s(), "count": resources.len(), "resources": resources});
-    if !refused.is_empty() {
-        listed["refused"] = json!(refused);
+    if !unusable.is_empty() {
+        listed["refused"] = json!(unusable);
     }
     Ok(json_ok(&listed))
 }
@@ -54,11 +55,11 @@ pub(crate) async fn items<C: FleetStores>(
     let pool = parse_pool_name(name)?;
     let pools = app.fleet.stores().pools();
     if !pools.names().await?.contains(&pool) {
-        return Err(ApiError::not_found(format!("there is no resource `{pool}`; /resources lists all")));
+        return Err(ApiError::not_found(format!("unknown resource `{pool}`; /resources lists all")));
     }
     let counts = pools.count(&pool).await?;
     let mut listed = pools.list(&pool, count).await?;
-    // A listing may give more than asked for.
+    // The store may return more items than requested.
     listed.truncate(count);
     let items: Vec<Value> = listed
         .iter()
@@ -75,35 +76,36 @@ pub(crate) async fn items<C: FleetStores>(
 }
 
 pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
-    let stock: FillPoolRequest = read_body(body).await?;
-    if stock.count == 0 {
+    let request: FillPoolRequest = read_body(body).await?;
+    if request.count == 0 {
         return Err(ApiError::validation("count: give a number from 1 to 100000"));
     }
-    let pool = parse_pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.stores().pools(), |id| resource_payload(&pool, id, &stock.payload));
-    let stocked: Result<FillResult, StoreError> = squall_coord::add_pool_items(&pools, &pool, stock.count, make).await;
-    let stocked = stocked?;
+    let pool = parse_pool_name(request.name.clone())?;
+    let (pools, payload_of) = (app.fleet.stores().pools(), |id| resource_payload(&pool, id, &request.payload));
+    let filled: Result<FillResult, StoreError> =
+        squall_coord::add_pool_items(&pools, &pool, request.count, payload_of).await;
+    let filled = filled?;
     Ok(json_ok(&json!({
         "resource_name": pool.as_str(),
-        "count": stocked.created.len(),
-        "resource_ids": created_ids(&stocked),
+        "count": filled.created.len(),
+        "resource_ids": created_ids(&filled),
     })))
 }
 
 pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
-    let stock: FillPoolRequest = read_body(body).await?;
-    let pool = parse_pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.stores().pools(), |id| resource_payload(&pool, id, &stock.payload));
-    let stocked: Result<FillResult, StoreError> =
-        squall_coord::ensure_pool_size(&pools, &pool, stock.count, make).await;
-    let stocked = stocked?;
+    let request: FillPoolRequest = read_body(body).await?;
+    let pool = parse_pool_name(request.name.clone())?;
+    let (pools, payload_of) = (app.fleet.stores().pools(), |id| resource_payload(&pool, id, &request.payload));
+    let filled: Result<FillResult, StoreError> =
+        squall_coord::ensure_pool_size(&pools, &pool, request.count, payload_of).await;
+    let filled = filled?;
     Ok(json_ok(&json!({
         "resource_name": pool.as_str(),
-        "target_count": stock.count,
-        "existing_count": stocked.existing,
-        "created_count": stocked.created.len(),
-        "current_count": stocked.current,
-        "created_resource_ids": created_ids(&stocked),
+        "target_count": request.count,
+        "existing_count": filled.existing,
+        "created_count": filled.created.len(),
+        "current_count": filled.current,
+        "created_resource_ids": created_ids(&filled),
     })))
 }
 
@@ -111,11 +113,11 @@ fn parse_pool_name(name: String) -> Result<PoolName, ApiError> {
     PoolName::new(name).map_err(|error| ApiError::validation(error.to_string()))
 }
 
-fn created_ids(stocked: &FillResult) -> Vec<&str> {
-    stocked.created.iter().map(ItemId::as_str).collect()
+fn created_ids(filled: &FillResult) -> Vec<&str> {
+    filled.created.iter().map(ItemId::as_str).collect()
 }
 
-/// What a borrower gets to see of a new thing.
+/// The payload of a new resource, as users see it.
 async fn resource_payload(pool: &PoolName, id: ItemId, payload: &Map<String, Value>) -> Result<String, StoreError> {
     let mut payload = payload.clone();
     payload.insert("resource_name".into(), pool.as_str().into());

@@ -1,5 +1,5 @@
-//! The seed's own routes and shapes for those who steer: start, change and stop by users, who is there. What a response lists follows from
-//! the record; nothing is kept here.
+//! vikhry's control routes: start and stop a test, change its users, list the workers. Responses
+//! follow from the run record; the handlers keep no state.
 
 use axum::{body::Body, extract::State};
 use http::StatusCode;
@@ -19,13 +19,14 @@ use crate::{
     vikhry_json,
 };
 
-/// A test that is started by users lasts until it is stopped, but not for ever.
+/// A test that `/start_test` starts lasts until it is stopped, but no longer than this.
 const MAX_TEST_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Workers have a minute to build their users; the leader then decides.
+/// Workers have a minute to build their users; then the leader starts or stops the run.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(75);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Workers read the record at their next beat, if not before, and are no members after a few missed ones. Counted in looks, so that a
-/// machine that stalls is waited for.
+/// Workers read the record at their next heartbeat at the latest, and lose their membership after a
+/// few missed ones. The limit counts polls and not time, so that a machine that stalls does not
+/// reach it sooner.
 const MAX_POLLS: u32 = 200;
 
 pub(crate) async fn ready<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
@@ -45,16 +46,16 @@ pub(crate) async fn ready<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -
 
 pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let StartTestRequest { target_users, init_params, spawn_interval_ms } = read_body(body).await?;
-    let offer = app.config.scenario.as_ref().ok_or_else(|| {
+    let scenario = app.config.scenario.as_ref().ok_or_else(|| {
         ApiError::bad_request(
             "this orchestrator has no scenario: start it with --scenario FILE, or use POST /api/v1/tests",
         )
     })?;
-    offer.check_params(&init_params)?;
-    let mut bundle = offer.bundle.clone();
+    scenario.check_params(&init_params)?;
+    let mut bundle = scenario.bundle.clone();
     if bundle.has_multiple_scenarios() {
         return Err(ApiError::bad_request(
-            "the file has several scenarios with a load each, which a number of users cannot stand for: use POST /api/v1/tests",
+            "the file has several scenarios with a load each, so one number of users cannot set them: use POST /api/v1/tests",
         ));
     }
     set_user_load(&mut bundle, target_users, Duration::from_millis(spawn_interval_ms.saturating_mul(target_users)))
@@ -62,9 +63,9 @@ pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>
     add_params(&mut bundle, &init_params);
     let epoch = app.fleet.start(&bundle, init_params.clone()).await?;
     let status = wait_until_running(&app, epoch).await?;
-    let told: Vec<&str> = ready_workers(&status, epoch).map(|worker| worker.id.as_str()).collect();
+    let ready: Vec<&str> = ready_workers(&status, epoch).map(|worker| worker.id.as_str()).collect();
     let expected = status.order.as_ref().map_or(&[][..], |order| &order.expected);
-    // The test runs: what cannot be counted of it is no reason to say that it does not.
+    // The test runs, so an error while counting the pools must not fail the request.
     let (pools, _) = app.count_pools().await.unwrap_or_default();
     let pools: BTreeMap<&str, u64> = pools.iter().map(|pool| (pool.pool.as_str(), pool.total)).collect();
     Ok(json_ok(&json!({
@@ -72,9 +73,9 @@ pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>
         "target_users": target_users,
         "init_params": init_params,
         "spawn_interval_ms": spawn_interval_ms,
-        "prepare_result": {"target_users": target_users, "resources": pools, "ready_workers": told},
+        "prepare_result": {"target_users": target_users, "resources": pools, "ready_workers": ready},
         "add_result": add_result_json(&status, 0..target_users, spawn_interval_ms),
-        "start_result": {"workers": expected, "delivered": told.len()},
+        "start_result": {"workers": expected, "delivered": ready.len()},
     })))
 }
 
@@ -87,7 +88,7 @@ impl StartableScenario {
         let scalar = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
         let mut variables = self.params.iter().filter(|param| param.kind == StartableParam::KIND_VARIABLE);
         if let Some(param) = variables.find(|param| given.get(&param.name).is_some_and(|value| !scalar(value))) {
-            let text = format!("init_params: `{}` must be a text, a number, true or false", param.name);
+            let text = format!("init_params: `{}` must be a string, a number, true or false", param.name);
             return Err(ApiError::validation(text));
         }
         match self.params.iter().find(|param| param.required && !given.contains_key(&param.name)) {
@@ -97,7 +98,8 @@ impl StartableScenario {
     }
 }
 
-/// Makes a number of users the load of a bundle, for as long as nobody stops it.
+/// Sets the load of the bundle to a constant number of users for [`MAX_TEST_DURATION`], after a
+/// ramp.
 fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), ProfileError> {
     let load = &mut bundle.plan.load;
     let pause = match load.model {
@@ -105,7 +107,8 @@ fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), 
         LoadModel::Open { .. } => Pause::NONE,
     };
     let users = match users {
-        // A test may begin without users and get them later; a profile must rise somewhere, so it does after the end.
+        // A test may start without users and get them later. A profile must rise, so it rises at
+        // the end.
         0 => Profile::from_stages(vec![
             ProfileStage { duration: MAX_TEST_DURATION, from: 0.0, to: 0.0 },
             ProfileStage { duration: Duration::from_nanos(1), from: 0.0, to: 1.0 },
@@ -118,7 +121,8 @@ fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), 
     Ok(())
 }
 
-/// Users by their numbers, which are the ids under which the store shows them, and the workers that have them.
+/// The users and the workers that run them. The id of a user is its number, as in the keys of the
+/// store.
 fn users_with_workers(status: &FleetStatus, users: Range<u64>) -> Vec<Value> {
     let holders = share_holders(&status.workers);
     let worker_of = |user: u64| holders[(user % holders.len() as u64) as usize].map(|worker| worker.id.as_str());
@@ -129,37 +133,38 @@ fn add_result_json(status: &FleetStatus, users: Range<u64>, spawn_interval_ms: u
     json!({
         "requested": users.end - users.start,
         "added": users_with_workers(status, users),
-        // Numbers are never given twice within a run.
+        // User numbers are unique within a run.
         "skipped_existing": [],
         "alive_workers": alive_worker_ids(status),
-        // Whoever stops the test while it is prepared makes this an error.
+        // If the test is stopped during preparation, the request fails instead.
         "aborted": false,
         "spawn_interval_ms": spawn_interval_ms,
     })
 }
 
-/// Waits until workers have built their users and have shared them, or the run has been given up.
+/// Waits until the workers have built their users and hold all shares. Fails if the run is stopped
+/// first.
 async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Result<FleetStatus, ApiError> {
-    let give_up = Instant::now() + PREPARE_TIMEOUT;
-    let mut looks = 0;
+    let deadline = Instant::now() + PREPARE_TIMEOUT;
+    let mut polls = 0;
     loop {
         let status = app.fleet.status().await?;
         if status.epoch == epoch && status.state == RunPhase::Running {
             let shared = share_holders(&status.workers).iter().all(Option::is_some);
-            if shared || looks == MAX_POLLS {
+            if shared || polls == MAX_POLLS {
                 return Ok(status);
             }
-            looks += 1;
+            polls += 1;
             sleep(POLL_INTERVAL).await;
             continue;
         }
         if status.epoch != epoch || status.state != RunPhase::Preparing {
             let stop = status.order.and_then(|order| order.stop).and_then(|stop| stop.message);
-            let why = stop.unwrap_or_else(|| "it was stopped".to_owned());
-            return Err(ApiError::bad_request(format!("the test did not begin: {why}")));
+            let reason = stop.unwrap_or_else(|| "it was stopped".to_owned());
+            return Err(ApiError::bad_request(format!("the test did not start: {reason}")));
         }
-        if Instant::now() > give_up {
-            let message = "nobody leads the fleet, so the test is still being prepared";
+        if Instant::now() > deadline {
+            let message = "the fleet has no leader, so the test is still being prepared";
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message));
         }
         sleep(POLL_INTERVAL).await;
@@ -174,7 +179,7 @@ pub(crate) async fn change_users<C: FleetStores>(State(app): State<Arc<ApiState<
     };
     let current = level.round() as u64;
     let difference = target_users.abs_diff(current);
-    let answer = |epoch: u64, action: &str, result: Value| {
+    let respond = |epoch: u64, action: &str, result: Value| {
         Ok(json_ok(&json!({
             "epoch": epoch,
             "target_users": target_users,
@@ -185,15 +190,15 @@ pub(crate) async fn change_users<C: FleetStores>(State(app): State<Arc<ApiState<
         })))
     };
     if difference == 0 {
-        return answer(status.epoch, "noop", json!({"requested": 0}));
+        return respond(status.epoch, "noop", json!({"requested": 0}));
     }
     let ramp = Duration::from_millis(spawn_interval_ms.saturating_mul(difference));
     let (epoch, _) = app.change_level(LevelUnit::Users, target_users as f64, ramp).await?;
     match target_users > current {
-        true => answer(epoch, "add", add_result_json(&status, current..target_users, spawn_interval_ms)),
+        true => respond(epoch, "add", add_result_json(&status, current..target_users, spawn_interval_ms)),
         false => {
             let removed = users_with_workers(&status, target_users..current);
-            answer(epoch, "remove", json!({"requested": difference, "removed": removed, "skipped_missing": []}))
+            respond(epoch, "remove", json!({"requested": difference, "removed": removed, "skipped_missing": []}))
         }
     }
 }
@@ -202,26 +207,27 @@ pub(crate) async fn stop_test<C: FleetStores>(State(app): State<Arc<ApiState<C>>
     let _: EmptyRequest = read_body(body).await?;
     let before = app.fleet.status().await?;
     let epoch = app.fleet.stop(StopReason::Interrupted, false, None).await?;
-    // As they were: when the run is over they work for none any more.
-    let told: Vec<&str> = ready_workers(&before, epoch).map(|worker| worker.id.as_str()).collect();
+    // Taken from the status before the stop, because no worker is ready for a finished run.
+    let recipients: Vec<&str> = ready_workers(&before, epoch).map(|worker| worker.id.as_str()).collect();
     let revision = app.fleet.status().await?.revision;
-    let mut looks = 0;
+    let mut polls = 0;
     loop {
         let status = app.fleet.status().await?;
-        let there = status.workers.iter().filter(|worker| told.contains(&worker.id.as_str()));
-        let (heard, deaf): (Vec<_>, Vec<_>) =
-            there.partition(|worker| worker.revision >= revision || worker.done == epoch);
-        // What workers have acknowledged is what was delivered; whoever has gone is not waited for.
-        if deaf.is_empty() || looks == MAX_POLLS {
-            let result = json!({"workers": told, "delivered": heard.len()});
+        let present = status.workers.iter().filter(|worker| recipients.contains(&worker.id.as_str()));
+        let (acknowledged, pending): (Vec<_>, Vec<_>) =
+            present.partition(|worker| worker.revision >= revision || worker.done == epoch);
+        // A delivery counts when the worker acknowledges it. Workers that have left are not waited
+        // for.
+        if pending.is_empty() || polls == MAX_POLLS {
+            let result = json!({"workers": recipients, "delivered": acknowledged.len()});
             return Ok(json_ok(&json!({"epoch": epoch, "stop_result": result})));
         }
-        looks += 1;
+        polls += 1;
         sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Those who have built their users for the run.
+/// The workers that have built their users for the run.
 fn ready_workers(status: &FleetStatus, epoch: u64) -> impl Iterator<Item = &WorkerInfo> {
     status.workers.iter().filter(move |worker| worker.ready == epoch)
 }
@@ -230,12 +236,13 @@ fn alive_worker_ids(status: &FleetStatus) -> Vec<&str> {
     status.workers.iter().filter(|worker| worker.is_healthy()).map(|worker| worker.id.as_str()).collect()
 }
 
-/// How many users there are to be right now.
+/// The number of users that the profile requires now.
 fn current_user_count(status: &FleetStatus) -> u64 {
     let loading = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
     let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
     let level = status.order.as_ref().filter(|_| loading).map_or(0.0, |order| order.profile.level(elapsed));
-    // As the leader shows them; a level that is whole but for rounding is whole.
+    // Rounded down as the leader does; the margin keeps a whole level whole despite rounding
+    // errors.
     (level + 1e-9).floor() as u64
 }
 
@@ -246,7 +253,7 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         .current_run()
         .await
         .as_ref()
-        .is_some_and(|shown| LevelUnit::of_bundle(&shown.bundle) == LevelUnit::Users);
+        .is_some_and(|watched| LevelUnit::of_bundle(&watched.bundle) == LevelUnit::Users);
     let level = if by_users { current_user_count(&status) } else { 0 };
     let workers: Vec<Value> = status
         .workers
@@ -255,24 +262,24 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
             let users = worker.held.count_below(level);
             let active =
                 status.state == RunPhase::Running && worker.ready == status.epoch && worker.done != status.epoch;
-            let mut shown = vikhry_json::worker_json(worker, status.now_ms);
-            shown["users_count"] = users.into();
-            shown["active_users_count"] = if active { users } else { 0 }.into();
-            shown["memory_percent"] = worker.memory_percent.into();
-            shown["shares"] = worker.shares.into();
-            shown
+            let mut entry = vikhry_json::worker_json(worker, status.now_ms);
+            entry["users_count"] = users.into();
+            entry["active_users_count"] = if active { users } else { 0 }.into();
+            entry["memory_percent"] = worker.memory_percent.into();
+            entry["shares"] = worker.shares.into();
+            entry
         })
         .collect();
     Ok(json_ok(&json!({"generated_at": vikhry_json::unix_s(), "count": workers.len(), "workers": workers})))
 }
 
 pub(crate) async fn on_init_params<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
-    let offer = app.config.scenario.as_ref();
+    let scenario = app.config.scenario.as_ref();
     Ok(json_ok(&json!({
-        "configured": offer.is_some(),
-        "scenario_path": offer.map(|offer| offer.path.display().to_string()),
-        "vu_class": offer.map(|offer| &offer.bundle.plan.name),
-        "params": offer.map_or(&[][..], |offer| &offer.params),
-        "accepts_arbitrary_kwargs": offer.is_some_and(|offer| offer.accepts_any_param),
+        "configured": scenario.is_some(),
+        "scenario_path": scenario.map(|scenario| scenario.path.display().to_string()),
+        "vu_class": scenario.map(|scenario| &scenario.bundle.plan.name),
+        "params": scenario.map_or(&[][..], |scenario| &scenario.params),
+        "accepts_arbitrary_kwargs": scenario.is_some_and(|scenario| scenario.accepts_any_param),
     })))
 }

@@ -1,4 +1,5 @@
-//! The seed's routes for those who watch: metrics now and over time, probes. Names what a view has; counts nothing.
+//! vikhry's routes for metrics and probes. They render the view of the run and compute no
+//! statistics.
 
 use axum::extract::{Query, State, rejection::QueryRejection};
 use serde::{Deserialize, Deserializer, de::Error};
@@ -53,16 +54,17 @@ pub(crate) async fn history<C: FleetStores>(
         "15m" => Some(15),
         "30m" => Some(30),
         "all" => None,
-        _ => return Err(ApiError::validation(format!("range: `{range}` is none of 5m, 15m, 30m, all"))),
+        _ => return Err(ApiError::validation(format!("range: unknown value `{range}`; give 5m, 15m, 30m or all"))),
     };
-    let shown = app.watcher.current_run().await;
-    let duration_ms = shown.as_ref().map_or(0, |shown| shown.elapsed.as_millis() as u64);
-    // What is asked for in words counts only where no time is given.
+    let watched = app.watcher.current_run().await;
+    let duration_ms = watched.as_ref().map_or(0, |watched| watched.elapsed.as_millis() as u64);
+    // `from_ts` takes precedence over `range`.
     let from_s = query.from_ts.or_else(|| {
-        let end_s = shown.as_ref().map_or(0, |shown| (shown.started_ms + duration_ms) / 1000);
+        let end_s = watched.as_ref().map_or(0, |watched| (watched.started_ms + duration_ms) / 1000);
         minutes.map(|minutes: u64| end_s.saturating_sub(minutes * 60))
     });
-    let points = shown.as_ref().map_or_else(Vec::new, |shown| vikhry_json::history_json(shown, from_s.unwrap_or(0)));
+    let points =
+        watched.as_ref().map_or_else(Vec::new, |watched| vikhry_json::history_json(watched, from_s.unwrap_or(0)));
     Ok(json_ok(&json!({
         "generated_at": vikhry_json::unix_s(),
         "range": range,
@@ -108,18 +110,18 @@ pub(crate) async fn probes_history<C: FleetStores>(
 ) -> ApiResult {
     let query = parse_query(query)?;
     if query.probe_name.trim().is_empty() {
-        return Err(ApiError::bad_request("probe_name: which one? /probes lists all"));
+        return Err(ApiError::bad_request("probe_name: give the name of a probe; /probes lists all"));
     }
     let count = check_count(query.count.unwrap_or(100), 0, 1000)?;
     Ok(json_ok(&vikhry_probes::probe_history_json(app.watcher.current_run().await.as_ref(), &query.probe_name, count)))
 }
 
-/// As the seed takes it.
+/// Accepts the boolean words that vikhry accepts.
 fn deserialize_bool_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     let word = String::deserialize(from)?.trim().to_ascii_lowercase();
     match word.as_str() {
         "1" | "true" | "yes" | "on" => Ok(Some(true)),
         "0" | "false" | "no" | "off" => Ok(Some(false)),
-        _ => Err(D::Error::custom(format!("`{word}` is neither true nor false"))),
+        _ => Err(D::Error::custom(format!("`{word}` is not a boolean; give true or false"))),
     }
 }

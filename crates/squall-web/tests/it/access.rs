@@ -1,4 +1,4 @@
-//! Who is let in: tokens, Host, Origin, TLS.
+//! Tests of the access rules: token, Host, Origin and TLS.
 
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
@@ -11,23 +11,23 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Answer, World, read_answer, send, world, world_with};
+use crate::support::{RawResponse, World, parse_response, send, world, world_with};
 
 const TOKEN: &str = "a-token-for-tests-only";
 
-async fn guarded() -> World {
+async fn world_with_token() -> World {
     let config = WebConfig { token: Some(ApiToken::new(TOKEN).unwrap()), ..WebConfig::local("test") };
     world_with(1, config).await
 }
 
-async fn ask(world: &World, method: &str, path: &str, headers: &str) -> Answer {
+async fn ask(world: &World, method: &str, path: &str, headers: &str) -> RawResponse {
     let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
     send(world.addr, request.as_bytes()).await
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_wherever_something_is_told_or_changed() {
-    let world = guarded().await;
+async fn every_path_except_health_requires_the_token() {
+    let world = world_with_token().await;
     let open = ["/health", "/healthz", "/readyz", "/openapi.json"];
     for (method, path) in squall_web::router_paths() {
         let path = path.replace("{name}", "a").replace("{epoch}", "1");
@@ -38,50 +38,50 @@ async fn a_token_is_asked_for_wherever_something_is_told_or_changed() {
             continue;
         }
         println!("{method} {path}");
-        without.refused(401, "unauthorized");
+        without.expect_error(401, "unauthorized");
         assert!(without.head.to_ascii_lowercase().contains("www-authenticate: bearer"), "{}", without.head);
         for wrong in ["Bearer nonsense-of-some-len", "Basic YTpi", "Bearer", "Bearer "] {
             let headers = format!("Host: localhost\r\nAuthorization: {wrong}\r\n");
-            ask(&world, &method, &path, &headers).await.refused(401, "unauthorized");
+            ask(&world, &method, &path, &headers).await.expect_error(401, "unauthorized");
         }
     }
     for scheme in ["Bearer", "bearer"] {
         let headers = format!("Host: any.example\r\nAuthorization: {scheme} {TOKEN}\r\n");
         assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
-        // A proxy that ends TLS may stand before it.
+        // A proxy that terminates TLS may forward the requests.
         let headers = format!("{headers}Origin: https://any.example\r\n");
         assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
     }
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_cannot_steer_the_fleet() {
+async fn requests_with_a_foreign_host_or_origin_are_denied() {
     let world = world(1).await;
     for host in ["evil.example", "evil.example:8080", "10.0.0.1", "127.0.0.1.evil.example", ""] {
         println!("{host}");
-        ask(&world, "GET", "/ready", &format!("Host: {host}\r\n")).await.refused(403, "forbidden");
+        ask(&world, "GET", "/ready", &format!("Host: {host}\r\n")).await.expect_error(403, "forbidden");
     }
-    ask(&world, "GET", "/ready", "").await.refused(400, "bad_request");
-    ask(&world, "GET", "/ready", "Host: localhost\r\nHost: localhost\r\n").await.refused(400, "bad_request");
+    ask(&world, "GET", "/ready", "").await.expect_error(400, "bad_request");
+    ask(&world, "GET", "/ready", "Host: localhost\r\nHost: localhost\r\n").await.expect_error(400, "bad_request");
     for host in ["localhost:1@evil.example", "127.0.0.1:1, evil.example", "localhost:abc", "[::1"] {
         println!("{host}");
-        ask(&world, "GET", "/ready", &format!("Host: {host}\r\n")).await.refused(403, "forbidden");
+        ask(&world, "GET", "/ready", &format!("Host: {host}\r\n")).await.expect_error(403, "forbidden");
     }
-    // An address in full does not make up for another Host.
-    ask(&world, "GET", "http://localhost/ready", "Host: evil.example\r\n").await.refused(403, "forbidden");
-    ask(&world, "GET", "http://evil.example/ready", "Host: localhost\r\n").await.refused(403, "forbidden");
+    // A full address with a local name does not excuse a foreign Host.
+    ask(&world, "GET", "http://localhost/ready", "Host: evil.example\r\n").await.expect_error(403, "forbidden");
+    ask(&world, "GET", "http://evil.example/ready", "Host: localhost\r\n").await.expect_error(403, "forbidden");
     ask(&world, "GET", "http://localhost/ready", "Host: localhost\r\nHost: localhost\r\n")
         .await
-        .refused(400, "bad_request");
+        .expect_error(400, "bad_request");
     assert_eq!(ask(&world, "GET", "http://localhost/ready", "Host: LOCALHOST\r\n").await.status, 200);
     for path in ["/health", "/openapi.json"] {
-        ask(&world, "GET", path, "Host: evil.example\r\n").await.refused(403, "forbidden");
-        ask(&world, "GET", path, "").await.refused(400, "bad_request");
+        ask(&world, "GET", path, "Host: evil.example\r\n").await.expect_error(403, "forbidden");
+        ask(&world, "GET", path, "").await.expect_error(400, "bad_request");
     }
     for origin in ["http://evil.example", "null", "http://localhost:1", "file://", "https://localhost"] {
         println!("{origin}");
         let headers = format!("Host: localhost\r\nOrigin: {origin}\r\nContent-Length: 0\r\n");
-        ask(&world, "POST", "/stop_test", &headers).await.refused(403, "forbidden");
+        ask(&world, "POST", "/stop_test", &headers).await.expect_error(403, "forbidden");
     }
     let own = ask(&world, "GET", "/ready", "Host: localhost\r\nOrigin: http://localhost\r\n").await;
     assert_eq!(own.status, 200);
@@ -89,13 +89,13 @@ async fn a_page_of_another_site_cannot_steer_the_fleet() {
 }
 
 #[tokio::test]
-async fn others_are_not_let_in_without_a_token() {
+async fn address_reachable_by_other_machines_requires_a_token() {
     let cell = squall_coord::MemoryFleetStores::default();
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let fleet = squall_orchestrator::FleetClient::new(cell);
-    let refused = squall_web::serve(fleet, WebConfig::local("test"), listener, CancellationToken::new()).await;
-    let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("--token"), "{refused}");
+    let error = squall_web::serve(fleet, WebConfig::local("test"), listener, CancellationToken::new()).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("--token"), "{error}");
 }
 
 #[tokio::test]
@@ -120,20 +120,20 @@ async fn https_is_served_with_a_certificate() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(client));
-    // One who never shakes hands must not keep others waiting.
+    // A client without a handshake must not block others.
     let _silent = TcpStream::connect(addr).await.unwrap();
     let stream = TcpStream::connect(addr).await.unwrap();
     let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all).await;
-    assert_eq!(read_answer(&all).status, 200);
+    assert_eq!(parse_response(&all).status, 200);
     stop.cancel();
     drop(_silent);
     serving.await.unwrap().unwrap();
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = WebConfig { tls: Some(swapped), ..WebConfig::local("test") };
-    let refused = squall_web::serve(fleet, config, listener, CancellationToken::new()).await.unwrap_err();
-    assert!(refused.to_string().contains("cannot read a private key"), "{refused}");
+    let error = squall_web::serve(fleet, config, listener, CancellationToken::new()).await.unwrap_err();
+    assert!(error.to_string().contains("cannot read a private key"), "{error}");
 }

@@ -1,11 +1,11 @@
-//! What must be refused: with the right code, and without taking the server along.
+//! Tests of rejected requests: the error code is right and the server keeps running.
 
 use serde_json::json;
 
 use crate::support::{bundle, send, world};
 
 #[tokio::test]
-async fn bad_bodies_are_refused_by_what_is_wrong_with_them() {
+async fn bad_bodies_are_rejected_with_the_matching_code() {
     let world = world(1).await;
     let cases = [
         ("/start_test", "", "invalid_json"),
@@ -39,29 +39,28 @@ async fn bad_bodies_are_refused_by_what_is_wrong_with_them() {
     ];
     for (path, body, code) in cases {
         println!("{path} {body}");
-        world.post(path, body).await.refused(400, code);
+        world.post(path, body).await.expect_error(400, code);
     }
     let deep = "[".repeat(100_000 / 2);
-    world.post("/start_test", deep).await.refused(400, "invalid_json");
+    world.post("/start_test", deep).await.expect_error(400, "invalid_json");
     assert_eq!(world.get("/ready").await.json()["epoch"], 0, "nothing was started");
 }
 
 #[tokio::test]
-async fn long_bodies_are_refused() {
+async fn oversized_bodies_are_rejected() {
     let world = world(1).await;
     let long = format!(r#"{{"users": 1, "init_params": {{"a": "{}"}}}}"#, "x".repeat(64 << 10));
-    world.post("/start_test", &long).await.refused(413, "payload_too_large");
+    world.post("/start_test", &long).await.expect_error(413, "payload_too_large");
     let longer = format!(r#"{{"bundle": "{}"}}"#, "x".repeat(1 << 20));
-    world.post("/api/v1/tests", &longer).await.refused(400, "validation_error");
+    world.post("/api/v1/tests", &longer).await.expect_error(400, "validation_error");
     let longest = format!(r#"{{"bundle": "{}"}}"#, "x".repeat(16 << 20));
-    world.post("/api/v1/tests", &longest).await.refused(413, "payload_too_large");
+    world.post("/api/v1/tests", &longest).await.expect_error(413, "payload_too_large");
     let head = "POST /start_test HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n";
-    send(world.addr, head.as_bytes()).await.refused(413, "payload_too_large");
+    send(world.addr, head.as_bytes()).await.expect_error(413, "payload_too_large");
 }
 
-/// The whole of a body of 15 MiB came back in the message.
 #[tokio::test]
-async fn of_what_was_sent_only_a_little_is_said_again() {
+async fn error_message_repeats_only_part_of_a_long_body() {
     let world = world(1).await;
     let long = "ä".repeat(30_000);
     for (path, body, begin, end) in [
@@ -74,16 +73,16 @@ async fn of_what_was_sent_only_a_little_is_said_again() {
         ("/start_test", format!(r#"{{"users": "{long}"}}"#), "users: invalid type", "give a whole number of 0 or more"),
         ("/stop_test", format!(r#"{{"{long}": 1}}"#), "unknown field `ä", "there are no fields"),
     ] {
-        let refused = world.post(path, body).await.refused(400, "validation_error");
-        let said = refused["message"].as_str().unwrap();
-        assert!(said.chars().count() < 400 && said.starts_with(begin) && said.ends_with(end), "{said}");
+        let error = world.post(path, body).await.expect_error(400, "validation_error");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.chars().count() < 400 && message.starts_with(begin) && message.ends_with(end), "{message}");
     }
-    let refused = world.get(&format!("/metrics/history?range={}", "x".repeat(30_000))).await;
-    assert!(refused.refused(400, "validation_error")["message"].as_str().unwrap().len() < 400);
+    let error = world.get(&format!("/metrics/history?range={}", "x".repeat(30_000))).await;
+    assert!(error.expect_error(400, "validation_error")["message"].as_str().unwrap().len() < 400);
 }
 
 #[tokio::test]
-async fn a_bad_query_is_said_with_the_parameter_and_what_it_takes() {
+async fn query_error_names_the_parameter_and_the_expected_value() {
     let world = world(1).await;
     for (path, words) in [
         ("/metrics/history?from_ts=x", "from_ts: give a whole number of 0 or more"),
@@ -91,14 +90,14 @@ async fn a_bad_query_is_said_with_the_parameter_and_what_it_takes() {
         ("/metrics?count=", "count: give a whole number of 0 or more"),
         ("/resources/a/items?count=-1", "count: give a whole number of 0 or more"),
         ("/probes/history", "missing field `probe_name`"),
-        ("/metrics?include_events=perhaps", "include_events: `perhaps` is neither true nor false"),
+        ("/metrics?include_events=perhaps", "include_events: `perhaps` is not a boolean; give true or false"),
     ] {
-        assert_eq!(world.get(path).await.refused(400, "validation_error")["message"], words, "{path}");
+        assert_eq!(world.get(path).await.expect_error(400, "validation_error")["message"], words, "{path}");
     }
 }
 
 #[tokio::test]
-async fn bad_queries_paths_and_methods_are_refused() {
+async fn bad_queries_paths_and_methods_are_rejected() {
     let world = world(1).await;
     for path in [
         "/metrics?count=0",
@@ -115,20 +114,20 @@ async fn bad_queries_paths_and_methods_are_refused() {
         "/resources/a/items?count=0",
     ] {
         println!("{path}");
-        world.get(path).await.refused(400, "validation_error");
+        world.get(path).await.expect_error(400, "validation_error");
     }
-    world.get("/probes/history?probe_name=%20").await.refused(400, "bad_request");
-    world.get("/nowhere").await.refused(404, "not_found");
-    world.get("/resources/none/items").await.refused(404, "not_found");
-    world.get("/start_test").await.refused(405, "method_not_allowed");
-    world.post("/metrics", "{}").await.refused(405, "method_not_allowed");
+    world.get("/probes/history?probe_name=%20").await.expect_error(400, "bad_request");
+    world.get("/nowhere").await.expect_error(404, "not_found");
+    world.get("/resources/none/items").await.expect_error(404, "not_found");
+    world.get("/start_test").await.expect_error(405, "method_not_allowed");
+    world.post("/metrics", "{}").await.expect_error(405, "method_not_allowed");
     let counted = String::from_utf8(world.get("/prometheus").await.body).unwrap();
     assert!(counted.contains("squall_api_bad_requests_total 13\n"), "{counted}");
 }
 
-/// A plan that comes by the network is looked at as closely as one of the command line.
+/// A plan from the network is checked as strictly as one from the command line.
 #[tokio::test]
-async fn bundles_are_read_strictly_at_every_depth() {
+async fn bundle_with_an_unknown_or_invalid_field_is_rejected_at_every_depth() {
     let world = world(1).await;
     let cases = [
         ("/plan", "colour", json!("red"), "unknown field `colour`"),
@@ -144,23 +143,23 @@ async fn bundles_are_read_strictly_at_every_depth() {
         println!("{place} {field}");
         let mut bundle = serde_json::to_value(bundle()).unwrap();
         bundle.pointer_mut(place).unwrap()[field] = value;
-        let refused = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
-        let refused = refused.refused(400, "validation_error");
-        assert!(refused["message"].as_str().unwrap().contains(words), "{refused}");
+        let error = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
+        let error = error.expect_error(400, "validation_error");
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
     }
     assert_eq!(world.get("/ready").await.json()["epoch"], 0, "nothing was started");
 }
 
 #[tokio::test]
-async fn what_is_not_http_ends_only_its_own_connection() {
+async fn invalid_http_closes_only_its_own_connection() {
     let world = world(1).await;
     for bytes in [
         &b"\x16\x03\x01\x02\x00 not tls\r\n\r\n"[..],
         b"GET\r\n\r\n",
         b"POST /start_test HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
     ] {
-        let answer = send(world.addr, bytes).await;
-        assert_eq!(answer.status, 400, "{}", answer.head);
+        let response = send(world.addr, bytes).await;
+        assert_eq!(response.status, 400, "{}", response.head);
     }
     assert_eq!(world.get("/health").await.status, 200);
 }

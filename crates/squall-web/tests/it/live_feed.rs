@@ -1,4 +1,4 @@
-//! The live feed: a snapshot, then a message for each second; a listener who does not listen misses the oldest.
+//! Tests of the live feed: a snapshot, then a message per second.
 
 use serde_json::Value;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{PATIENCE, World, world};
+use crate::support::{TEST_TIMEOUT, World, world};
 
 struct Socket {
     stream: TcpStream,
@@ -29,7 +29,7 @@ impl Socket {
         Socket { stream }
     }
 
-    /// The next frame: its kind and what is in it.
+    /// The opcode and payload of the next frame.
     async fn next(&mut self) -> (u8, Vec<u8>) {
         let reading = async {
             let first = self.stream.read_u8().await.unwrap();
@@ -42,7 +42,7 @@ impl Socket {
             self.stream.read_exact(&mut bytes).await.unwrap();
             (first & 0x0f, bytes)
         };
-        timeout(PATIENCE, reading).await.expect("a frame in time")
+        timeout(TEST_TIMEOUT, reading).await.expect("a frame in time")
     }
 
     async fn message(&mut self) -> Value {
@@ -53,7 +53,7 @@ impl Socket {
 }
 
 #[tokio::test]
-async fn a_snapshot_comes_first_then_ticks() {
+async fn subscriber_gets_a_snapshot_and_then_ticks() {
     let world = world(1).await;
     let mut socket = Socket::open(&world).await;
     let snapshot = socket.message().await;
@@ -71,7 +71,7 @@ async fn a_snapshot_comes_first_then_ticks() {
     }
     let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
     assert!(text.contains("squall_live_subscribers 1\n") && text.contains("squall_requests_total{"), "{text}");
-    // The end of the server is said to those who listen.
+    // The server sends a close frame to its subscribers at shutdown.
     world.stop.cancel();
     loop {
         let (kind, _) = socket.next().await;
@@ -82,13 +82,13 @@ async fn a_snapshot_comes_first_then_ticks() {
 }
 
 #[tokio::test]
-async fn what_is_no_websocket_is_refused() {
+async fn plain_http_request_to_the_live_feed_is_rejected() {
     let world = world(1).await;
-    world.get("/ws/metrics").await.refused(400, "bad_request");
+    world.get("/ws/metrics").await.expect_error(400, "bad_request");
 }
 
 #[tokio::test]
-async fn a_listener_that_talks_too_much_is_cut_off() {
+async fn subscriber_that_sends_a_long_message_is_disconnected() {
     let world = world(1).await;
     let mut socket = Socket::open(&world).await;
     socket.message().await;

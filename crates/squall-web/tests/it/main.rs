@@ -1,4 +1,5 @@
-//! The API over a fleet in this process: real HTTP and WebSocket on loopback, workers that only pretend to make load.
+//! Tests of the API of a fleet in this process: real HTTP and WebSocket on loopback, and fake
+//! workers that report made-up measurements.
 
 mod access;
 mod bad_requests;

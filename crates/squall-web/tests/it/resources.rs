@@ -1,4 +1,4 @@
-//! Pools over the API.
+//! Tests of the resource pool routes.
 
 use serde_json::json;
 use squall_coord::{FleetStores, PoolName, PoolStore, RedisClient, RedisFleetStores};
@@ -6,7 +6,7 @@ use squall_testkit::redis::RedisServer;
 use squall_web::WebConfig;
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, offer, world, world_on};
+use crate::support::{TEST_TIMEOUT, startable_scenario, world, world_on};
 
 #[tokio::test]
 async fn pools_are_created_filled_up_and_listed() {
@@ -38,7 +38,7 @@ async fn pools_are_created_filled_up_and_listed() {
 }
 
 #[tokio::test]
-async fn many_at_once_never_get_the_same_number() {
+async fn concurrent_creations_get_distinct_ids() {
     let world = world(1).await;
     let body = r#"{"name": "wallets", "count": 50}"#;
     let (a, b, c) = tokio::join!(
@@ -47,21 +47,24 @@ async fn many_at_once_never_get_the_same_number() {
         world.post("/create_resource", body)
     );
     let mut ids: Vec<String> = Vec::new();
-    for answer in [a, b, c] {
-        ids.extend(answer.json()["resource_ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));
+    for response in [a, b, c] {
+        ids.extend(
+            response.json()["resource_ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()),
+        );
     }
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 150);
 }
 
-/// Somebody else's values in the keys of one pool, or where the number of the run belongs: named, counted, and the trouble of nobody else.
+/// Values of other programs in the keys of one pool, or in the key of the epoch, are named and
+/// counted, and do not affect other pools.
 #[tokio::test]
-async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
+async fn foreign_values_in_keys_are_reported_and_other_pools_work() {
     let server = RedisServer::start();
     let link = RedisClient::open(&server.url()).await.unwrap();
     let mut config = WebConfig::local("test");
-    config.scenario = Some(offer());
+    config.scenario = Some(startable_scenario());
     let world = world_on(RedisFleetStores::new(&link, "odd"), 1, config).await;
     let ask = async |command: &str, arguments: &[&str]| {
         let mut commands = link.connection();
@@ -73,31 +76,31 @@ async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
     let listed = world.get("/resources").await.json();
     assert_eq!((&listed["count"], &listed["resources"][0]["resource_name"]), (&json!(1), &json!("other")));
     assert!(listed["refused"]["okpool"].as_str().unwrap().contains("squall:{odd}:resources, field okpool"), "{listed}");
-    let refused =
-        world.post("/create_resource", r#"{"name": "okpool", "count": 2}"#).await.refused(500, "internal_error");
-    assert!(refused["message"].as_str().unwrap().contains("field okpool"), "{refused}");
-    // A start begins what it says.
+    let error =
+        world.post("/create_resource", r#"{"name": "okpool", "count": 2}"#).await.expect_error(500, "internal_error");
+    assert!(error["message"].as_str().unwrap().contains("field okpool"), "{error}");
+    // A start succeeds and counts the usable pools.
     let started = world.post("/start_test", r#"{"target_users": 2}"#).await;
     assert_eq!(started.status, 200, "{}", started.json());
     assert_eq!(started.json()["prepare_result"]["resources"], json!({"other": 2}));
     let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
     assert!(text.contains("squall_api_refused_pools_total 2\n"), "{text}");
-    // Somebody else's entries among the deltas of the run are passed over and counted.
+    // Entries of other programs in the delta stream are skipped and counted.
     for fields in [["*", "other", "x"], ["*", "d", "junk"]] {
         ask("XADD", &[&["squall:{odd}:test:1:deltas"], &fields[..]].concat()).await;
     }
     let begin = Instant::now();
     while !String::from_utf8_lossy(&world.get("/prometheus").await.body).contains("squall_refused_deltas_total 2\n") {
-        assert!(begin.elapsed() < PATIENCE, "nobody counts them");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the invalid entries are not counted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // A state that is none is not taken for IDLE while a test runs.
+    // An unknown state does not count as IDLE while a test runs.
     ask("SET", &["squall:{odd}:test:state", "SOMETHING"]).await;
     for (path, body) in [("/stop_test", "{}"), ("/start_test", r#"{"target_users": 2}"#)] {
-        let refused = world.post(path, body).await.refused(500, "internal_error");
+        let error = world.post(path, body).await.expect_error(500, "internal_error");
         assert!(
-            refused["message"].as_str().unwrap().contains("`test:state` holds a text that is none (`SOMETHING`)"),
-            "{path}: {refused}"
+            error["message"].as_str().unwrap().contains("`test:state` holds a text that is none (`SOMETHING`)"),
+            "{path}: {error}"
         );
     }
     assert_eq!(world.get("/readyz").await.status, 503);
@@ -108,11 +111,11 @@ async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
     ask("SET", &["squall:{odd}:test:epoch", "abc"]).await;
     let key = "key `squall:{odd}:test:epoch` holds a text that is none (`abc`)";
     for path in ["/ready", "/api/v1/tests/current"] {
-        let refused = world.get(path).await.refused(500, "internal_error");
-        assert!(refused["message"].as_str().unwrap().contains(key), "{refused}");
+        let error = world.get(path).await.expect_error(500, "internal_error");
+        assert!(error["message"].as_str().unwrap().contains(key), "{error}");
     }
-    let refused = world.post("/start_test", r#"{"target_users": 2}"#).await.refused(500, "internal_error");
-    assert!(refused["message"].as_str().unwrap().contains(key), "{refused}");
+    let error = world.post("/start_test", r#"{"target_users": 2}"#).await.expect_error(500, "internal_error");
+    assert!(error["message"].as_str().unwrap().contains(key), "{error}");
     let ready = world.get("/readyz").await;
     assert_eq!((ready.status, &ready.json()["ready"]), (503, &json!(false)));
 }

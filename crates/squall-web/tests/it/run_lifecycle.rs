@@ -1,4 +1,4 @@
-//! A test from its start to its result, by the seed's routes and by `/api/v1`.
+//! Tests of a run from its start to its result, with vikhry's routes and with `/api/v1`.
 
 use serde_json::json;
 use squall_coord::{FleetStores, LeaseStore, MemberId, MemoryFleetStores};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{EACH_SECOND, bundle, bundle_with, send, world, world_with};
+use crate::support::{REQUESTS_PER_SECOND, bundle, bundle_with, send, world, world_with};
 
 #[tokio::test]
-async fn the_seeds_routes_lead_through_a_whole_test() {
+async fn vikhry_routes_run_a_whole_test() {
     let world = world(2).await;
     let ready = world.get("/ready").await.json();
     assert_eq!((&ready["ready"], &ready["state"], &ready["alive_workers"]), (&json!(true), &json!("IDLE"), &json!(2)));
@@ -27,7 +27,7 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
     assert_eq!(started["add_result"]["added"], json!([user("0", "w1"), user("1", "w2"), user("2", "w1")]));
     assert_eq!(started["start_result"], json!({"workers": ["w1", "w2"], "delivered": 2}));
 
-    let again = world.post("/start_test", r#"{"target_users": 1}"#).await.refused(409, "invalid_state");
+    let again = world.post("/start_test", r#"{"target_users": 1}"#).await.expect_error(409, "invalid_state");
     assert_eq!(again["details"], json!({"action": "start_test", "current": "RUNNING", "expected": ["IDLE"]}));
 
     let metrics =
@@ -37,7 +37,7 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
     assert_eq!(browse["aggregate"]["error_rate"], 0.1);
     assert_eq!(browse["aggregate"]["latency_median_ms"].as_f64().map(f64::round), Some(5.0));
     assert!(browse["aggregate"]["result_code_counts"]["HTTP_500"].as_u64() > Some(0), "{browse}");
-    assert!(browse["events"][0]["data"]["requests"].as_u64() >= Some(EACH_SECOND), "{browse}");
+    assert!(browse["events"][0]["data"]["requests"].as_u64() >= Some(REQUESTS_PER_SECOND), "{browse}");
     let history = world.get("/metrics/history?range=all").await.json();
     assert!(history["points"][0]["metrics"]["browse"]["latency_p99_ms"].as_f64() > Some(1.0), "{history}");
 
@@ -51,28 +51,29 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
         |worker: usize| [&workers["workers"][worker]["users_count"], &workers["workers"][worker]["active_users_count"]];
     assert_eq!((counts(0), counts(1)), ([&json!(3), &json!(3)], [&json!(2), &json!(2)]), "{workers}");
 
-    // Each change is one of what was ordered before, whether that has begun or not.
+    // Each change is relative to the last requested level, even if that is not reached yet.
     assert_eq!(world.post("/change_users", r#"{"users": 9}"#).await.json()["action"], "add");
     assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "remove");
 
     let stopped = world.post("/stop_test", "{}").await.json();
     assert_eq!(stopped, json!({"epoch": 1, "stop_result": {"workers": ["w1", "w2"], "delivered": 2}}));
     world.until(|ready| ready["state"] == "IDLE", "/ready").await;
-    let again = world.post("/stop_test", "").await.refused(409, "invalid_state");
+    let again = world.post("/stop_test", "").await.expect_error(409, "invalid_state");
     assert_eq!(
         again["details"],
         json!({"action": "stop_test", "current": "IDLE", "expected": ["PREPARING", "RUNNING"]})
     );
     let result = world.get("/api/v1/tests/1").await.json();
     assert_eq!(result["schema"], "squall.result/1");
-    // The live view goes over to what the leader wrote down.
+    // The live view changes to the result that the leader stored.
     let total = result["totals"]["requests"].clone();
     world.until(|metrics| metrics["metrics"][0]["aggregate_total"]["requests"] == total, "/metrics").await;
 }
 
-/// A start answers before the instant at which all begin; who scales at once is heard, and it holds from that instant on.
+/// `/start_test` responds before the instant at which all workers start. A change before that
+/// instant applies from the start.
 #[tokio::test]
-async fn users_can_be_changed_from_the_answer_to_the_start_on() {
+async fn users_can_be_changed_right_after_the_start_response() {
     let world = world(1).await;
     assert_eq!(world.post("/start_test", r#"{"target_users": 2}"#).await.status, 200);
     let changed = world.post("/change_users", r#"{"target_users": 6}"#).await;
@@ -83,14 +84,14 @@ async fn users_can_be_changed_from_the_answer_to_the_start_on() {
 }
 
 #[tokio::test]
-async fn a_bundle_is_started_steered_and_reported() {
+async fn bundle_is_started_controlled_and_reported() {
     let world = world(1).await;
     let rate = Profile::constant(100.0, Duration::from_secs(600)).unwrap();
     let bundle = bundle_with(LoadModel::Open { rate, arrivals: Arrivals::Even });
     let started = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
     assert_eq!((started.status, started.json()), (201, json!({"epoch": 1})));
     let current = world.get("/api/v1/tests/current").await.json();
-    assert_eq!((&current["name"], &current["verdict"]), (&json!("shop"), &json!(null)), "from the beginning on");
+    assert_eq!((&current["name"], &current["verdict"]), (&json!("shop"), &json!(null)), "available from the start");
     assert!(started.head.to_ascii_lowercase().contains("location: /api/v1/tests/1"), "{}", started.head);
     let running = |current: &serde_json::Value| current["elapsed_s"].as_f64() > Some(0.0) && !current["live"].is_null();
     let current = world.until(running, "/api/v1/tests/current").await;
@@ -101,31 +102,31 @@ async fn a_bundle_is_started_steered_and_reported() {
 
     let rate = world.post("/api/v1/tests/current/rate", r#"{"rate": 250.5}"#).await.json();
     assert_eq!(rate, json!({"epoch": 1, "before": 100.0, "rate": 250.5}));
-    world.post("/api/v1/tests/current/scale", r#"{"users": 7}"#).await.refused(400, "bad_request");
+    world.post("/api/v1/tests/current/scale", r#"{"users": 7}"#).await.expect_error(400, "bad_request");
     world.until(|current| current["level"] == 250.5, "/api/v1/tests/current").await;
     assert_eq!(world.post("/api/v1/tests/current/pause", "").await.json(), json!({"epoch": 1}));
-    world.post("/api/v1/tests/current/pause", "").await.refused(409, "invalid_state");
+    world.post("/api/v1/tests/current/pause", "").await.expect_error(409, "invalid_state");
     let paused =
         world.until(|current| current["paused"] == true && current["level"] == 0.0, "/api/v1/tests/current").await;
     assert_eq!(paused["resumes_at"], 250.5);
     assert_eq!(world.post("/api/v1/tests/current/resume", "{}").await.status, 200);
     world.until(|current| current["paused"] == false && current["level"] == 250.5, "/api/v1/tests/current").await;
-    world.get("/api/v1/tests/1").await.refused(409, "invalid_state");
+    world.get("/api/v1/tests/1").await.expect_error(409, "invalid_state");
 
     assert_eq!(world.post("/api/v1/tests/current/stop", r#"{"abort": true}"#).await.status, 200);
     let over = world.until(|current| current["state"] == "IDLE", "/api/v1/tests/current").await;
     let result = world.get("/api/v1/tests/1").await.json();
     assert_eq!(result["schema"], "squall.result/1");
-    // The first answer after the end has it already: who watches does not ask again.
+    // The first response after the end has the result, so a client need not ask again.
     for field in ["verdict", "exit_code", "thresholds", "accounting", "fleet"] {
         assert!(!result[field].is_null() && over[field] == result[field], "{field}: {over:#}");
     }
-    world.get("/api/v1/tests/2").await.refused(404, "not_found");
-    world.get("/api/v1/tests/x").await.refused(400, "validation_error");
+    world.get("/api/v1/tests/2").await.expect_error(404, "not_found");
+    world.get("/api/v1/tests/x").await.expect_error(400, "validation_error");
 }
 
 #[tokio::test]
-async fn a_test_may_begin_without_users() {
+async fn test_with_zero_users_starts_and_scales_up() {
     let world = world(1).await;
     let started = world.post("/start_test", r#"{"users": 0}"#).await.json();
     assert_eq!(started["add_result"]["added"], json!([]));
@@ -139,28 +140,28 @@ async fn a_test_may_begin_without_users() {
 }
 
 #[tokio::test]
-async fn without_workers_nothing_starts() {
+async fn start_without_workers_is_rejected() {
     let world = world(0).await;
     assert_eq!(world.get("/ready").await.json()["ready"], false);
-    world.post("/start_test", r#"{"users": 1}"#).await.refused(409, "no_alive_workers");
+    world.post("/start_test", r#"{"users": 1}"#).await.expect_error(409, "no_alive_workers");
     let body = json!({"bundle": bundle(), "params": {}}).to_string();
-    world.post("/api/v1/tests", body).await.refused(409, "no_alive_workers");
-    let refused = world.post("/change_users", r#"{"users": 1}"#).await.refused(409, "invalid_state");
-    assert_eq!(refused["details"], json!({"action": "change_users", "current": "IDLE", "expected": ["RUNNING"]}));
+    world.post("/api/v1/tests", body).await.expect_error(409, "no_alive_workers");
+    let error = world.post("/change_users", r#"{"users": 1}"#).await.expect_error(409, "invalid_state");
+    assert_eq!(error["details"], json!({"action": "change_users", "current": "IDLE", "expected": ["RUNNING"]}));
 }
 
 #[tokio::test]
-async fn without_a_scenario_start_test_says_what_to_do() {
+async fn start_test_without_a_scenario_suggests_the_scenario_flag() {
     let world = world_with(1, squall_web::WebConfig::local("test")).await;
-    let refused = world.post("/start_test", r#"{"users": 1}"#).await.refused(400, "bad_request");
-    assert!(refused["message"].as_str().unwrap().contains("--scenario"), "{refused}");
+    let error = world.post("/start_test", r#"{"users": 1}"#).await.expect_error(400, "bad_request");
+    assert!(error["message"].as_str().unwrap().contains("--scenario"), "{error}");
     let params = world.get("/scenario/on_init_params").await.json();
     assert_eq!(params["configured"], false);
 }
 
-/// Parameters reach a scenario file as `--param` does, and only what a variable can be.
+/// Parameters are passed as `--param`; only strings, numbers and booleans are accepted.
 #[tokio::test]
-async fn parameters_of_a_scenario_file_are_its_variables() {
+async fn init_params_set_the_variables_of_a_scenario_file() {
     let mut config = squall_web::WebConfig::local("test");
     let variable = squall_web::StartableParam {
         name: "region".into(),
@@ -180,7 +181,7 @@ async fn parameters_of_a_scenario_file_are_its_variables() {
     assert_eq!((&described["params"][0]["name"], &described["params"][0]["default"]), (&json!("region"), &json!("eu")));
     for wrong in [r#"{"regoin": "us"}"#, r#"{"region": null}"#, r#"{"region": {"a": 1}}"#] {
         let body = format!(r#"{{"users": 1, "init_params": {wrong}}}"#);
-        world.post("/start_test", body).await.refused(400, "validation_error");
+        world.post("/start_test", body).await.expect_error(400, "validation_error");
     }
     assert_eq!(world.post("/start_test", r#"{"users": 1, "init_params": {"region": "us"}}"#).await.status, 200);
     let fleet = squall_orchestrator::FleetClient::new(world.cell.clone());
@@ -190,7 +191,7 @@ async fn parameters_of_a_scenario_file_are_its_variables() {
 }
 
 #[tokio::test]
-async fn operators_see_health_and_numbers() {
+async fn health_prometheus_and_worker_routes_respond() {
     let world = world(1).await;
     assert_eq!(world.get("/health").await.json(), json!({"status": "ok"}));
     assert_eq!(world.get("/healthz").await.json(), json!({"status": "ok"}));
@@ -204,7 +205,7 @@ async fn operators_see_health_and_numbers() {
 }
 
 #[test]
-fn every_path_is_described_and_every_description_has_a_path() {
+fn openapi_paths_match_the_router() {
     let document: serde_json::Value = serde_json::from_str(squall_web::OPENAPI).unwrap();
     let mut described = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -217,18 +218,18 @@ fn every_path_is_described_and_every_description_has_a_path() {
     assert_eq!(described, served);
 }
 
-/// Redis that is out of memory answers, and soon has forgotten whoever it does not hear.
+/// A Redis that is out of memory responds to reads, but the leases of all members expire.
 #[tokio::test]
-async fn a_store_that_hears_no_orchestrator_is_not_ready() {
+async fn store_without_orchestrator_members_is_not_ready() {
     let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(serve(FleetClient::new(cell.clone()), WebConfig::local("test"), listener, stop.clone()));
     let ask = || send(addr, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    let answer = ask().await;
-    assert_eq!((answer.status, &answer.json()["ready"]), (503, &json!(false)));
+    let response = ask().await;
+    assert_eq!((response.status, &response.json()["ready"]), (503, &json!(false)));
     cell.orchestrators().join(&MemberId::new("heard"), Duration::from_secs(3600)).await.unwrap();
-    let answer = ask().await;
-    assert_eq!((answer.status, &answer.json()["ready"]), (200, &json!(true)));
+    let response = ask().await;
+    assert_eq!((response.status, &response.json()["ready"]), (200, &json!(true)));
     stop.cancel();
 }

@@ -1,4 +1,4 @@
-//! A fleet with a leader and puppet workers, the API before it, and a client that sends exactly what it is told to.
+//! A fleet with a leader, fake workers and the API, and a client that sends raw bytes.
 
 use serde_json::Value;
 use squall_coord::{FleetStores, MemoryFleetStores, RunStore};
@@ -21,11 +21,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A timeout that a busy machine does not reach.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Requests that a puppet reports for each second.
-pub(crate) const EACH_SECOND: u64 = 10;
+/// Requests that a fake worker reports per second.
+pub(crate) const REQUESTS_PER_SECOND: u64 = 10;
 
 pub(crate) struct World<C = MemoryFleetStores> {
     pub(crate) addr: SocketAddr,
@@ -34,10 +34,10 @@ pub(crate) struct World<C = MemoryFleetStores> {
     _tasks: JoinSet<()>,
 }
 
-/// A leader, `workers` puppets, and the API with the offer of a scenario.
+/// A leader, `workers` fake workers, and the API with a startable scenario.
 pub(crate) async fn world(workers: usize) -> World {
     let mut config = WebConfig::local("test");
-    config.scenario = Some(offer());
+    config.scenario = Some(startable_scenario());
     world_with(workers, config).await
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
     world_on(MemoryFleetStores::default(), workers, config).await
 }
 
-/// The same with the keys of a server.
+/// Like [`world_with`], on the given stores.
 pub(crate) async fn world_on<C: FleetStores>(cell: C, workers: usize, config: WebConfig) -> World<C> {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -54,7 +54,7 @@ pub(crate) async fn world_on<C: FleetStores>(cell: C, workers: usize, config: We
     tasks.spawn(async move { leader.run(leaving).await.unwrap() });
     for number in 1..=workers {
         let held = ShareSet::ALL.part(number - 1, workers);
-        tasks.spawn(puppet(cell.clone(), format!("w{number}"), number as u64, held));
+        tasks.spawn(fake_worker(cell.clone(), format!("w{number}"), number as u64, held));
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -66,11 +66,11 @@ pub(crate) async fn world_on<C: FleetStores>(cell: C, workers: usize, config: We
 }
 
 impl<C> World<C> {
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> RawResponse {
         send(self.addr, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> RawResponse {
         let body = body.as_ref();
         let length = body.len();
         let head =
@@ -78,35 +78,35 @@ impl<C> World<C> {
         send(self.addr, &[head.as_bytes(), body].concat()).await
     }
 
-    /// Asks for `path` until the answer is as wanted.
+    /// Requests `path` until the response satisfies `wanted`.
     pub(crate) async fn until(&self, wanted: impl Fn(&Value) -> bool, path: &str) -> Value {
-        let asking = async {
+        let polling = async {
             loop {
-                let answer = self.get(path).await;
-                if answer.status == 200 && wanted(&answer.json()) {
-                    return answer.json();
+                let response = self.get(path).await;
+                if response.status == 200 && wanted(&response.json()) {
+                    return response.json();
                 }
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{path} never said what was waited for"))
+        timeout(TEST_TIMEOUT, polling).await.unwrap_or_else(|_| panic!("{path} never had the expected response"))
     }
 }
 
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl RawResponse {
     pub(crate) fn json(&self) -> Value {
         let text = String::from_utf8_lossy(&self.body);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     #[track_caller]
-    pub(crate) fn refused(&self, status: u16, code: &str) -> Value {
+    pub(crate) fn expect_error(&self, status: u16, code: &str) -> Value {
         let error = self.json()["error"].clone();
         assert_eq!((self.status, error["code"].as_str()), (status, Some(code)), "{error}");
         assert!(
@@ -117,24 +117,24 @@ impl Answer {
     }
 }
 
-/// Sends bytes and reads the answer to its end.
-pub(crate) async fn send(addr: SocketAddr, bytes: &[u8]) -> Answer {
+/// Sends bytes and reads the whole response.
+pub(crate) async fn send(addr: SocketAddr, bytes: &[u8]) -> RawResponse {
     let exchange = async {
         let mut stream = TcpStream::connect(addr).await.unwrap();
-        // A server that refuses a long body need not read all of it.
+        // A server that rejects a long body may close the connection before it has read all of it.
         let _ = stream.write_all(bytes).await;
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all).await;
-        read_answer(&all)
+        parse_response(&all)
     };
-    timeout(PATIENCE, exchange).await.expect("an answer in time")
+    timeout(TEST_TIMEOUT, exchange).await.expect("a response in time")
 }
 
-pub(crate) fn read_answer(all: &[u8]) -> Answer {
-    let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| panic!("no answer in {all:?}"));
+pub(crate) fn parse_response(all: &[u8]) -> RawResponse {
+    let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| panic!("no response in {all:?}"));
     let head = String::from_utf8_lossy(&all[..end]).into_owned();
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Answer { status, head, body: all[end + 4..].to_vec() }
+    RawResponse { status, head, body: all[end + 4..].to_vec() }
 }
 
 pub(crate) fn bundle() -> Bundle {
@@ -168,23 +168,23 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
     }
 }
 
-pub(crate) fn offer() -> StartableScenario {
+pub(crate) fn startable_scenario() -> StartableScenario {
     StartableScenario { path: "shop.toml".into(), bundle: bundle(), params: vec![], accepts_any_param: false }
 }
 
-/// What the probe `depth` sees: 42, but every third look finds nothing to look at.
-fn look(recorder: &mut MetricRecorder, second: u64) {
-    let looks = recorder.metric(MetricKey::group("probe/depth"));
-    let saw = recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") });
+/// Records a sample of the probe `depth`: 42, but every third sample fails.
+fn record_probe(recorder: &mut MetricRecorder, second: u64) {
+    let probe = recorder.metric(MetricKey::group("probe/depth"));
+    let value = recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") });
     let fails = second % 3 == 2;
     let category = if fails { OutcomeCategory::Exception } else { OutcomeCategory::Ok };
     let outcome = Outcome::new(category, if fails { "KeyError" } else { "OK" });
     if fails {
-        recorder.note_error(looks, outcome, "no queue");
+        recorder.note_error(probe, outcome, "no queue");
     } else {
-        recorder.record(&sample(saw, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK")));
+        recorder.record(&sample(value, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK")));
     }
-    recorder.record(&sample(looks, 3, outcome));
+    recorder.record(&sample(probe, 3, outcome));
 }
 
 fn sample(metric: MetricId, service_ms: u64, outcome: Outcome) -> Sample {
@@ -192,8 +192,8 @@ fn sample(metric: MetricId, service_ms: u64, outcome: Outcome) -> Sample {
     Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 10, bytes_out: 10, warm_up: false }
 }
 
-/// Obeys the record as a worker does, but measures what it likes: ten requests a second.
-async fn puppet<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareSet) {
+/// Follows the run record as a worker does, but reports ten made-up requests per second.
+async fn fake_worker<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareSet) {
     let run = cell.run();
     let (mut shipped, mut epoch, mut done) = (0, 0, 0);
     loop {
@@ -234,12 +234,12 @@ async fn puppet<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareS
 async fn ship<C: FleetStores>(cell: &C, instance: u64, epoch: u64, second: u64, last: bool) {
     let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let metric = recorder.metric(MetricKey::request("browse"));
-    for number in 0..EACH_SECOND {
+    for number in 0..REQUESTS_PER_SECOND {
         recorder.count_sent();
         let status = if number == 0 { 500 } else { 200 };
         recorder.record(&sample(metric, number + 1, Outcome::of_status(status)));
     }
-    look(&mut recorder, second);
+    record_probe(&mut recorder, second);
     let (metrics, errors, engine) = recorder.harvest(5, 1);
     let source = SourceId { instance, thread: 0 };
     let delta = Delta { source, seq: second, second: second as u32, metrics, errors, engine, last };

@@ -1,9 +1,9 @@
-//! The seed's routes, field by field: every field that its clients read is there, with content, and nothing is there that the OpenAPI
-//! document does not describe.
+//! Tests of vikhry's routes field by field: every field that its clients read is present and has
+//! content, and the OpenAPI document describes every field.
 
 use serde_json::{Value, json};
 
-use crate::support::{EACH_SECOND, World, world};
+use crate::support::{REQUESTS_PER_SECOND, World, world};
 
 const AGGREGATE: [&str; 13] = [
     "window_s",
@@ -24,31 +24,32 @@ const AGGREGATE: [&str; 13] = [
 const WORKER: [&str; 7] =
     ["worker_id", "status", "last_heartbeat", "heartbeat_age_s", "cpu_percent", "process_ram_bytes", "total_ram_bytes"];
 
-/// Asks, compares with the document, and looks for `fields` at `place`.
+/// Sends a request, checks the response against the OpenAPI document and checks the expected
+/// fields.
 async fn check(world: &World, method: &str, path: &str, body: &str, expected: &[(&str, &[&str])]) -> Value {
-    let answer = match method {
+    let response = match method {
         "get" => world.get(path).await,
         _ => world.post(path, body).await,
     };
-    assert_eq!(answer.status, 200, "{path}: {}", answer.json());
-    let answer = answer.json();
+    assert_eq!(response.status, 200, "{path}: {}", response.json());
+    let response = response.json();
     let document: Value = serde_json::from_str(squall_web::OPENAPI).unwrap();
     let route = path.split('?').next().unwrap().replace("/accounts/", "/{name}/");
     let schema = &document["paths"][&route][method]["responses"]["200"]["content"]["application/json"]["schema"];
     assert!(schema.is_object(), "{method} {route} is not described");
-    conforms(&document, schema, &answer, path).unwrap_or_else(|error| panic!("{error}\n{answer}"));
+    check_schema(&document, schema, &response, path).unwrap_or_else(|error| panic!("{error}\n{response}"));
     for (place, fields) in expected {
-        let object = answer.pointer(place).and_then(Value::as_object);
-        let object = object.unwrap_or_else(|| panic!("{path}: nothing at `{place}` of {answer}"));
+        let object = response.pointer(place).and_then(Value::as_object);
+        let object = object.unwrap_or_else(|| panic!("{path}: nothing at `{place}` of {response}"));
         for field in *fields {
-            assert!(object.contains_key(*field), "{path}: no `{field}` at `{place}` of {answer}");
+            assert!(object.contains_key(*field), "{path}: no `{field}` at `{place}` of {response}");
         }
     }
-    answer
+    response
 }
 
 #[tokio::test]
-async fn every_field_of_the_seed_is_there_and_described() {
+async fn every_field_of_vikhry_is_present_and_described() {
     let world = world(2).await;
     check(&world, "get", "/health", "", &[("", &["status"])]).await;
     let ready: &[(&str, &[&str])] = &[
@@ -139,12 +140,12 @@ async fn every_field_of_the_seed_is_there_and_described() {
 }
 
 #[tokio::test]
-async fn probes_are_shown_with_what_they_see() {
+async fn probes_have_aggregates_events_and_errors() {
     let world = world(1).await;
     let none = check(&world, "get", "/probes", "", &[("/lag", &["detected", "probes_with_backlog"])]).await;
     assert_eq!(none["probes"], json!([]));
     assert_eq!(world.post("/start_test", r#"{"users": 1}"#).await.status, 200);
-    // Two looks that find something and one that does not.
+    // Two samples succeed and one fails.
     world.until(|probes| probes["probes"][0]["aggregate"]["errors"].as_u64() > Some(0), "/probes").await;
     let fields: &[(&str, &[&str])] = &[
         ("", &["generated_at", "lag", "probes", "count", "include_events"]),
@@ -174,20 +175,20 @@ async fn probes_are_shown_with_what_they_see() {
     let history = ["generated_at", "probe_name", "count", "last_event_id", "events"];
     let history = check(&world, "get", "/probes/history?probe_name=depth&count=2", "", &[("", &history)]).await;
     assert_eq!((&history["count"], history["events"].as_array().map(Vec::len)), (&json!(2), Some(2)));
-    // What probes see is no load.
+    // Samples of probes do not count as requests.
     let metrics = world.get("/metrics?metric_id=browse").await.json();
     let total = &metrics["metrics"][0]["aggregate_total"]["requests"];
-    assert_eq!(total.as_u64().map(|requests| requests % EACH_SECOND), Some(0), "{metrics}");
+    assert_eq!(total.as_u64().map(|requests| requests % REQUESTS_PER_SECOND), Some(0), "{metrics}");
 }
 
-/// The part of JSON Schema that the document uses.
-fn conforms(document: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+/// Checks `value` with the JSON Schema keywords that the document uses.
+fn check_schema(document: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     if let Some(name) = schema["$ref"].as_str() {
         let schema = document.pointer(name.trim_start_matches('#')).ok_or_else(|| format!("no {name}"))?;
-        return conforms(document, schema, value, at);
+        return check_schema(document, schema, value, at);
     }
     if let Some(options) = schema["oneOf"].as_array() {
-        let fits = options.iter().filter(|option| conforms(document, option, value, at).is_ok()).count();
+        let fits = options.iter().filter(|option| check_schema(document, option, value, at).is_ok()).count();
         return if fits == 1 { Ok(()) } else { Err(format!("{at}: {fits} of oneOf fit {value}")) };
     }
     let one_of = schema["enum"].as_array().is_none_or(|options| options.contains(value));
@@ -213,13 +214,13 @@ fn conforms(document: &Value, schema: &Value, value: &Value, at: &str) -> Result
         return Err(format!("{at}: {value} is not {}", schema["type"]));
     }
     for (number, item) in value.as_array().into_iter().flatten().enumerate() {
-        conforms(document, &schema["items"], item, &format!("{at}/{number}"))?;
+        check_schema(document, &schema["items"], item, &format!("{at}/{number}"))?;
     }
     let additional = &schema["additionalProperties"];
     for (name, field) in value.as_object().into_iter().flatten() {
         match (schema["properties"].get(name), additional) {
             (Some(schema), _) | (None, schema @ Value::Object(_)) => {
-                conforms(document, schema, field, &format!("{at}/{name}"))?;
+                check_schema(document, schema, field, &format!("{at}/{name}"))?;
             }
             (None, Value::Bool(false)) => return Err(format!("{at}: `{name}` is not described")),
             (None, _) => {}

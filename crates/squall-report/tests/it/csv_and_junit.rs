@@ -1,23 +1,25 @@
-//! CSV and JUnit as other programs read them.
+//! Tests of the CSV and JUnit files with independent parsers.
 
-use crate::sample::{Finished, Recipe, Target, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, shop, threshold_result};
 use quick_junit::{Report, TestCaseStatus};
 use squall_report::{csv, junit};
 
-fn judged_shop() -> Finished {
+fn shop_with_thresholds() -> Finished {
     let mut finished = shop();
-    finished.facts.thresholds =
-        vec![judged("p99<500ms", Some(48.2e6), true, None), judged("error_rate<1%", Some(0.0158), false, Some(15))];
+    finished.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(48.2e6), true, None),
+        threshold_result("error_rate<1%", Some(0.0158), false, Some(15)),
+    ];
     finished
 }
 
 #[test]
-fn csv_has_a_row_for_each_metric() {
+fn csv_has_one_row_per_metric() {
     insta::assert_snapshot!(csv(&shop().run()).replace("\r\n", "\n"));
 }
 
 #[test]
-fn csv_quotes_what_would_break_a_row() {
+fn csv_quotes_commas_quotes_and_line_breaks() {
     let mut finished = shop();
     let key = std::sync::Arc::make_mut(&mut finished.view.metrics[0].key);
     key.name = "a,\"b\"\nc".to_owned();
@@ -25,13 +27,13 @@ fn csv_quotes_what_would_break_a_row() {
 }
 
 #[test]
-fn junit_shows_thresholds_as_tests() {
-    insta::assert_snapshot!(junit(&judged_shop().run()));
+fn junit_has_one_test_per_threshold() {
+    insta::assert_snapshot!(junit(&shop_with_thresholds().run()));
 }
 
 #[test]
-fn junit_reads_back_and_only_thresholds_fail() {
-    let report = Report::deserialize_from_str(&junit(&judged_shop().run())).expect("valid JUnit");
+fn junit_fails_only_breached_thresholds() {
+    let report = Report::deserialize_from_str(&junit(&shop_with_thresholds().run())).expect("valid JUnit");
     assert_eq!((report.tests, report.failures, report.errors), (7, 1, 0));
     let failed = report
         .test_suites
@@ -42,15 +44,15 @@ fn junit_reads_back_and_only_thresholds_fail() {
 }
 
 #[test]
-fn junit_is_not_green_when_nothing_was_tested() {
+fn junit_of_an_unreachable_target_has_an_error() {
     let finished = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
     let report = Report::deserialize_from_str(&junit(&finished.run())).expect("valid JUnit");
     assert_eq!((report.failures, report.errors), (0, 1));
 }
 
 #[test]
-fn junit_survives_names_that_xml_cannot_hold() {
-    let mut finished = judged_shop();
+fn junit_removes_characters_that_xml_does_not_allow() {
+    let mut finished = shop_with_thresholds();
     finished.plan.name = "a<b>&\"c\"\x1b[31m\u{0}".to_owned();
     assert!(Report::deserialize_from_str(&junit(&finished.run())).is_ok());
 }

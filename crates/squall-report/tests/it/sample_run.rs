@@ -1,4 +1,5 @@
-//! Makes realistic finished runs through the real recorder and collector. Deterministic: the same sample is the same bytes.
+//! Makes realistic finished runs with the real recorder and collector. It is deterministic: the
+//! same recipe gives the same bytes.
 
 use squall_metrics::{
     Collector, Delta, MetricId, MetricKey, MetricRecorder, Outcome, OutcomeCategory, RecorderConfig, RunView, Sample,
@@ -11,7 +12,7 @@ use squall_model::{
 use squall_report::ReportInput;
 use std::{collections::BTreeMap, time::Duration};
 
-/// A run that owns what a [`ReportInput`] borrows.
+/// A finished run; it owns the data that a [`ReportInput`] borrows.
 pub(crate) struct Finished {
     pub(crate) plan: Plan,
     pub(crate) view: RunView,
@@ -32,7 +33,7 @@ impl Finished {
     }
 }
 
-/// What to make.
+/// The parameters of a sample run.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipe {
     pub(crate) seconds: u32,
@@ -41,9 +42,9 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
     /// Every service time is multiplied by this.
     pub(crate) slowness: f64,
-    /// How far the target's mood swings, slowly, as those of real ones do.
+    /// Amplitude of the slow drift of the target's speed, as real targets have it.
     pub(crate) drift: f64,
-    /// Seconds in which `checkout` answers 503.
+    /// Seconds in which `checkout` responds with 503.
     pub(crate) failing: std::ops::Range<u32>,
     pub(crate) phases: bool,
     pub(crate) target: Target,
@@ -71,7 +72,8 @@ impl Default for Recipe {
     }
 }
 
-/// The shop under its usual load: three tasks and a group on two threads, with a failing stretch and a few timeouts.
+/// The default run: three tasks and a group on two threads, with some failing seconds and a few
+/// timeouts.
 pub(crate) fn shop() -> Finished {
     Recipe::default().make()
 }
@@ -81,7 +83,8 @@ impl Recipe {
         self.watch(|_| {})
     }
 
-    /// Makes the run and shows the view after each second, as a live renderer would see it.
+    /// Makes the run and calls `each_second` with the view after each second, as a live renderer
+    /// sees it.
     pub(crate) fn watch(self, mut each_second: impl FnMut(&RunView)) -> Finished {
         let mut threads: Vec<Thread> = (0..2).map(|i| Thread::new(&self, i)).collect();
         let mut collector = Collector::new(threads.iter().map(|t| t.source), 10);
@@ -131,7 +134,7 @@ impl Recipe {
     }
 }
 
-/// The shop on a fleet that lost one of its three workers half-way.
+/// The default run on a fleet of three workers, one of which was lost half-way.
 pub(crate) fn fleet() -> Finished {
     let mut finished = shop();
     let worker = |id: &str, state, requests, ended_s, lost_at_most| WorkerFacts {
@@ -155,8 +158,13 @@ pub(crate) fn fleet() -> Finished {
     finished
 }
 
-/// A judged threshold; times are in nanoseconds, as everywhere.
-pub(crate) fn judged(text: &str, value: Option<f64>, passed: bool, breached_at_s: Option<u32>) -> ThresholdResult {
+/// The result of a threshold; times are in nanoseconds.
+pub(crate) fn threshold_result(
+    text: &str,
+    value: Option<f64>,
+    passed: bool,
+    breached_at_s: Option<u32>,
+) -> ThresholdResult {
     let threshold: Threshold = text.parse().expect("a threshold");
     ThresholdResult { threshold, value, passed, breached_at_s }
 }
@@ -193,9 +201,9 @@ impl Thread {
     }
 
     fn second(&mut self, recipe: &Recipe, second: u32) -> Delta {
-        let mood = 1.0 + recipe.drift * (f64::from(second) / 4.0).sin();
+        let drift_factor = 1.0 + recipe.drift * (f64::from(second) / 4.0).sin();
         for _ in 0..recipe.rate / 2 {
-            self.request(recipe, second, mood);
+            self.request(recipe, second, drift_factor);
         }
         let (metrics, errors, engine) = self.recorder.harvest(16 + u64::from(second % 3), 2);
         let (seq, last) = (self.seq, second + 1 == recipe.seconds);
@@ -203,7 +211,7 @@ impl Thread {
         Delta { source: self.source, seq, second, metrics, errors, engine, last }
     }
 
-    fn request(&mut self, recipe: &Recipe, second: u32, mood: f64) {
+    fn request(&mut self, recipe: &Recipe, second: u32, drift_factor: f64) {
         let lag = Duration::from_nanos(20_000 + (self.random.unit() * 60_000.0) as u64);
         self.recorder.record_iteration(lag, false);
         self.recorder.count_sent();
@@ -213,8 +221,8 @@ impl Thread {
             d if d < 0.85 => (self.login, 12.0, 310),
             _ => (self.checkout, 21.0, 540),
         };
-        let service_ms = base_ms * mood * recipe.slowness * self.random.lognormal(0.35);
-        let (outcome, service_ms, bytes_in) = self.fate(recipe, second, metric, service_ms, bytes_in);
+        let service_ms = base_ms * drift_factor * recipe.slowness * self.random.lognormal(0.35);
+        let (outcome, service_ms, bytes_in) = self.outcome_of_request(recipe, second, metric, service_ms, bytes_in);
         let (service, warm_up) = (Duration::from_secs_f64(service_ms / 1e3), second < recipe.warm_up);
         let sample = Sample { metric, wait: lag, service, outcome, bytes_in, bytes_out: 180, warm_up };
         self.recorder.record(&sample);
@@ -228,7 +236,7 @@ impl Thread {
         }
     }
 
-    fn fate(
+    fn outcome_of_request(
         &mut self,
         recipe: &Recipe,
         second: u32,
@@ -255,7 +263,7 @@ impl Thread {
     }
 }
 
-/// A small generator, so that samples do not change when a crate does.
+/// A small random generator, so that samples do not change with the version of a crate.
 pub(crate) struct Random(pub u64);
 
 impl Random {

@@ -1,6 +1,7 @@
-//! Whatever a run was like, every renderer has something to say, and nothing it is told can break a format.
+//! Property tests: every renderer accepts arbitrary runs and names, and its output stays
+//! well-formed.
 
-use crate::sample::{Recipe, Target, judged};
+use crate::sample_run::{Recipe, Target, threshold_result};
 use proptest::prelude::*;
 use quick_junit::Report;
 use squall_metrics::ErrorNote;
@@ -33,12 +34,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn no_run_and_no_name_breaks_a_renderer(
+    fn arbitrary_runs_and_names_render_in_every_format(
         recipe in recipes(), stop in stops(), name in any::<String>(), message in any::<String>(), width in 0usize..200,
     ) {
         let mut finished = recipe.make();
         finished.facts.stop = stop;
-        finished.facts.thresholds = vec![judged("p99<1s", Some(5e8), true, None), judged("rate>5", None, false, None)];
+        finished.facts.thresholds = vec![threshold_result("p99<1s", Some(5e8), true, None), threshold_result("rate>5", None, false, None)];
         finished.plan.name = name.clone();
         finished.plan.target = name.clone();
         if let Some(metric) = finished.view.metrics.first_mut() {
