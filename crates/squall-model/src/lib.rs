@@ -17,7 +17,7 @@ mod send_budget_report;
 mod share_set;
 mod threshold;
 
-pub use bundle::{Bundle, WorkerLimits};
+pub use bundle::{Bundle, BundleVersion, EncodedSettings, WorkerLimits};
 pub use duration::{ParseDurationError, format_duration, parse_duration};
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
 pub use error_chain::error_chain;

@@ -1,6 +1,7 @@
 //! What is wrong with a scenario, all of it at once, in words that say where and what to do. Decides nothing: the parts that read
 //! the file report here, the command line prints it and exits with 2.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range};
 
 /// Every problem of one scenario.
@@ -30,7 +31,7 @@ pub struct ScenarioProblem {
 }
 
 /// Where a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceLocation {
     /// These bytes of the file.
     File(Range<usize>),

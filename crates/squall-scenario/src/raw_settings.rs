@@ -1,10 +1,13 @@
 //! Settings as they were given, by file or by flag, before anything is judged: all optional, each with the place it came from.
 //! The command line fills these structs too; a flag beats the file, and only the merged result is validated.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::SourceLocation;
 
 /// A value and where it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
     pub value: T,
     pub location: SourceLocation,
@@ -18,7 +21,8 @@ impl<T> Sourced<T> {
 }
 
 /// How much load. Texts are as people write them; both the file's `[load]` and the flags become this.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RawLoad {
     /// Open model: `500`, `200/s`, `90/m`.
     pub rate: Option<Sourced<String>>,
@@ -45,7 +49,8 @@ pub struct RawLoad {
 }
 
 /// How to speak HTTP; the file's `[http]` and the flags become this.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RawHttp {
     /// Sent with every request; a request's own header of the same name wins.
     pub headers: Vec<(Sourced<String>, Sourced<String>)>,
@@ -83,7 +88,8 @@ pub struct RawHttp {
 }
 
 /// What the command line changes about a scenario.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ScenarioOverrides {
     pub name: Option<Sourced<String>>,
     pub target: Option<Sourced<String>>,
@@ -97,13 +103,16 @@ pub struct ScenarioOverrides {
     /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
     pub variables: Vec<(String, Sourced<String>)>,
     /// Where paths lead if neither the file nor a flag says it; nothing is sent there.
+    #[serde(skip)]
     pub placeholder_target: Option<&'static str>,
     /// What is wrong with flags that could not be brought into this form, to be reported with everything else.
+    #[serde(skip)]
     pub flag_errors: Vec<Sourced<String>>,
 }
 
 /// The one request of `squall run URL`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct UrlRequest {
     /// Absolute; `http://` is assumed where no scheme is given.
     pub url: String,

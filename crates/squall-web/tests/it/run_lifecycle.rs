@@ -186,7 +186,7 @@ async fn parameters_of_a_scenario_file_are_its_variables() {
     let fleet = squall_orchestrator::FleetClient::new(world.cell.clone());
     let name = fleet.status().await.unwrap().order.unwrap().bundle;
     let bundle = fleet.load_bundle(&name).await.unwrap().unwrap();
-    assert_eq!(bundle.arguments, ["shop.toml", "--param", "region=us"]);
+    assert_eq!(bundle.params, [("region".to_owned(), "us".to_owned())].into());
 }
 
 #[tokio::test]
