@@ -85,4 +85,4 @@ def test_one_may_leave(folder, target):
 
 def test_without_a_terminal_nobody_is_asked(squall, folder):
     ended = squall("run")
-    assert ended.code == 2 and "what shall be run?" in ended.stderr
+    assert ended.code == 2 and "nothing to run" in ended.stderr
