@@ -22,7 +22,7 @@ fn refused(folder: &TestFolder, arguments: &[&str], part: &str) {
 fn invalid_or_contradicting_flags_are_refused() {
     let folder = TestFolder::new();
     let cases: [(&[&str], &str); 40] = [
-        (&[], "URL or a .toml"),
+        (&[], "give a URL, or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
         (&["example.com/shop"], "http://example.com/shop"),

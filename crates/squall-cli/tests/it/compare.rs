@@ -67,7 +67,7 @@ fn results_that_cannot_be_compared_are_refused() {
         (&["compare", "missing.json", "other.json"], "missing.json"),
         (&["compare", "text.json", "other.json"], "not a Squall result"),
         (&["compare", "other.json", "other.json"], "other/1"),
-        (&["compare", "other.json", "other.json", "--tolerance", "much"], "share"),
+        (&["compare", "other.json", "other.json", "--tolerance", "much"], "not a percentage"),
         (&["compare"], "RESULT"),
     ] {
         let ended = folder.squall(arguments);

@@ -45,7 +45,7 @@ fn threshold_that_no_rate_holds_exits_with_1() {
     assert_eq!(ended.code, 1, "{}", ended.stdout);
     assert!(ended.stdout.contains("not even"), "{}", ended.stdout);
     let search = folder.json("search.json");
-    assert_eq!(search["outcome"]["kind"], "nothing_holds", "{search:#}");
+    assert_eq!(search["answer"]["kind"], "nothing_holds", "{search:#}");
     assert_eq!((&search["schema"], &search["exit_code"]), (&"squall.search/1".into(), &1.into()));
     let (requests, probes) = (book.paths().len() as u64, search["probes"].as_array().unwrap());
     assert_eq!(probes.len(), ended.stdout.lines().filter(|line| line.contains("  no: ")).count(), "{}", ended.stdout);
@@ -63,7 +63,7 @@ fn unreachable_target_ends_the_search_with_3() {
     assert_eq!(ended.code, 3, "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stderr.contains("the target could not be reached"), "{}", ended.stderr);
     let search = folder.json("search.json");
-    assert_eq!((&search["exit_code"], &search["outcome"]["kind"]), (&3.into(), &"unknown".into()), "{search:#}");
+    assert_eq!((&search["exit_code"], &search["answer"]["kind"]), (&3.into(), &"unknown".into()), "{search:#}");
 }
 
 /// The reason is the error threshold, and no lower rate is probed.

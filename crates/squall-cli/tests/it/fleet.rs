@@ -21,20 +21,20 @@ struct Fleet {
 }
 
 /// Long, so that a worker on a busy machine does not expire in tests without a failure.
-const PATIENT: &str = "60s";
+const LONG_EXPIRY: &str = "60s";
 /// Short enough for a test to wait for, and longer than the delays of a busy machine.
-const NEITHER: &str = "12s";
+const MEDIUM_EXPIRY: &str = "12s";
 /// The default.
-const PROMPT: &str = "3500ms";
+const SHORT_EXPIRY: &str = "3500ms";
 
 impl Fleet {
     fn new(workers: usize) -> Fleet {
-        Fleet::on(RedisServer::start(), workers, PATIENT)
+        Fleet::on(RedisServer::start(), workers, LONG_EXPIRY)
     }
 
     /// A fleet that soon notices a lost worker.
     fn with_short_expiry(workers: usize) -> Fleet {
-        Fleet::on(RedisServer::start(), workers, PROMPT)
+        Fleet::on(RedisServer::start(), workers, SHORT_EXPIRY)
     }
 
     fn on(redis: RedisServer, workers: usize, expires_after: &'static str) -> Fleet {
@@ -47,8 +47,8 @@ impl Fleet {
 
     /// Starts a worker and waits until it has joined.
     fn join(&mut self, id: &str) {
-        let place = ["--redis", &self.redis.url(), "--id", id, "--expires-after", self.expires_after];
-        let mut worker = self.folder.start(&[&["worker"], &place[..]].concat());
+        let arguments = ["--redis", &self.redis.url(), "--id", id, "--expires-after", self.expires_after];
+        let mut worker = self.folder.start(&[&["worker"], &arguments[..]].concat());
         worker.wait_for_line("joined");
         self.workers.push((id.to_owned(), worker));
     }
@@ -116,7 +116,7 @@ fn open_load_is_split_exactly_between_workers() {
     assert_eq!(number(&result, "/totals/requests"), 600);
     assert_eq!(fleet.target.requests(), 600, "every start was made once");
     assert_eq!((number(&result, "/accounting/sent"), number(&result, "/accounting/lost_at_most")), (600, 0));
-    let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
+    let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("workers");
     assert_eq!(workers.len(), 3);
     // How evenly depends on when the shares stopped moving.
     assert!(workers.iter().all(|worker| number(worker, "/requests") > 0), "{workers:?}");
@@ -134,7 +134,7 @@ fn users_are_assigned_to_workers_in_turn() {
     let seconds = result["timeline"].as_array().expect("a timeline");
     assert!(seconds.iter().any(|second| second["users"] == 6), "{seconds:?}");
     assert_eq!(number(&result, "/totals/requests"), fleet.target.requests());
-    let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
+    let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("workers");
     assert!(workers.iter().all(|worker| number(worker, "/requests") > 0), "{workers:?}");
 }
 
@@ -174,14 +174,14 @@ fn requests_of_a_killed_worker_are_bounded_and_others_take_over() {
 /// flight are lost.
 #[test]
 fn lost_requests_of_a_worker_killed_while_draining_are_exact() {
-    let fleet = Fleet::on(RedisServer::start(), 2, NEITHER);
+    let fleet = Fleet::on(RedisServer::start(), 2, MEDIUM_EXPIRY);
     let load = ["--rate", "20", "--for", "2s", "--grace", "60s", "--max-redirects", "0"];
     let run = fleet.start_at("/delay/9000", &load);
     fleet.until_received(40);
     let ask = |command: String| ask_redis(fleet.redis.port(), &[&command]);
     let instance = ask("HGET squall:{main}:worker:w1:status instance".to_owned()).expect("it has reported");
-    let output = format!("HEXISTS squall:{{main}}:test:1:notes sealed:{instance}");
-    wait_until("its last announcement", || ask(output.clone()).as_deref() == Some(":1"));
+    let is_sealed = format!("HEXISTS squall:{{main}}:test:1:notes sealed:{instance}");
+    wait_until("the final count", || ask(is_sealed.clone()).as_deref() == Some(":1"));
     fleet.signal("w1", Signal::KILL);
     let result = fleet.result(run);
     let (reported, lost) = (number(&result, "/totals/requests"), number(&result, "/accounting/lost_at_most"));
@@ -201,7 +201,7 @@ fn frozen_worker_does_not_repeat_starts() {
     fleet.signal("w1", Signal::CONT);
     let result = fleet.result(run);
     let (reported, received) = (number(&result, "/totals/requests"), fleet.target.requests());
-    assert_eq!(reported, received, "it came back and shipped what it had");
+    assert_eq!(reported, received, "the worker rejoins and ships its deltas");
     assert!(received <= 2800, "{received}: no start was made twice");
     assert_eq!(received + number(&result, "/fleet/missed_starts") + number(&result, "/totals/dropped"), 2800);
 }
@@ -218,7 +218,7 @@ fn joining_and_leaving_workers_lose_no_start() {
     let all = (number(&result, "/totals/requests"), fleet.target.requests());
     assert_eq!(all, (1600, 1600), "{} {} {}", result["fleet"], result["totals"], result["generator"]);
     assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
-    let late = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
+    let late = result.pointer("/fleet/workers").and_then(Value::as_array).expect("workers");
     assert!(late.iter().any(|worker| worker["id"] == "late" && number(worker, "/requests") > 0), "{late:?}");
 }
 
@@ -247,8 +247,8 @@ fn killed_leader_is_replaced_without_loss() {
 fn leaving_worker_is_not_ready_and_a_second_signal_logs_the_loss() {
     let (folder, redis, target) = (TestFolder::new(), RedisServer::start(), target());
     let store = redis.url();
-    let place = ["--redis", &store, "--id", "w0", "--expires-after", PATIENT, "--listen", "127.0.0.1:0"];
-    let mut worker = folder.start(&[&["worker"], &place[..]].concat());
+    let arguments = ["--redis", &store, "--id", "w0", "--expires-after", LONG_EXPIRY, "--listen", "127.0.0.1:0"];
+    let mut worker = folder.start(&[&["worker"], &arguments[..]].concat());
     let line = worker.wait_for_line("serving /healthz");
     let addr = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(&line);
     let addr = addr.parse().expect(&line);
@@ -303,13 +303,13 @@ fn run_writes_its_result_when_redis_is_lost() {
     let ended = run.end();
     assert_eq!(ended.code, 130, "{ended:?}");
     let result = fleet.folder.json("result.json");
-    assert!(result["fleet"]["events"].to_string().contains("the store does not response any more"), "{result}");
+    assert!(result["fleet"]["events"].to_string().contains("the store does not answer any more"), "{result}");
     assert!(number(&result, "/totals/requests") <= fleet.target.requests());
 }
 
 #[test]
 fn restarted_redis_with_its_data_loses_nothing() {
-    let mut fleet = Fleet::on(RedisServer::start_persistent(), 2, PATIENT);
+    let mut fleet = Fleet::on(RedisServer::start_persistent(), 2, LONG_EXPIRY);
     let run = fleet.start(&["--rate", "100", "--for", "8s"]);
     fleet.until_received(200);
     fleet.redis.restart();
@@ -385,7 +385,7 @@ fn credentials_of_the_store_are_in_no_output() {
     let socket = folder.path("r.sock").display().to_string();
     let _redis = RedisServer::start_with(&["--save", "", "--requirepass", "s3cr3t@x", "--unixsocket", &socket]);
     let store = format!("unix://{socket}?user=default&pass=s3cr3t%40x");
-    let mut worker = folder.start(&["worker", "--redis", &store, "--expires-after", PATIENT]);
+    let mut worker = folder.start(&["worker", "--redis", &store, "--expires-after", LONG_EXPIRY]);
     worker.wait_for_line("joined");
     let outputs = ["--json", "x.json", "--html", "x.html", "--junit", "x.xml", "--csv", "x.csv"];
     let load = ["--rate", "20", "--requests", "5", "--cluster", &store];
@@ -467,7 +467,7 @@ fn next_run_waits_for_a_short_run_that_is_still_preparing() {
     let mut first = start();
     first.wait_for_line("waiting for w0 to build its users");
     let mut second = start();
-    second.wait_for_line("waiting for its end");
+    second.wait_for_line("waiting a few seconds for its end");
     fleet.signal("w0", Signal::CONT);
     for run in [first, second] {
         let ended = run.end();
@@ -646,9 +646,9 @@ fn resource_added_during_the_run_is_leased() {
 fn worker_that_cannot_open_the_bundle_gives_up_its_shares() {
     let fleet = Fleet::new(2);
     let unable = |id: &str| {
-        let place = ["worker", "--redis", &fleet.redis.url(), "--id", id, "--expires-after", PATIENT];
+        let arguments = ["worker", "--redis", &fleet.redis.url(), "--id", id, "--expires-after", LONG_EXPIRY];
         // This worker cannot unpack the bundle.
-        let child = fleet.folder.command(&place).env("TMPDIR", fleet.folder.path("nowhere")).spawn();
+        let child = fleet.folder.command(&arguments).env("TMPDIR", fleet.folder.path("nowhere")).spawn();
         RunningProcess::from_child(child.expect("the program starts"))
     };
     let run = fleet.start(&["--rate", "100", "--for", "6s"]);

@@ -145,7 +145,7 @@ fn start_scraped_run(folder: &TestFolder) -> (std::net::SocketAddr, RunningProce
 fn final_metrics_are_served_until_they_are_scraped() {
     let folder = TestFolder::new();
     let (addr, mut running) = start_scraped_run(&folder);
-    running.wait_for_line("wait up to 15 s for Prometheus");
+    running.wait_for_line("waiting up to 15 s for the last scrape of Prometheus");
     let last = get(addr, "/metrics", "text/plain");
     let counted = last.lines().find(|line| line.starts_with("squall_requests_total{"));
     assert!(counted.is_some_and(|line| line.ends_with(" 1")), "{last}");
@@ -157,7 +157,7 @@ fn final_metrics_are_served_until_they_are_scraped() {
 fn ctrl_c_ends_the_wait_for_the_final_scrape() {
     let folder = TestFolder::new();
     let (_, mut running) = start_scraped_run(&folder);
-    running.wait_for_line("wait up to 15 s for Prometheus");
+    running.wait_for_line("waiting up to 15 s for the last scrape of Prometheus");
     running.interrupt();
     assert_eq!(running.end().code, 0, "the run itself was complete");
 }

@@ -133,7 +133,7 @@ fn fleet_starts_runs_a_controlled_test_and_stops() {
     fleet.refused(&["test", "start", &url, "--rate", "1"], 2, "squall test stop");
     fleet.refused(&["test", "scale", "--users", "5"], 2, "driven by its rate");
     fleet.refused(&["test", "rate", "1000000000"], 2, "10000000");
-    assert!(fleet.ok(&["test", "rate", "150"]).contains("150/s instead of 100"), "the rate before is output");
+    assert!(fleet.ok(&["test", "rate", "150"]).contains("150/s instead of 100"), "the previous rate is printed");
     wait_until("the new rate", || fleet.status()["level"] == 150.0);
     fleet.ok(&["test", "pause"]);
     wait_until("the pause", || fleet.status()["paused"] == true && fleet.status()["level"] == 0.0);
@@ -203,7 +203,7 @@ fn down_and_the_next_up_name_a_test_that_still_runs() {
     let (fleet, target, redis) = (LocalFleet::new(), target(), RedisServer::start());
     let (listen, server) = (fleet.api.to_string(), redis.url());
     let up = ["up", "--workers", "1", "--listen", &listen, "--redis", &server];
-    assert!(!fleet.ok(&up).contains("under way"));
+    assert!(!fleet.ok(&up).contains("is running"));
     fleet.ok(&["test", "start", &target.url("/api/products"), "--rate", "20", "--for", "10m"]);
     wait_until("requests", || target.requests() > 0);
     let output = fleet.ok(&["down"]);
@@ -212,7 +212,7 @@ fn down_and_the_next_up_name_a_test_that_still_runs() {
     assert!(output.contains("test 1 is running, and these workers take part in it"), "{output}");
     fleet.ok(&["test", "stop"]);
     wait_until("the end", || fleet.status()["state"] == "IDLE");
-    assert!(!fleet.ok(&["down"]).contains("under way"));
+    assert!(!fleet.ok(&["down"]).contains("still running"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use squall_metrics::{
 use squall_model::{Bundle, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec, WorkerLimits};
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
 use squall_web::{StartableScenario, WebConfig, serve};
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
