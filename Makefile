@@ -1,12 +1,12 @@
-# The two commands of the README: `make demo` and `make test`. Everything that they need is installed here.
-# Nothing is downloaded but Debian packages and crates, and nothing is installed that is there already.
+# `make demo` and `make test` are the README's two commands. They install what is missing, from Debian packages, crates.io
+# and PyPI only.
 
 SHELL := /bin/bash
 CARGO ?= cargo
 SQUALL := target/release/squall
-# Two cores are the least that the tests are made for; more are used where they are.
+# The tests need two cores and use more where the machine has them.
 JOBS ?= $(shell nproc)
-# Of each fuzz target in `make test`.
+# How long `make test` runs each fuzz target.
 FUZZ_SECONDS ?= 30
 
 .PHONY: demo test check fmt clippy edges deny deploy unit fuzz bench build tools redis clean help
@@ -14,11 +14,11 @@ FUZZ_SECONDS ?= 30
 help:
 	@echo "make demo    build into .venv, start the built-in shop, run the tour for 20 s, leave squall-report.html"
 	@echo "make test    install what the tests need and run them all"
-	@echo "make check   format, lints, edges between rooms, licences, deployment files"
+	@echo "make check   format, lints, edges between crates, licences, deployment files"
 	@echo "make bench   side by side with wrk, oha, k6, locust (those that are installed)"
 	@echo "make build   target/release/squall"
 
-# One optimised build: the Python package, whose command is the same program. Where Python can have none, the plain binary.
+# Builds the Python package, whose `squall` command is the whole program, or the plain binary where the package does not build.
 demo:
 	@if $(MAKE) --no-print-directory python; then scripts/demo $(VENV)/bin/squall; else \
 	  echo "The Python package was not built: building the program without it."; \

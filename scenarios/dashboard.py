@@ -1,4 +1,4 @@
-"""A page that asks for several things at once, as browsers do.
+"""A page that sends several requests at once, as browsers do.
 
 squall run scenarios/dashboard.py --target http://127.0.0.1:8089 --users 20 --for 10s
 """

@@ -33,7 +33,7 @@ class Shop(VUser):
         await client.get(f"/api/products/{product}", name="GET /api/products/{id}", headers=self.auth)
 
     @task(requires="browse", every=between(0.1, 0.5), timeout=3)
-    def buy(self, client):  # a plain def is as good as an async def
+    def buy(self, client):  # a task may be a plain def
         product = self.random.randint(1, 400)
         answer = client.post("/api/orders", json={"product_id": product, "quantity": 2}, headers=self.auth)
         answer.raise_for_status()

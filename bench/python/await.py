@@ -1,4 +1,5 @@
-"""What one await of Squall's costs in a stepped coroutine: a million of them in one task, without any request; its loop is not counted."""
+"""Measures the CPU time of one await of Squall in a stepped coroutine: a million awaits in one
+task, without requests. The time of the loop around them is subtracted."""
 
 import subprocess
 import sys
@@ -24,8 +25,8 @@ SCENARIO = """
                 sleep
             ended = time.process_time()
             loop = ended - slept
-            print(f"one await that has nothing to wait for: {awaited - begun - loop:.3f} us of CPU", flush=True)
-            print(f"one await that lets all others go first: {slept - awaited - loop:.3f} us of CPU", flush=True)
+            print(f"an await that does not wait: {awaited - begun - loop:.3f} us of CPU", flush=True)
+            print(f"an await that yields to all other users: {slept - awaited - loop:.3f} us of CPU", flush=True)
 """
 
 with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
-"""The bench's scenario for LoadPilot, in its PyO3 mode: a login, one GET with headers, one check."""
+"""The scenario of bench/python/run for LoadPilot in its PyO3 mode: a login, a GET with headers and
+a check."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The bench's scenario for Locust: a login, one GET with headers, one check."""
+"""The scenario of bench/python/run for Locust: a login, a GET with headers and a check."""
 
 from locust import FastHttpUser, constant, task
 
@@ -14,4 +14,4 @@ class User(FastHttpUser):
     def get(self):
         with self.client.get("/api/user", headers=self.headers, catch_response=True) as answer:
             if answer.status_code != 200 or answer.json()["id"] != 1:
-                answer.failure("not as promised")
+                answer.failure("unexpected response")

@@ -1,4 +1,5 @@
-"""Users that pause, and when the last of them had its first answer: the scenario of `bench/python/run users`."""
+"""The scenario of `bench/python/run users`: users that pause. Prints when the last user got its
+first response."""
 
 import time
 
@@ -9,7 +10,7 @@ last_first = 0.0
 
 @scenario(name="pausing", pause=1)
 class Pausing(VUser):
-    """Stepped, because it keeps the answer."""
+    """Runs stepped, because it uses the response."""
 
     seen = 0
 
@@ -23,5 +24,5 @@ class Pausing(VUser):
 
 
 @tear_down
-def tell(made):
+def print_last_first(made):
     print(last_first, flush=True)

@@ -1,4 +1,5 @@
-"""The scenarios of bench/python/run: each is what its name says, on bench's nginx."""
+"""The scenarios of bench/python/run, which send to the nginx of the bench. Each is named after the
+case that it measures."""
 
 from squall import VUser, scenario, task
 
@@ -18,7 +19,7 @@ class Await(VUser):
 
 @scenario(name="stepped")
 class Stepped(LoggedIn):
-    """Login, headers, json() and a check: the promise is 1.5 times the plain URL run."""
+    """Login, headers, json() and a check. It should cost at most 1.5 times the plain URL run."""
 
     @task
     async def get(self, client):
@@ -51,7 +52,7 @@ class Batch(LoggedIn):
 
 @scenario(name="thinking")
 class Thinking(VUser):
-    """So much Python that the interpreter is the limit, not the server."""
+    """Enough Python code that the interpreter is the limit, not the server."""
 
     @task
     async def get(self, client):

@@ -1,5 +1,4 @@
-//! Deltas and checkpoints from any bytes: they are refused or harmless. What is let in reads the same when it is written again,
-//! and can be merged and shown.
+//! Feeds any bytes to the decoders of deltas and checkpoints. An accepted delta encodes to the same value and can be merged.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run delta -- -max_total_time=30`
 #![no_main]
@@ -15,12 +14,12 @@ fuzz_target!(|input: &[u8]| {
 
 fn delta(input: &[u8]) {
     let Ok(delta) = decode_delta(input) else { return };
-    // Codes that found no room in the table of names are `OTHER` by now: the second reading is the one to compare.
+    // A full code table turns further codes into `OTHER`, so the comparison uses the second decode.
     let again = decode_delta(&encode_delta(&delta)).expect("what was read can be written");
     assert_eq!(again, delta);
     let recorded = delta.engine.recorded;
     let mut collector = Collector::new([delta.source], 2);
-    // Seconds without anything take their place in the timeline; a million of them would only make this slow.
+    // Empty seconds take a place in the timeline. A million of them would only slow the target down.
     let next = Delta { seq: 0, second: delta.second % 1000, ..delta };
     collector.merge(next).expect("it is the first");
     let bytes = collector.save();
@@ -29,7 +28,7 @@ fn delta(input: &[u8]) {
     assert_eq!(restored.finish().engine.recorded, recorded);
 }
 
-/// The checksum is made to fit: without it no input would get far.
+/// Appends a matching checksum, because the decoder rejects nearly every input without one.
 fn checkpoint(input: &[u8]) {
     assert!(Collector::restore(input, 2).is_err() || input.len() > 8);
     let whole = [input, &xxh64(input, 0).to_le_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Commands, orders and bundles from any bytes: they are refused, or can be written and read again.
+//! Feeds any bytes to the decoders of commands, run specs and bundles. An accepted value survives encoding and decoding.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run envelope -- -max_total_time=30`
 #![no_main]
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(envelope) = CommandEnvelope::decode(input) {
-        // Not compared whole: the last digit of a fraction may differ.
+        // Compares only some fields, because the last digit of a fraction may differ.
         let again = CommandEnvelope::decode(envelope.encode().as_bytes()).expect("what was read can be written");
         assert_eq!((again.kind, again.epoch, &again.command_id), (envelope.kind, envelope.epoch, &envelope.command_id));
         let names = envelope.payload.contains_key("user_id") || envelope.payload.contains_key("user_ids");
         assert!(names || !matches!(envelope.kind, CommandType::AddUser | CommandType::RemoveUser));
     }
     if let Ok(mut order) = serde_json::from_slice::<RunSpec>(input) {
-        // Whoever steers does these to whatever stands there.
+        // `squall test` applies these changes to any spec in the store.
         let at = Duration::from_secs(1);
         let _ = (order.profile.level(at), order.profile.area(at), order.profile.time_of_area(10.0));
         let _ = order.ramp_level(at, 5.0, at);

@@ -1,7 +1,7 @@
-//! The whole way of a scenario file, from any text to a plan, without its last step: nothing is sent. It must not panic; whatever it
-//! refuses it must be able to say, with a line that exists; whatever it accepts it must be able to describe and to run.
+//! Feeds any text to the scenario reader and builds the plan; sends nothing. The reader must not panic, must name an existing line in
+//! each error, and must be able to describe and prepare every scenario that it accepts.
 //!
-//! The text may bring the files that it names: what follows the first form feed is the content of each of them.
+//! The bytes after the first form feed are the content of every file that the scenario names.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run scenario -- -max_total_time=30`
 #![no_main]
@@ -9,7 +9,7 @@
 use libfuzzer_sys::fuzz_target;
 use squall_engine::{Driver, ThreadRecorder};
 use squall_metrics::RecorderConfig;
-use squall_scenario::{ScenarioFiles, Sourced, ScenarioOverrides, Scenario, UrlRequest};
+use squall_scenario::{Scenario, ScenarioFiles, ScenarioOverrides, Sourced, UrlRequest};
 use std::{io, path::PathBuf, sync::Once, time::Instant};
 
 fuzz_target!(|input: &[u8]| {
@@ -39,7 +39,7 @@ fn scenario(text: &str, content: &[u8]) {
     }
 }
 
-/// The text as what a flag says: a URL, a body, a header, a threshold; all of them are templates or small languages.
+/// Uses the text as the value of flags: URL, body, header and threshold, each of which has its own syntax.
 fn template(text: &str) {
     let request = UrlRequest {
         url: "http://127.0.0.1/".to_owned(),
@@ -59,14 +59,14 @@ fn template(text: &str) {
     }
 }
 
-/// What happens to an accepted scenario before its first request.
+/// Prepares an accepted scenario up to its first request.
 fn use_it(scenario: &Scenario) {
     assert!(!scenario.describe().is_empty());
     let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
     scenario.driver().thread(probe).map(drop).expect("an accepted scenario can be prepared");
 }
 
-/// Every file that is asked for has the same content; what must be opened elsewhere (certificates) is not there.
+/// Gives every file the same content. Certificates, which other code opens, do not exist.
 struct Memory<'i>(&'i [u8]);
 
 impl ScenarioFiles for Memory<'_> {
@@ -83,7 +83,7 @@ impl ScenarioFiles for Memory<'_> {
     }
 }
 
-/// Reading the system's certificates takes as long as a thousand cases.
+/// Loading the system's certificates takes as long as a thousand cases.
 fn no_certificates() {
     // SAFETY: libFuzzer calls this from its only thread.
     unsafe { std::env::set_var("SSL_CERT_FILE", "/dev/null") };

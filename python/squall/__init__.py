@@ -1,4 +1,4 @@
-"""Load tests, measured right: scenarios in Python, executed at the speed of Rust."""
+"""The public API of Squall scenarios: users, tasks, the client, resources, metrics and errors."""
 
 from squall._blocking import BlockingClient, BlockingStream, BlockingWebSocket
 from squall._dsl import VUser, between, probe, resource, scenario, set_up, step, task, tear_down

@@ -1,4 +1,4 @@
-"""The ``squall`` command, inside this interpreter: ``python -m squall``."""
+"""Runs the ``squall`` command inside this interpreter: ``python -m squall``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ def main() -> int:
     """Runs the command line and returns its exit code."""
     from squall import _squall
 
-    # Ctrl-C drains the run, a second one aborts it; Python's own handler would raise KeyboardInterrupt when all is over.
+    # The engine handles Ctrl-C: the first drains the run, the second aborts it. Python's handler
+    # would raise KeyboardInterrupt only after the run.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _squall.main(["squall", *sys.argv[1:]])
 

@@ -1,5 +1,5 @@
-"""Plain ``def`` tasks: each runs as a fiber (a greenlet) that steps aside while its request is under way, so that thousands of
-them share one thread."""
+"""Runs plain ``def`` functions as fibers (greenlets). A fiber yields while its request is in
+flight, so thousands of them share one thread."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from squall import _squall
 if TYPE_CHECKING:
     from squall._squall import Client, Operation, Response
 
-_ELSEWHERE = (
-    "the client works on its user's own thread, and this call came from another one; "
+_WRONG_THREAD = (
+    "the client works on the thread of its user only, and this call came from another thread; "
     "client.batch([…]) sends several requests at once, and an async def can gather them"
 )
 
@@ -26,39 +26,40 @@ else:
     available = True
 
     class Fiber(greenlet):  # type: ignore[misc]
-        """A plain function under way."""
+        """A greenlet that runs plain functions."""
 
         __slots__ = ()
 
-    def _work(function: Callable[..., Any], user: Any, client: Any) -> None:
-        # One after the other, for as long as none raises: a new greenlet costs more than a request.
+    def _fiber_loop(function: Callable[..., Any], user: Any, client: Any) -> None:
+        # A fiber is reused until a function raises, because a new greenlet costs more than a
+        # request.
         idle = getcurrent().parent.switch
         while True:
             function(user, client)
             function, user, client = idle()
 
     def _new_fiber() -> Fiber:
-        return Fiber(_work)
+        return Fiber(_fiber_loop)
 
 
 def in_fiber() -> bool:
-    """Whether a plain function is calling."""
+    """Returns whether a plain function calls this."""
     return available and isinstance(getcurrent(), Fiber)
 
 
 def wait(operation: Operation[Any]) -> Any:
-    """Steps aside until ``operation`` is done."""
+    """Yields to the engine until ``operation`` is done and returns its result."""
     try:
-        step_aside = getcurrent().parent.switch
+        yield_to_engine = getcurrent().parent.switch
     except AttributeError:
         operation.forgo()
-        raise RuntimeError(_ELSEWHERE) from None
-    step_aside(operation)
+        raise RuntimeError(_WRONG_THREAD) from None
+    yield_to_engine(operation)
     return operation.result()
 
 
 def pause(seconds: float) -> Any:
-    """``squall.sleep`` wherever the caller is not a coroutine that the engine resumes."""
+    """``squall.sleep`` for callers that the engine does not resume itself: fibers and asyncio."""
     if in_fiber():
         return wait(_squall.timer(seconds))
     if _get_running_loop() is not None:
@@ -67,7 +68,7 @@ def pause(seconds: float) -> Any:
 
 
 class BlockingClient:
-    """The client of plain functions: calls return when the answer is there."""
+    """The client of plain functions: a call returns the response."""
 
     __slots__ = ("_client",)
 
@@ -109,7 +110,7 @@ class BlockingClient:
 
 
 class BlockingWebSocket:
-    """A WebSocket of plain functions: ``with client.websocket("/feed") as feed``."""
+    """A WebSocket in plain functions: ``with client.websocket("/feed") as feed``."""
 
     __slots__ = ("_socket",)
 
@@ -135,7 +136,8 @@ class BlockingWebSocket:
 
 
 class BlockingStream:
-    """A streamed answer of plain functions: ``with client.stream("GET", "/events") as answer``."""
+    """A streamed response in plain functions: ``with client.stream("GET", "/events") as
+    answer``."""
 
     __slots__ = ("_answer",)
 
@@ -160,4 +162,4 @@ class BlockingStream:
         return getattr(self._answer, name)
 
 
-fiber: Callable[[], Any] | None = _new_fiber if available else None
+new_fiber: Callable[[], Any] | None = _new_fiber if available else None

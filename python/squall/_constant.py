@@ -1,8 +1,10 @@
-"""Finds the tasks that do the same at every call, so that they need no Python at run time.
+"""Finds tasks that send the same requests at every call, so that they need no Python during the
+run.
 
-A proof and a recording, both needed. The proof reads the source: a body of nothing but client calls with literal arguments whose answers
-are dropped cannot do anything else. The recording runs the body twice against a client that only writes down what it is asked, which
-gives the requests themselves, and must be equal. Whatever is not proven is simply run."""
+A task must pass two checks. From the source: its body consists of client calls with literal
+arguments, and the responses are not used. By recording: the body runs twice against a client that
+only records, and both recordings, which are the requests to send, must be equal. All other tasks
+run as Python code. ``squall._load`` calls :func:`constant_requests`."""
 
 from __future__ import annotations
 
@@ -11,31 +13,31 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any
 
-from squall._errors import shown
-from squall._sources import Sources, Unreadable, sent_when_called
+from squall._errors import display_path
+from squall._sources import ScenarioSources, SourceNotFound, unwrap_sync_client
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "options", "request"})
-#: What the answer to a constant request depends on, besides its URL.
+#: Options that a constant request may have.
 OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name", "path_params", "follow_redirects"})
 
-#: A request: its method, its URL, its options, where it is written.
-Request = tuple[str, str, dict[str, Any], str]
-_Recorded = tuple[str, str, dict[str, Any]]
+#: A request: method, URL, options, file and line.
+ConstantRequest = tuple[str, str, dict[str, Any], str]
+_RecordedRequest = tuple[str, str, dict[str, Any]]
 
 
 class NotConstant(Exception):
-    """Why a task has to be run."""
+    """The reason why a task must run as Python code."""
 
 
-def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]:
-    """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
-    called = sent_when_called(function)
+def constant_requests(function: Callable[..., Any], sources: ScenarioSources) -> list[ConstantRequest]:
+    """Returns the requests of a constant task; raises :class:`NotConstant` for any other."""
+    called = unwrap_sync_client(function)
     function = called or function
-    places = _prove(function, called is not None, sources)
+    places = _check_function(function, called is not None, sources)
     try:
         first, second = _record(function), _record(function)
     except TypeError as error:
-        # The client would refuse it as well, and say so in the report.
+        # The client rejects the call as well, and the report then shows the error.
         raise NotConstant(f"it cannot be recorded: {error}") from None
     if first != second:
         raise NotConstant("two recordings differ")
@@ -44,18 +46,18 @@ def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]
     return [(*request, place) for request, place in zip(first, places, strict=True)]
 
 
-def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> list[str]:
-    """Where each of its requests is written."""
+def _check_function(function: Callable[..., Any], called: bool, sources: ScenarioSources) -> list[str]:
+    """Checks a function's source. Returns file and line of each request."""
     if hasattr(function, "__wrapped__") or not inspect.isfunction(function):
         raise NotConstant("it is wrapped by a decorator")
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
         raise NotConstant("it uses values from outside")
     try:
         source, definition = sources.definition(function)
-    except Unreadable as reason:
+    except SourceNotFound as reason:
         raise NotConstant(str(reason)) from None
     if sources.stores("__code__"):
-        raise NotConstant("code is replaced while it runs")
+        raise NotConstant("the scenario assigns __code__")
     if isinstance(definition, ast.Lambda):
         raise NotConstant("it is a lambda")
     if len(definition.decorator_list) != 1:
@@ -68,27 +70,27 @@ def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> list
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
     calls = [statement for statement in body if not isinstance(statement, ast.Pass)]
     for statement in calls:
-        _prove_call(statement, source.place(statement), client, awaited, called)
-    return [f"{shown(source.file)}:{statement.lineno}" for statement in calls]
+        _check_call(statement, source.location(statement), client, awaited, called)
+    return [f"{display_path(source.file)}:{statement.lineno}" for statement in calls]
 
 
-def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, called: bool) -> None:
+def _check_call(statement: ast.stmt, line: str, client: str, awaited: bool, called: bool) -> None:
     if not isinstance(statement, ast.Expr):
         raise NotConstant(f"{line} does more than send a request")
     value = statement.value
-    # Where a request is sent when it is called, a coroutine may leave the ``await`` out.
+    # With a synchronous client (compat) a coroutine may leave out the ``await``.
     if isinstance(value, ast.Await) is not awaited and not called:
         raise NotConstant(f"{line} does more than send a request")
     call = value.value if isinstance(value, ast.Await) else value
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)):
         raise NotConstant(f"{line} does more than send a request")
     if call.func.value.id != client:
-        raise NotConstant(f"{line} calls something else than the client")
+        raise NotConstant(f"{line} calls something other than the client")
     if call.func.attr not in METHODS:
-        raise NotConstant(f"{line} calls client.{call.func.attr}, which takes Python")
+        raise NotConstant(f"{line} calls client.{call.func.attr}, which needs Python")
     given = {keyword.arg for keyword in call.keywords}
     if not given <= OPTIONS:
-        raise NotConstant(f"{line} gives more than a constant request can have")
+        raise NotConstant(f"{line} has an option that a constant request cannot have")
     for part in [*call.args, *(keyword.value for keyword in call.keywords)]:
         if any(isinstance(node, ast.Set) for node in ast.walk(part)):
             raise NotConstant(f"{line} has a set, whose order is not fixed")
@@ -98,8 +100,8 @@ def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, call
             raise NotConstant(f"{line} depends on values that may change") from None
 
 
-def _record(function: Callable[..., Any]) -> list[_Recorded]:
-    recorder = _Recorder()
+def _record(function: Callable[..., Any]) -> list[_RecordedRequest]:
+    recorder = _RequestRecorder()
     result = function(None, recorder)
     if inspect.iscoroutine(result):
         try:
@@ -108,29 +110,29 @@ def _record(function: Callable[..., Any]) -> list[_Recorded]:
             pass
         else:
             result.close()
-            raise NotConstant("it waits for something else than an answer")
+            raise NotConstant("it waits for something other than a response")
     return recorder.requests
 
 
-class _Nothing:
-    """The answer to a recorded request: there is nothing to see."""
+class _RecordedResponse:
+    """The response to a recorded request; awaiting it returns None at once."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
         yield
 
 
-class _Recorder:
-    """A client that only writes down what it is asked."""
+class _RequestRecorder:
+    """A client that records requests and sends none."""
 
     def __init__(self) -> None:
-        self.requests: list[_Recorded] = []
+        self.requests: list[_RecordedRequest] = []
 
-    def request(self, method: str, url: str, /, **options: Any) -> _Nothing:
+    def request(self, method: str, url: str, /, **options: Any) -> _RecordedResponse:
         self.requests.append((method.upper(), url, options))
-        return _Nothing()
+        return _RecordedResponse()
 
-    def __getattr__(self, name: str) -> Callable[..., _Nothing]:
+    def __getattr__(self, name: str) -> Callable[..., _RecordedResponse]:
         if name not in METHODS:
             raise AttributeError(name)
         return lambda url, /, **options: self.request(name, url, **options)

@@ -1,5 +1,5 @@
-"""The words of a scenario: ``VUser``, ``@scenario``, ``@task``, ``@resource``, ``between``. They only write down what was said;
-``squall._load`` reads it."""
+"""The decorators and base class of scenarios: ``VUser``, ``@scenario``, ``@task``, ``@resource``,
+``between``. They only record their arguments; ``squall._load`` reads them."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
-#: Everything declared while a scenario file is being read: (file, qualified name, line).
+#: All tasks declared while a scenario file is loaded: (file, qualified name, line).
 declared: list[tuple[str, str, int]] = []
-#: The set-up and tear-down of the file being read.
+#: The set-up and tear-down of the file that is loaded.
 hooks: dict[str, Callable[..., Any]] = {}
-#: The resource factories of the file being read, by name.
-factories: dict[str, Factory] = {}
-#: The probes of the file being read, by name.
+#: The resources of the file that is loaded, by name.
+resources: dict[str, ResourceDeclaration] = {}
+#: The probes of the file that is loaded, by name.
 probes: dict[str, ProbeMark] = {}
 
 
 @dataclass(frozen=True)
 class Between:
-    """A time drawn anew, evenly between two, each time it is needed. In seconds."""
+    """A range of seconds from which each use draws a time, uniformly."""
 
     least: float
     most: float
 
     def __str__(self) -> str:
-        return f"{_plain(self.least)}s..{_plain(self.most)}s"
+        return f"{_number_text(self.least)}s..{_number_text(self.most)}s"
 
 
 @dataclass(frozen=True)
 class TaskMark:
-    """What ``@task`` was told."""
+    """The arguments of ``@task``."""
 
     name: str
     weight: float
@@ -52,13 +52,13 @@ class TaskMark:
     timeout: float | None
     file: str
     line: int
-    #: What only the scenario's own strategy understands.
+    #: Further arguments for the scenario's step strategy.
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ScenarioMark:
-    """What ``@scenario`` was told, as the keys of a scenario file's ``[load]``."""
+    """The arguments of ``@scenario``, as keys of ``[load]`` in a scenario file."""
 
     name: str | None
     target: str | None
@@ -69,25 +69,25 @@ class ScenarioMark:
 
 
 @dataclass(frozen=True)
-class Factory:
-    """Makes the resources of a pool."""
+class ResourceDeclaration:
+    """A pool that ``@resource`` declares."""
 
     name: str
-    #: Absent if they come from a file.
+    #: The factory; None if the resources come from a file.
     make: Callable[..., Any] | None
     limit: int | None
     file: str
     line: int
-    #: The file that they come from.
+    #: The file that the resources come from.
     source: str | None = None
 
 
 @dataclass(frozen=True)
 class ProbeMark:
-    """What ``@probe`` was told."""
+    """The arguments of ``@probe``."""
 
     name: str
-    look: Callable[..., Any]
+    function: Callable[..., Any]
     every: str
     timeout: float | None
     file: str
@@ -95,29 +95,30 @@ class ProbeMark:
 
 
 class VUser:
-    """One virtual user. Subclass it, give it tasks, and keep whatever a user must remember on ``self``."""
+    """A virtual user. Subclass it, add tasks, and keep the state of the user on ``self``."""
 
     #: The user's number within the run: 0, 1, 2, …
     id: int = 0
-    #: Decides :attr:`random`; the same for the same user of a run with the same seed.
+    #: Seed of :attr:`random`: equal for the same user of runs with the same ``--seed``.
     seed: int = 0
-    #: What ``@set_up`` returned.
+    #: The value that ``@set_up`` returned.
     shared: Any = None
-    #: Pools made by ``@resource``.
+    #: The pools that ``@resource`` declares.
     resources: Resources
-    #: Who chooses what the user does next; None leaves it to the engine, by weight. See :class:`squall.ParallelReadyStrategy`.
+    #: Chooses what the user does next, see :class:`squall.ParallelReadyStrategy`. With None the
+    #: engine chooses by weight.
     step_strategy: Any = None
 
     @cached_property
     def random(self) -> random.Random:
-        """The user's own random numbers: a run with the same ``--seed`` draws the same ones."""
+        """The user's random numbers: runs with the same ``--seed`` draw the same ones."""
         return random.Random(self.seed)
 
 
 def between(least: float, most: float) -> Between:
-    """A random time between ``least`` and ``most`` seconds."""
+    """Returns a random time between ``least`` and ``most`` seconds, for ``pause`` and ``every``."""
     if not 0 <= least <= most:
-        raise _error(f"between({least}, {most}): the first must be at least 0 and not above the second")
+        raise _error(f"between({least}, {most}): give two numbers, 0 <= least <= most")
     return Between(least, most)
 
 
@@ -139,21 +140,23 @@ def scenario(
     target: str | None = None,
     name: str | None = None,
 ) -> Callable[[C], C]:
-    """Says how much load a class of users makes. Flags of the command line win over what is said here.
+    """Sets the load of a class of users. Flags of the command line override it.
 
-    ``rate`` (or ``rps``) starts iterations at a pace that does not depend on the answers; ``users`` keeps so many users busy, each
-    waiting ``pause`` between two iterations. ``mode`` is the shape over time: ``constant``, ``ramp``, ``step`` (with ``steps``) or
-    ``spike``; ``stages`` is a list of (duration, level) instead. ``thresholds`` are promises: ``{"p99_ms": 500, "error_rate": 1.0}``
-    (the rate in percent) or ``["p99<500ms", "error_rate<1%"]``.
+    ``rate`` (or ``rps``) starts iterations at a fixed rate, independent of response times.
+    ``users`` runs that number of users, each waiting ``pause`` between two iterations. ``mode`` is
+    the shape over time: ``constant``, ``ramp``, ``step`` (with ``steps``) or ``spike``; ``stages``
+    is a list of (duration, level) instead. ``thresholds`` decide whether the run passes:
+    ``{"p99_ms": 500, "error_rate": 1.0}`` (the rate in percent) or ``["p99<500ms",
+    "error_rate<1%"]``.
     """
     file, line = _caller()
     if cls is not None:
-        raise ScenarioError("write @scenario() with parentheses, and what load it makes: @scenario(rate=50, duration='1m')", file, line)
-    for word, text in (("name", name), ("target", target)):
+        raise ScenarioError("write @scenario() with parentheses and its load: @scenario(rate=50, duration='1m')", file, line)
+    for argument, text in (("name", name), ("target", target)):
         if text is not None and not isinstance(text, str):
-            raise ScenarioError(f"{word}={text!r}: give a text", file, line)
+            raise ScenarioError(f"{argument}={text!r}: give a string", file, line)
     if rate is not None and rps is not None:
-        raise ScenarioError("rate and rps mean the same: give one", file, line)
+        raise ScenarioError("rate and rps mean the same: give only one", file, line)
     given: dict[str, Any] = {
         "rate": rate if rate is not None else rps,
         "users": users,
@@ -197,15 +200,16 @@ def task(
     every: float | str | Between | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """Makes a method one of the things that a user does, over and over.
+    """Makes a method a task, which users repeat.
 
-    ``weight`` is its share of the iterations; ``requires`` names tasks that the same user must have completed before; ``every`` is
-    the least distance between two starts by the same user; ``timeout`` (seconds) cuts an iteration that takes longer.
+    ``weight`` is its share of the iterations. ``requires`` names tasks that the same user must
+    complete first. ``every`` is the least time between two starts by the same user. ``timeout``
+    (seconds) interrupts an iteration that takes longer.
     """
     file, line = _caller()
     if isinstance(name, (bool, int, float, bytes, tuple, list, dict)):
         hint = f"; for its share of the load write @task(weight={name!r})" if type(name) in (int, float) else ""
-        raise ScenarioError(f"name={name!r}: give a text{hint}", file, line)
+        raise ScenarioError(f"name={name!r}: give a string{hint}", file, line)
     if name is not None and not isinstance(name, str):
         return _mark(name, TaskMark(getattr(name, "__name__", ""), 1, (), None, None, file, line))
     if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
@@ -213,7 +217,7 @@ def task(
     if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
         raise ScenarioError(f"timeout={timeout!r}: give seconds above 0", file, line)
     if every is not None and not isinstance(every, (int, float, str, Between)):
-        raise ScenarioError(f"every={every!r}: give seconds, a text like '2s', or between(2, 5)", file, line)
+        raise ScenarioError(f"every={every!r}: give seconds, a string like '2s', or between(2, 5)", file, line)
     needed = (requires,) if isinstance(requires, str) else tuple(requires)
     pace = None if every is None else _text(every, seconds=True)
 
@@ -223,16 +227,18 @@ def task(
     return decorate
 
 
-#: The same as :func:`task`, under the name that others use.
+#: The same as :func:`task`, under vikhry's name.
 step = task
 
 
 def resource(name: str, *, limit: int | None = None, file: str | None = None) -> Callable[[F], F]:
-    """Makes a module-level function the factory of a pool: ``await self.resources.acquire(name)`` hands out what it returns.
+    """Makes a module-level function the factory of a pool: ``await self.resources.acquire(name)``
+    hands out what it returns.
 
-    It is called with a number that no other resource of the pool has, in the whole fleet, and returns a dict of what JSON can hold. What
-    users give back is handed out again; with ``limit``, no more than so many are made. ``resource(name, file="users.csv")``, on a line of
-    its own, takes the rows of a CSV or JSONL file beside this one instead.
+    Squall calls it with a number that is unique in the pool and the fleet; it returns a dict that
+    JSON can hold. Released resources are handed out again; ``limit`` is the most that are made.
+    ``resource(name, file="users.csv")``, on a line of its own, uses the rows of a CSV or JSONL file
+    in the folder of this file instead.
     """
     here, line = _caller()
     if not isinstance(name, str):
@@ -240,34 +246,36 @@ def resource(name: str, *, limit: int | None = None, file: str | None = None) ->
     if limit is not None and not (isinstance(limit, int) and limit > 0):
         raise ScenarioError(f"limit={limit!r}: give a whole number of 1 or more, or leave it out", here, line)
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name):
-        raise ScenarioError(f"{name!r} cannot name a resource: use letters, digits, _ . : and -", here, line)
-    if name in factories and (factories[name].file, factories[name].line) != (here, line):
-        raise ScenarioError(f"resource {name!r} is already made in line {factories[name].line}", here, line)
+        raise ScenarioError(f"{name!r} is not a valid resource name: use letters, digits, _ . : and -", here, line)
+    if name in resources and (resources[name].file, resources[name].line) != (here, line):
+        raise ScenarioError(f"resource {name!r} is already defined in line {resources[name].line}", here, line)
     if file is not None:
         if limit is not None or not file.endswith((".csv", ".jsonl", ".ndjson")):
             raise ScenarioError("resources come from a .csv, .jsonl or .ndjson file, and all of its rows are used", here, line)
-        factories[name] = Factory(name, None, None, here, line, os.path.join(os.path.dirname(here), file))
+        resources[name] = ResourceDeclaration(name, None, None, here, line, os.path.join(os.path.dirname(here), file))
 
     def decorate(function: F) -> F:
         if file is not None:
             raise ScenarioError(f"resource {name!r} comes from a file: write resource(…) on a line of its own", here, line)
-        factories[name] = Factory(name, function, limit, here, line)
+        resources[name] = ResourceDeclaration(name, function, limit, here, line)
         return function
 
     return decorate
 
 
 def set_up(function: F) -> F:
-    """Makes a module-level function the set-up of the run: called once, before the first user, on one machine of a fleet.
+    """Makes a module-level function the set-up of the run: Squall calls it once, before the first
+    user, on one machine of a fleet.
 
-    It may take the parameters of the run (a dict). What it returns must be JSON and is ``self.shared`` of every user. Nothing that it does
-    is measured; if it raises, the run does not begin.
+    It may take the parameters of the run (a dict). Its result must be JSON and becomes
+    ``self.shared`` of every user. Squall does not measure it. If it raises, the run does not start.
     """
     return _hook("set_up", function)
 
 
 def tear_down(function: F) -> F:
-    """Makes a module-level function the tear-down of the run: called once, after the last user, with what the set-up returned."""
+    """Makes a module-level function the tear-down of the run: Squall calls it once, after the last
+    user, with the result of the set-up."""
     return _hook("tear_down", function)
 
 
@@ -275,11 +283,11 @@ def _hook(name: str, function: F) -> F:
     code = function.__code__
     place = (code.co_filename, code.co_firstlineno)
     before = hooks[name].__code__ if name in hooks else code
-    # The same line twice is a file that was also imported by one of its modules.
+    # The same line appears twice if a module of the scenario imports the scenario file.
     if before.co_filename == place[0] and before.co_firstlineno != place[1]:
-        raise ScenarioError(f"there is already a @{name} in line {before.co_firstlineno}", *place)
+        raise ScenarioError(f"@{name} is already defined in line {before.co_firstlineno}", *place)
     if code.co_argcount > 1:
-        raise ScenarioError(f"@{name} takes no argument, or one", *place)
+        raise ScenarioError(f"@{name} takes at most one argument", *place)
     hooks[name] = function
     return function
 
@@ -291,11 +299,13 @@ def probe(
     name: str | None = None, *, every: float | str | None = None, every_s: float | None = None, timeout: float | None = None
 ) -> Callable[[F], F]: ...
 def probe(name: Any = None, *, every: float | str | None = None, every_s: float | None = None, timeout: float | None = None) -> Any:
-    """Makes a module-level function a look at something beside the load: the depth of a queue, the size of a table.
+    """Makes a module-level function a probe, which measures something beside the load: the depth of
+    a queue, the size of a table.
 
-    It is called every so often (1 s) for as long as the run lasts, by one process of it, and returns a number, True, False or None. The
-    numbers are a series of their own under ``name`` (in the report's unit, milliseconds); an exception or False counts as a failure.
-    It may take one argument, a :class:`squall.ProbeContext`.
+    One process of the run calls it at an interval (1 s by default) during the whole run. It returns
+    a number, True, False or None. The numbers are the series ``name`` (in the report's unit,
+    milliseconds); an exception or False counts as a failure. It may take one argument, a
+    :class:`squall.ProbeContext`.
     """
     file, line = _caller()
     if callable(name):
@@ -303,7 +313,7 @@ def probe(name: Any = None, *, every: float | str | None = None, every_s: float 
         return _probe(name, ProbeMark(name.__name__, name, "1s", None, file, line))
     pace = every if every is not None else every_s if every_s is not None else 1.0
     if not isinstance(pace, str) and not (isinstance(pace, (int, float)) and 0 < pace < 1e9):
-        raise ScenarioError(f"every={pace!r}: give seconds above 0, or a text like '500ms'", file, line)
+        raise ScenarioError(f"every={pace!r}: give seconds above 0, or a string like '500ms'", file, line)
     if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
         raise ScenarioError(f"timeout={timeout!r}: give seconds above 0", file, line)
 
@@ -325,7 +335,8 @@ def _mark(function: F, mark: TaskMark) -> F:
     if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
         raise ScenarioError(f"a task is a method that takes (self, client), not a {type(function).__name__}", mark.file, mark.line)
     function.__squall_task__ = mark  # type: ignore[attr-defined]
-    # What a factory makes has the factory's name; those that are called by it are told apart by their own.
+    # Tasks made by a factory function share its qualified name, so the task's name distinguishes
+    # them.
     name = function.__qualname__
     declared.append((mark.file, f"{name} {mark.name}" if "<locals>" in name.rpartition(".")[0] else name, mark.line))
     return function
@@ -341,14 +352,14 @@ def _error(message: str) -> ScenarioError:
     return ScenarioError(message, frame.f_code.co_filename, frame.f_lineno)
 
 
-def _plain(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _text(value: Any, *, seconds: bool) -> str:
     if seconds and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{_plain(value)}s"
-    return _plain(value) if isinstance(value, float) else str(value)
+        return f"{_number_text(value)}s"
+    return _number_text(value) if isinstance(value, float) else str(value)
 
 
 def _stages(stages: Any, file: str, line: int) -> str | None:
@@ -358,7 +369,7 @@ def _stages(stages: Any, file: str, line: int) -> str | None:
         raise ScenarioError(f"stages={stages!r}: give a list of (duration, level)", file, line)
     for stage in stages:
         if not (isinstance(stage, (list, tuple)) and len(stage) == 2):
-            raise ScenarioError(f"stages: {stage!r} is no (duration, level), such as ('30s', 100)", file, line)
+            raise ScenarioError(f"stages: {stage!r} is not a pair (duration, level), such as ('30s', 100)", file, line)
     return ",".join(f"{_text(lasts, seconds=True)}:{_text(level, seconds=False)}" for lasts, level in stages)
 
 
@@ -366,22 +377,22 @@ def _thresholds(given: Any, file: str, line: int) -> tuple[str, ...]:
     if given is None:
         return ()
     if not isinstance(given, Mapping):
-        return tuple(str(promise) for promise in given)
-    promises = []
+        return tuple(str(threshold) for threshold in given)
+    thresholds = []
     for key, limit in given.items():
         metric, _, statistic = key.rpartition(":")
         at = f"{metric}:" if metric else ""
         if not isinstance(limit, (int, float)):
             raise ScenarioError(f"threshold {key!r}: {limit!r} is not a number", file, line)
         if statistic == "error_rate":
-            promises.append(f"{at}error_rate<={_plain(limit)}%")
+            thresholds.append(f"{at}error_rate<={_number_text(limit)}%")
         elif statistic.endswith("_ms"):
-            promises.append(f"{at}{statistic.removesuffix('_ms')}<={_plain(limit)}ms")
+            thresholds.append(f"{at}{statistic.removesuffix('_ms')}<={_number_text(limit)}ms")
         elif statistic in ("errors", "dropped", "late"):
-            promises.append(f"{at}{statistic}<={_plain(limit)}")
+            thresholds.append(f"{at}{statistic}<={_number_text(limit)}")
         elif statistic in ("requests", "rate"):
-            promises.append(f"{at}{statistic}>={_plain(limit)}")
+            thresholds.append(f"{at}{statistic}>={_number_text(limit)}")
         else:
             known = "p50_ms (any percentile), mean_ms, min_ms, max_ms, error_rate, errors, dropped, late; requests, rate (at least)"
-            raise ScenarioError(f"threshold {key!r}: there are {known}", file, line)
-    return tuple(promises)
+            raise ScenarioError(f"threshold {key!r} is unknown; there are {known}", file, line)
+    return tuple(thresholds)

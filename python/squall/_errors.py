@@ -1,4 +1,5 @@
-"""The exceptions that scenarios meet, and the words for those that they raise."""
+"""The exceptions of the scenario API, and the texts that the report shows for exceptions of a
+scenario."""
 
 from __future__ import annotations
 
@@ -14,17 +15,19 @@ if TYPE_CHECKING:
     from squall._squall import Port, Response
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_FRAMES = 12
-#: Most characters of an exception's own text, and of those behind it: some carry the whole body of an answer, and a report keeps 2,000.
-_TEXT, _TEXT_BEHIND = 500, 200
-#: Where what is not the scenario's is installed: its files are called as they are imported, the deepest folder first.
+_MAX_FRAMES = 12
+#: Longest text of an exception and of its cause. Some texts contain the whole body of a response,
+#: and a report keeps 2,000 characters.
+_MAX_TEXT, _MAX_CAUSE_TEXT = 500, 200
+#: Folders of installed packages, longest first: their files are shown relative to the folder.
 _INSTALLED = sorted({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, key=len, reverse=True)
-#: The folder that a travelled scenario was unpacked in: its files are called what they were called at home.
-home: list[str] = []
+#: The folder that a worker unpacked the scenario in: its files are shown relative to it, as in the
+#: original folder.
+bundle_folder: list[str] = []
 
 
 class ScenarioError(Exception):
-    """A scenario cannot be used as it is written; says where and why."""
+    """The scenario file has a mistake; the message names file, line and reason."""
 
     def __init__(self, message: str, file: str | None = None, line: int | None = None) -> None:
         super().__init__(message)
@@ -38,25 +41,25 @@ class ScenarioError(Exception):
 
 
 class RequestError(Exception):
-    """A request got no usable answer. It is recorded as failed already; catching it is up to you."""
+    """A request got no usable response. It is already recorded as failed; you need not catch it."""
 
-    #: Not so if a stream or a WebSocket broke after it had been opened: not caught, that is a failure of the task.
+    #: False if a stream or a WebSocket broke after it was opened: uncaught, that fails the task.
     recorded = True
 
     def __init__(self, message: str, code: str = "REQUEST_FAILED", category: str = "transport_error") -> None:
         super().__init__(message)
-        #: What happened, as in the report: ``CONNECT_REFUSED``, ``TIMEOUT``, …
+        #: The outcome, as in the report: ``CONNECT_REFUSED``, ``TIMEOUT``, …
         self.code = code
         #: ``transport_error``, ``protocol_error`` or ``timeout``.
         self.category = category
 
 
 class RequestTimeout(RequestError, TimeoutError):
-    """No complete answer within the request's timeout."""
+    """The response was not complete within the request's timeout."""
 
 
 class StatusError(Exception):
-    """``raise_for_status`` met a status of 400 or above."""
+    """``raise_for_status`` found a status of 400 or above."""
 
     def __init__(self, message: str, response: Response) -> None:
         super().__init__(message)
@@ -66,98 +69,100 @@ class StatusError(Exception):
 class TaskTimeout(TimeoutError):
     """A task took longer than its ``timeout``."""
 
-    def __init__(self, message: str = "it took longer than its timeout, and was cut while its code was running") -> None:
+    def __init__(self, message: str = "it took longer than its timeout, and was interrupted while its code was running") -> None:
         super().__init__(message)
 
 
 class NotAwaited(RuntimeError):
-    """A function called something that has to be awaited, and did not await it: nothing was sent."""
+    """A function did not await a call that must be awaited, so nothing was sent."""
 
 
 class ResourcesExhausted(RuntimeError):
-    """A pool of resources has a limit, and all of them are held."""
+    """All resources of a limited pool are in use."""
 
 
 def describe(error: BaseException) -> str:
-    """The exception in words for the report: its text, then where it came from, the innermost place first.
+    """Returns the report's text of an exception: its message, then its traceback, innermost frame
+    first.
 
-    Cheap enough to be called for every failing iteration: no source is read.
+    Reads no source files, so it is cheap enough for every failing iteration.
     """
-    text = _in_words(error, _TEXT)
+    text = _error_text(error, _MAX_TEXT)
     if isinstance(error, RuntimeError) and "no running event loop" in text:
-        text += " (it was run without asyncio: repeat with --mode asyncio)"
-    places = [*_members(error), *_places(error.__traceback__)]
+        text += " (the task runs without an asyncio loop: run with --mode asyncio)"
+    places = [*_group_members(error), *_traceback_lines(error.__traceback__)]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
-        places += [f"because of {_in_words(cause, _TEXT_BEHIND)}", *_members(cause), *_places(cause.__traceback__)]
+        places += [f"because of {_error_text(cause, _MAX_CAUSE_TEXT)}", *_group_members(cause), *_traceback_lines(cause.__traceback__)]
     return "\n  ".join([text, *places])
 
 
-def _in_words(error: BaseException, most: int) -> str:
+def _error_text(error: BaseException, most: int) -> str:
     try:
-        # Halves of surrogate pairs are no text, and nobody could write them down.
+        # Unpaired surrogates cannot be encoded, so they are replaced.
         text = str(error).encode(errors="replace").decode()
     except Exception as broken:
-        text = f"(it has no text: {type(broken).__name__} in its __str__)"
+        text = f"(no text: its __str__ raised {type(broken).__name__})"
     if len(text) > most:
         text = f"{text[:most]}… ({len(text) - most:,} more characters)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _members(error: BaseException) -> list[str]:
-    """What a group of exceptions, as a TaskGroup raises it, is made of: the group alone says nothing. Alike ones are told once."""
+def _group_members(error: BaseException) -> list[str]:
+    """Returns texts and tracebacks of the exceptions in a group, such as a TaskGroup raises,
+    because the group's own text does not name them. Equal texts appear once."""
     found: dict[str, list[str]] = {}
     rest = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else []
-    while rest and len(found) < _FRAMES:
+    while rest and len(found) < _MAX_FRAMES:
         member = rest.pop(0)
         if isinstance(member, BaseExceptionGroup):
             rest += member.exceptions
         else:
-            found.setdefault(f"one of them: {_in_words(member, _TEXT_BEHIND)}", _places(member.__traceback__))
+            found.setdefault(f"one of them: {_error_text(member, _MAX_CAUSE_TEXT)}", _traceback_lines(member.__traceback__))
     return [line for text, places in found.items() for line in (text, *places)]
 
 
-def shown(file: str) -> str:
-    """How a file is called in what people read."""
+def display_path(file: str) -> str:
+    """Returns the path of a file for messages."""
     full = os.path.abspath(file)
-    return os.path.relpath(full, next((folder for folder in (*home, *_INSTALLED) if full.startswith(folder + os.sep)), None))
+    return os.path.relpath(full, next((folder for folder in (*bundle_folder, *_INSTALLED) if full.startswith(folder + os.sep)), None))
 
 
-def _places(trace: TracebackType | None) -> list[str]:
+def _traceback_lines(trace: TracebackType | None) -> list[str]:
     found = []
     while trace is not None:
         code = trace.tb_frame.f_code
         if not code.co_filename.startswith(_HERE):
-            found.append(f"at {shown(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
+            found.append(f"at {display_path(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
         trace = trace.tb_next
-    return found[::-1][:_FRAMES]
+    return found[::-1][:_MAX_FRAMES]
 
 
-def not_awaited(what: str, sent: str, port: Port | None = None) -> None:
-    """Says that nobody awaited ``what`` to the function that is running, which fails for it. Called when ``what`` is given up: on the very
-    line, unless a variable held it."""
+def warn_unawaited(what: str, sent: str, queue: Port | None = None) -> None:
+    """Warns that ``what`` was not awaited and makes the running function fail. Python calls this
+    when it drops ``what``: on the same line, unless a variable holds it."""
     from squall import _squall
 
-    here = _in_the_scenario(sys._getframe())
-    place = f" ({shown(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
+    frame = _scenario_frame(sys._getframe())
+    place = f" ({display_path(frame.f_code.co_filename)}:{frame.f_lineno})" if frame else ""
     message = f"`{what}` was not awaited{place}, so {sent or 'it'} was never {'sent' if sent else 'done'}"
-    _squall.forgot(message, port)
+    _squall.forgot(message, queue)
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _in_the_scenario(frame: FrameType | None) -> FrameType | None:
+def _scenario_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return frame
 
 
-def in_file(error: BaseException, file: str) -> int | None:
-    """The last line of ``file`` on the way to ``error``."""
+def line_in_file(error: BaseException, file: str) -> int | None:
+    """Returns the last line of ``file`` in the traceback of ``error``."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return lines[-1] if lines else None
 
 
-def place_of(thread: int) -> str:
-    """Where a thread is right now, in the scenario's own code."""
-    frame = _in_the_scenario(sys._current_frames().get(thread))
-    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"
+def location_of(thread: int) -> str:
+    """Returns the line of scenario code that a thread runs now."""
+    frame = _scenario_frame(sys._current_frames().get(thread))
+    return f"{display_path(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"

@@ -1,4 +1,5 @@
-"""Set-up and tear-down of a run: called once in the whole run, on one machine of a fleet, outside of any user."""
+"""Calls the set-up and tear-down of a run: once per run, on one machine of a fleet, outside of any
+user."""
 
 from __future__ import annotations
 
@@ -10,28 +11,28 @@ from typing import Any
 
 
 class Hooks:
-    """What a scenario does once for a run, and what its users get of it."""
+    """The set-up and tear-down of a scenario, and the value that its users share."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], params: Mapping[str, Any]) -> None:
         self._functions = functions
         self._params = params
-        #: What the set-up returned, on every machine.
+        #: The result of the set-up, on every machine.
         self.made: Any = None
 
     def set_up(self) -> str:
-        """Sets the run up; the answer is JSON."""
+        """Runs the set-up and returns its result in JSON."""
         made = self._call("set_up", dict(self._params))
         try:
             return json.dumps(made)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"set_up must return what JSON can hold: {error}") from None
+            raise TypeError(f"set_up must return a value that JSON can hold: {error}") from None
 
     def share(self, made: str) -> None:
-        """Takes what was set up, perhaps elsewhere."""
+        """Stores the result of the set-up, which may come from another machine."""
         self.made = json.loads(made)
 
     def tear_down(self, made: str) -> None:
-        """Tears down what was set up, perhaps elsewhere."""
+        """Runs the tear-down with the result of the set-up, which may come from another machine."""
         self._call("tear_down", json.loads(made))
 
     def _call(self, name: str, argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over the client: one call is one POST, named by its method."""
+"""JSON-RPC 2.0 over the client: one call is one POST, recorded under its method."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 
 class JsonRPCError(Exception):
-    """The server answered with an error."""
+    """The server responded with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None, http_status: int | None = None) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.data = data
-        #: The status of the answer that carried it.
+        #: The HTTP status of the response.
         self.http_status = http_status
 
 
 class JsonRPCProtocolError(Exception):
-    """The answer is no JSON-RPC 2.0 response to the question."""
+    """The response is not a JSON-RPC 2.0 response to the request."""
 
 
 class JsonRPCClient:
-    """Calls methods at one URL: ``rpc = JsonRPCClient(client, "/rpc")``, then ``await rpc.call("sum", [1, 2])``; in a plain ``def``,
-    ``rpc.call_blocking("sum", [1, 2])``."""
+    """Calls methods at one URL: ``rpc = JsonRPCClient(client, "/rpc")``, then
+    ``await rpc.call("sum", [1, 2])``; in a plain ``def``, ``rpc.call_blocking("sum", [1, 2])``."""
 
     def __init__(self, client: Any, url: str, *, headers: dict[str, str] | None = None, timeout: float | None = None) -> None:
         self._client = client
@@ -34,40 +34,41 @@ class JsonRPCClient:
         self._ids = itertools.count(1)
 
     async def call(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
-        """The result of ``method``; raises :class:`JsonRPCError` if the server says so. ``headers`` come on top of the client's."""
-        question = self._question(method, params, request_id)
-        return result_of(question, await self._ask(question, headers))
+        """Returns the result of ``method``; raises :class:`JsonRPCError` if the server responds
+        with an error. ``headers`` are added to those of the client."""
+        body = self._request_body(method, params, request_id)
+        return result_of(body, await self._post(body, headers))
 
     def call_blocking(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
-        """The same for plain functions."""
-        question = self._question(method, params, request_id)
-        return result_of(question, self._ask(question, headers))
+        """:meth:`call` for plain functions."""
+        body = self._request_body(method, params, request_id)
+        return result_of(body, self._post(body, headers))
 
-    def _ask(self, question: dict[str, Any], headers: dict[str, str] | None) -> Any:
-        together = {**(self._headers or {}), **(headers or {})} or None
-        name = f"JSON-RPC {question['method']}"
-        return self._client.post(self._url, json=question, name=name, headers=together, timeout=self._timeout)
+    def _post(self, body: dict[str, Any], headers: dict[str, str] | None) -> Any:
+        merged = {**(self._headers or {}), **(headers or {})} or None
+        name = f"JSON-RPC {body['method']}"
+        return self._client.post(self._url, json=body, name=name, headers=merged, timeout=self._timeout)
 
-    def _question(self, method: str, params: Any, request_id: Any) -> dict[str, Any]:
-        question = {"jsonrpc": "2.0", "method": method, "id": next(self._ids) if request_id is None else request_id}
+    def _request_body(self, method: str, params: Any, request_id: Any) -> dict[str, Any]:
+        body = {"jsonrpc": "2.0", "method": method, "id": next(self._ids) if request_id is None else request_id}
         if params is not None:
-            question["params"] = params
-        return question
+            body["params"] = params
+        return body
 
 
-def result_of(question: dict[str, Any], answer: Any) -> Any:
-    """What an answer to ``question`` says."""
+def result_of(body: dict[str, Any], response: Any) -> Any:
+    """Returns the result in the response to the request ``body``."""
     try:
-        said = answer.json()
+        content = response.json()
     except ValueError as error:
-        raise JsonRPCProtocolError(f"status {answer.status_code}: {error}") from None
-    if not isinstance(said, dict) or said.get("jsonrpc") != "2.0" or ("result" in said) == ("error" in said):
-        raise JsonRPCProtocolError("the answer is no JSON-RPC 2.0 response")
-    if "error" in said:
-        told = said["error"]
-        if not isinstance(told, dict) or "code" not in told:
-            raise JsonRPCProtocolError("the answer's error has no code")
-        raise JsonRPCError(told["code"], str(told.get("message", "")), told.get("data"), answer.status_code)
-    if said.get("id") != question["id"]:
-        raise JsonRPCProtocolError(f"the answer is for id {said.get('id')!r}, not {question['id']!r}")
-    return said["result"]
+        raise JsonRPCProtocolError(f"status {response.status_code}: {error}") from None
+    if not isinstance(content, dict) or content.get("jsonrpc") != "2.0" or ("result" in content) == ("error" in content):
+        raise JsonRPCProtocolError("the response is not a JSON-RPC 2.0 response")
+    if "error" in content:
+        failure = content["error"]
+        if not isinstance(failure, dict) or "code" not in failure:
+            raise JsonRPCProtocolError("the error in the response has no code")
+        raise JsonRPCError(failure["code"], str(failure.get("message", "")), failure.get("data"), response.status_code)
+    if content.get("id") != body["id"]:
+        raise JsonRPCProtocolError(f"the response is for id {content.get('id')!r}, not {body['id']!r}")
+    return content["result"]

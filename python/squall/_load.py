@@ -1,5 +1,6 @@
-"""From a scenario file to what the driver runs: finds the class, collects its tasks and hooks, and refuses what cannot work with one
-message that names file and line. Runs no task."""
+"""Loads a scenario file: finds its classes, tasks and hooks, and chooses the mode of each task.
+Rejects what cannot work with one message that names file and line. Runs no task. The Rust host
+calls :func:`load_all` and reads the :class:`PythonScenario` objects by attribute name."""
 
 from __future__ import annotations
 
@@ -20,92 +21,92 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall import _blocking, _dsl, _forgotten, _probe, compat
-from squall._awaits import first_foreign
-from squall._constant import NotConstant, Request, requests_of
+from squall import _blocking, _dsl, _not_awaited, _probe, compat
+from squall._absolute_urls import first_origin
+from squall._await_analysis import asyncio_reason
+from squall._constant import ConstantRequest, NotConstant, constant_requests
 from squall._dsl import ScenarioMark, TaskMark, VUser
-from squall._errors import ScenarioError, describe, in_file, shown
-from squall._habits import refuse_habits
+from squall._errors import ScenarioError, describe, display_path, line_in_file
 from squall._hooks import Hooks
+from squall._locust_names import reject_locust_names
 from squall._resources import Pools, Resources
-from squall._sources import Sources
-from squall._strategy import Steps
-from squall._target import first_origin
+from squall._sources import ScenarioSources
+from squall._strategy import StrategyTask
 
-#: Where something was said: file, line, and the word for it.
-Place = tuple[str, int, str]
+#: Where a line of the plan comes from: file, line, and the scenario's name for the key.
+PlanLineSource = tuple[str, int, str]
 
 
-#: What scenarios call the keys of a plan, where that differs.
-_WORDS = {"for": "duration", "profile": "mode"}
+#: Plan key to its name in ``@scenario``, where they differ.
+_PLAN_KEY_NAMES = {"for": "duration", "profile": "mode"}
 
-#: The scenario's folder, where it is a package.
-_FOLDER = "squall_scenario_folder"
+#: Name of the package that stands for the scenario's folder if the scenario uses relative imports.
+_FOLDER_PACKAGE = "squall_scenario_folder"
 
 
 @dataclass
-class Hook:
-    """Something that is called with the user and a client."""
+class ScenarioFunction:
+    """A function that the engine calls with the user and its client."""
 
     call: Callable[..., Any]
     is_async: bool
 
 
 @dataclass
-class Task(Hook):
-    """A task and what belongs to it."""
+class ScenarioTask(ScenarioFunction):
+    """A task with its check, timeout and mode."""
 
     name: str
     check: Callable[..., Any] | None
     timeout: float | None
     mark: TaskMark
-    #: The requests of a task that needs no Python; None if it does.
-    requests: list[Request] | None = None
-    #: Why it runs as it does.
-    why: str = ""
-    #: Whether the check takes the response, and not its status and body.
-    check_whole: bool = False
+    #: The requests of a constant task; None if the task runs as Python code.
+    requests: list[ConstantRequest] | None = None
+    #: Why the task runs in its mode.
+    mode_reason: str = ""
+    #: Whether the check takes the response; otherwise status and body.
+    check_takes_response: bool = False
 
 
 @dataclass
-class Loaded:
-    """A scenario, ready to be driven."""
+class PythonScenario:
+    """A loaded scenario."""
 
     name: str
     file: str
     line: int
-    #: The scenario without its code, in the words of a scenario file.
+    #: The scenario without its code, as a TOML scenario file.
     toml: str
-    #: Where each of its lines was said: file, line, and the word for it.
-    places: list[Place]
-    tasks: list[Task]
-    on_start: list[Hook]
-    on_stop: list[Hook]
+    #: Where each line of ``toml`` comes from.
+    source_lines: list[PlanLineSource]
+    tasks: list[ScenarioTask]
+    on_start: list[ScenarioFunction]
+    on_stop: list[ScenarioFunction]
     make_user: Callable[[int, int], Any]
     describe: Callable[[BaseException], str] = describe
-    fiber: Callable[..., Any] | None = _blocking.fiber
+    new_fiber: Callable[..., Any] | None = _blocking.new_fiber
     blocking_client: Callable[..., Any] = _blocking.BlockingClient
     params: Mapping[str, Any] = field(default_factory=dict)
-    #: The pools that it declares: name, and what is in it at the start.
-    stock: list[tuple[str, list[str]]] = field(default_factory=list)
-    #: What it does once for the whole run.
+    #: The declared pools: name and initial resources in JSON.
+    pool_contents: list[tuple[str, list[str]]] = field(default_factory=list)
+    #: Set-up and tear-down of the run.
     hooks: Hooks | None = None
-    #: Whether on_init, on_start or on_stop exist.
+    #: Whether it has on_init, on_start or on_stop.
     has_hooks: bool = False
-    #: Whether coroutines run on an asyncio loop, and why they run where they do.
-    hosted: bool = False
-    because: str = ""
-    #: Whether these are the probes, which run for as long as the others do.
+    #: Whether coroutines run on an asyncio loop, and why or why not.
+    on_asyncio: bool = False
+    mode_reason: str = ""
+    #: Whether these are the probes, which run as long as the scenarios do.
     is_probe: bool = False
     cls: type = object
-    #: The scenario's own functions, as they were written.
+    #: The scenario's coroutine functions, without Squall's wrappers.
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
-    #: The kind of its step strategy, if it has one.
+    #: Class name of its step strategy, if it has one.
     strategy: str | None = None
-    #: Where its relative URLs start, unless the command line says it.
+    #: Base of its relative URLs, unless the command line gives one.
     target: str | None = None
-    #: Whether it may run without a target, because its URLs are absolute.
-    absolute: bool = False
+    #: Whether it may run without a target because it contains an absolute URL.
+    absolute_urls: bool = False
 
 
 def load(
@@ -113,12 +114,12 @@ def load(
     scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
-) -> Loaded:
-    """Reads the scenario file ``path``, which has one scenario, or the one called ``scenario``."""
+) -> PythonScenario:
+    """Loads the only scenario of the file ``path``, or the one named ``scenario``."""
     loaded = load_all(path, scenario, params, mode)
     if len(loaded) > 1:
         names = ", ".join(one.name for one in loaded)
-        raise ScenarioError(f"several scenarios here: choose one with --scenario: {names}", loaded[0].file, loaded[1].line)
+        raise ScenarioError(f"this file has several scenarios: choose one with --scenario: {names}", loaded[0].file, loaded[1].line)
     return loaded[0]
 
 
@@ -127,44 +128,45 @@ def load_all(
     scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
-) -> list[Loaded]:
-    """Reads the scenario file ``path``: all that it runs together, or only the one called ``scenario``; then its probes, if it has any.
+) -> list[PythonScenario]:
+    """Loads all scenarios of the file ``path`` that run together, or only the one named
+    ``scenario``; then its probes, if it has any.
 
-    ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
-    or ``asyncio`` (coroutines run on an asyncio loop).
+    ``mode`` is ``auto`` (chosen from the code), ``static`` (all tasks must be constant),
+    ``stepped`` (the engine resumes coroutines) or ``asyncio`` (coroutines run on an asyncio loop).
     """
     compat.install()
-    _forgotten.watch()
+    _not_awaited.install_hook()
     try:
         module = _execute(path)
-        _refuse_redefinitions(module, path)
+        _reject_redefinitions(module, path)
         given = dict(params or {})
-        pools = Pools(dict(_dsl.factories))
-        chosen = _choose(module, path, scenario)
-        refuse_habits(chosen)
+        pools = Pools(dict(_dsl.resources))
+        classes = _choose_classes(module, path, scenario)
+        reject_locust_names(classes)
         hooks = Hooks(dict(_dsl.hooks), given) if _dsl.hooks else None
-        away = first_origin(module, given)
-        loaded = [_read(cls, path, given, pools, hooks, away) for cls in chosen]
-        if given and not any(hasattr(cls, "on_init") for cls in chosen) and not _dsl.probes and "set_up" not in _dsl.hooks:
-            raise ScenarioError(f"parameters were given, but {chosen[0].__name__} has no on_init to take them", path)
-        _refuse_namesakes(loaded)
-        sources = Sources([module.__name__, *(base.__module__ for cls in chosen for base in cls.__mro__)])
+        first_url_origin = first_origin(module, given)
+        loaded = [_load_class(cls, path, given, pools, hooks, first_url_origin) for cls in classes]
+        if given and not any(hasattr(cls, "on_init") for cls in classes) and not _dsl.probes and "set_up" not in _dsl.hooks:
+            raise ScenarioError(f"the run has parameters, but {classes[0].__name__} has no on_init to take them", path)
+        _reject_duplicate_names(loaded)
+        sources = ScenarioSources([module.__name__, *(base.__module__ for cls in classes for base in cls.__mro__)])
         for one in loaded:
             _choose_modes(one, mode or "auto", sources)
         if _dsl.probes:
-            loaded.append(_probes(path, given, pools, loaded[0].target, away))
+            loaded.append(_load_probes(path, given, pools, loaded[0].target, first_url_origin))
             _choose_loop(loaded[-1], "auto", sources)
         return loaded
     except ScenarioError as error:
-        error.file = shown(error.file or path)
+        error.file = display_path(error.file or path)
         raise
 
 
 def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str | None]], bool]:
-    """The parameters of the scenario's ``on_init``: name, kind, whether it is required, annotation, default in JSON; and whether it takes
-    others too."""
+    """Returns the parameters of the scenario's ``on_init`` (name, kind, whether it is required,
+    annotation, default in JSON) and whether it takes any other."""
     compat.install()
-    on_init = getattr(_choose(_execute(path), path, None)[0], "on_init", None)
+    on_init = getattr(_choose_classes(_execute(path), path, None)[0], "on_init", None)
     if on_init is None:
         return [], "set_up" in _dsl.hooks
     found = []
@@ -180,7 +182,7 @@ def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str |
     return found, takes_any
 
 
-def _refuse_namesakes(loaded: list[Loaded]) -> None:
+def _reject_duplicate_names(loaded: list[PythonScenario]) -> None:
     seen: dict[str, int] = {}
     for one in loaded:
         if one.name in seen:
@@ -188,14 +190,14 @@ def _refuse_namesakes(loaded: list[Loaded]) -> None:
         seen[one.name] = one.line
 
 
-def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None, away: str | None) -> Loaded:
-    """All probes of the file as the tasks of one more user."""
+def _load_probes(path: str, params: dict[str, Any], pools: Pools, target: str | None, first_url_origin: str | None) -> PythonScenario:
+    """Returns all probes of the file as the tasks of one extra user."""
     marks = list(_dsl.probes.values())
     tasks = []
     for mark in marks:
-        task, call = _probe.task_of(mark, params)
+        task, call = _probe.probe_task(mark, params)
         is_async = _is_async(call, mark.name, mark.file, mark.line)
-        tasks.append(Task(call, is_async, mark.name, None, mark.timeout, task, why="it is a probe"))
+        tasks.append(ScenarioTask(call, is_async, mark.name, None, mark.timeout, task, mode_reason="it is a probe"))
 
     def make_user(number: int, seed: int) -> Any:
         user = VUser()
@@ -203,13 +205,13 @@ def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None,
         user.resources = Resources(pools)
         return user
 
-    loaded = Loaded(
+    loaded = PythonScenario(
         name="probe",
-        file=shown(path),
+        file=display_path(path),
         line=marks[0].line,
-        **_plan("probe", None, tasks, target, away, (shown(path), marks[0].line, "")),
+        **_plan("probe", None, tasks, target, first_url_origin, (display_path(path), marks[0].line, "")),
         target=target,
-        absolute=away is not None and target is None,
+        absolute_urls=first_url_origin is not None and target is None,
         tasks=tasks,
         on_start=[],
         on_stop=[],
@@ -221,21 +223,21 @@ def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None,
     return loaded
 
 
-def _choose_modes(loaded: Loaded, mode: str, sources: Sources) -> None:
+def _choose_modes(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
     for task in loaded.tasks:
         try:
-            task.why = "constant requests, proven from its source"
+            task.mode_reason = "its source proves that its requests are constant"
             if mode in ("stepped", "asyncio"):
                 raise NotConstant(f"of --mode {mode}")
             if loaded.strategy is not None:
-                raise NotConstant(f"its steps are chosen by {loaded.strategy}")
+                raise NotConstant(f"{loaded.strategy} chooses its steps")
             if task.check is not None:
                 raise NotConstant("it has a check")
             if task.timeout is not None:
                 raise NotConstant("it has a timeout")
-            task.requests = requests_of(task.call, sources)
+            task.requests = constant_requests(task.call, sources)
         except NotConstant as reason:
-            task.why = str(reason)
+            task.mode_reason = str(reason)
             if mode == "static":
                 message = f"--mode static: task {task.name!r} cannot run without Python: {reason}"
                 raise ScenarioError(message, task.mark.file, task.mark.line) from None
@@ -244,30 +246,31 @@ def _choose_modes(loaded: Loaded, mode: str, sources: Sources) -> None:
     _choose_loop(loaded, mode, sources)
 
 
-def _choose_loop(loaded: Loaded, mode: str, sources: Sources) -> None:
-    """Whether coroutines are resumed by the engine or live on asyncio."""
+def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
+    """Decides whether the engine resumes the coroutines or an asyncio loop runs them."""
     constant = {task.call for task in loaded.tasks if task.requests is not None}
     running = [function for function in loaded.coroutines if function not in constant]
     if mode == "asyncio":
-        loaded.hosted, loaded.because = True, "of --mode asyncio"
+        loaded.on_asyncio, loaded.mode_reason = True, "of --mode asyncio"
     elif loaded.strategy is not None:
-        loaded.hosted, loaded.because = True, f"its steps are chosen by {loaded.strategy}"
+        loaded.on_asyncio, loaded.mode_reason = True, f"{loaded.strategy} chooses its steps"
     elif mode == "stepped":
-        loaded.because = "of --mode stepped"
+        loaded.mode_reason = "of --mode stepped"
     elif running:
-        reason = first_foreign(loaded.cls, running, sources)
-        loaded.hosted, loaded.because = reason is not None, reason or "all that its coroutines await is Squall's own"
+        reason = asyncio_reason(loaded.cls, running, sources)
+        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines await Squall only"
     else:
-        loaded.because = "it has no coroutine to run"
-    for task in loaded.tasks if loaded.hosted else ():
+        loaded.mode_reason = "it has no coroutines"
+    for task in loaded.tasks if loaded.on_asyncio else ():
         if task.requests is not None:
-            # Whatever its user has left running on the loop goes on meanwhile, and only a function there performs what that asks for.
-            task.requests, task.why = None, "its user lives on asyncio"
+            # Background tasks of the user keep running on the loop during this task, and the engine
+            # performs their operations only while a function of the user runs on the loop.
+            task.requests, task.mode_reason = None, "its user runs on asyncio"
 
 
 def _execute(path: str) -> ModuleType:
     _dsl.declared.clear()
-    _dsl.factories.clear()
+    _dsl.resources.clear()
     _dsl.hooks.clear()
     _dsl.probes.clear()
     full = os.path.abspath(path)
@@ -275,7 +278,7 @@ def _execute(path: str) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        name = _package(full) + "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
+        name = _make_folder_package(full) + "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
         spec = importlib.util.spec_from_file_location(name, full)
         if spec is None or spec.loader is None:
             raise ScenarioError("not a Python file", path)
@@ -286,44 +289,46 @@ def _execute(path: str) -> ModuleType:
         raise
     except FileNotFoundError as error:
         if error.filename == full:
-            raise ScenarioError(f"cannot read it: {error.strerror}", path) from None
-        message = f"needs the file {shown(str(error.filename))}, which is not here"
-        raise ScenarioError(message, path, in_file(error, full)) from None
+            raise ScenarioError(f"cannot read the file: {error.strerror}", path) from None
+        message = f"needs the file {display_path(str(error.filename))}, which does not exist"
+        raise ScenarioError(message, path, line_in_file(error, full)) from None
     except SyntaxError as error:
         raise ScenarioError(f"not valid Python: {error.msg}", error.filename or path, error.lineno) from None
     except ModuleNotFoundError as error:
-        missing = (error.name or "").removeprefix(f"{_FOLDER}.")
+        missing = (error.name or "").removeprefix(f"{_FOLDER_PACKAGE}.")
         message = f"needs the module {missing!r}, which is not installed in {sys.prefix}"
-        raise ScenarioError(message, path, in_file(error, full)) from None
+        raise ScenarioError(message, path, line_in_file(error, full)) from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise ScenarioError(f"fails while it is read: {type(error).__name__}: {error}", path, in_file(error, full)) from error
+        raise ScenarioError(f"cannot be imported: {type(error).__name__}: {error}", path, line_in_file(error, full)) from error
     return module
 
 
-def _package(file: str) -> str:
-    """Makes the folder of a file that says ``from .helpers import …`` the package that it belongs to, whatever it is called; what the names
-    of the package's modules begin with."""
+def _make_folder_package(file: str) -> str:
+    """Makes the folder of a file with relative imports (``from .helpers import …``) a package.
+    Returns the prefix of its modules' names; an empty string if the file has no relative import."""
     with tokenize.open(file) as text:
         if not re.search(r"^\s*from\s*\.", text.read(), re.MULTILINE):
             return ""
     folder = os.path.dirname(file)
     first = os.path.join(folder, "__init__.py")
-    spec = importlib.machinery.ModuleSpec(_FOLDER, None, is_package=True)
+    spec = importlib.machinery.ModuleSpec(_FOLDER_PACKAGE, None, is_package=True)
     if os.path.isfile(first):
-        spec = importlib.util.spec_from_file_location(_FOLDER, first) or spec
+        spec = importlib.util.spec_from_file_location(_FOLDER_PACKAGE, first) or spec
     spec.submodule_search_locations = [folder]
     package = importlib.util.module_from_spec(spec)
-    for name in [name for name in sys.modules if name.startswith(f"{_FOLDER}.")]:
+    for name in [name for name in sys.modules if name.startswith(f"{_FOLDER_PACKAGE}.")]:
         del sys.modules[name]
-    sys.modules[_FOLDER] = package
+    sys.modules[_FOLDER_PACKAGE] = package
     if spec.loader is not None:
         spec.loader.exec_module(package)
-    return f"{_FOLDER}."
+    return f"{_FOLDER_PACKAGE}."
 
 
-def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None, away: str | None) -> Loaded:
+def _load_class(
+    cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None, first_url_origin: str | None
+) -> PythonScenario:
     own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
     mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
     line = mark.line if mark else _line_of(cls)
@@ -345,19 +350,19 @@ def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hoo
         return user
 
     name = (mark.name if mark else None) or cls.__name__
-    return Loaded(
+    return PythonScenario(
         name=name,
-        file=shown(path),
+        file=display_path(path),
         line=line,
-        **_plan(name, mark, tasks, target, away, (shown(path), line, "")),
+        **_plan(name, mark, tasks, target, first_url_origin, (display_path(path), line, "")),
         target=target,
-        absolute=away is not None and target is None,
+        absolute_urls=first_url_origin is not None and target is None,
         tasks=tasks,
         on_start=starts,
         on_stop=stops,
         make_user=make_user,
         params=params,
-        stock=pools.stock,
+        pool_contents=pools.contents,
         hooks=hooks,
         has_hooks=bool(starts or stops),
         cls=cls,
@@ -366,47 +371,44 @@ def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hoo
     )
 
 
-def _strategy_task(strategy: Any, tasks: list[Task]) -> Task:
-    """The one task of a scenario whose strategy chooses its steps."""
+def _strategy_task(strategy: Any, tasks: list[ScenarioTask]) -> ScenarioTask:
+    """Returns the one task of a scenario whose strategy chooses its steps."""
     first = tasks[0].mark
     if not callable(getattr(strategy, "select", None)):
         message = "step_strategy needs a method select(steps, completed_steps, next_allowed_at, now, rng)"
         raise ScenarioError(message, first.file, first.line)
     for task in tasks:
         if not task.is_async:
-            raise ScenarioError(f"task {task.name!r} must be async def: a step_strategy runs steps at once", task.mark.file, task.mark.line)
-    steps = Steps(strategy, [(task.mark, task.call, task.check, task.check_whole) for task in tasks])
+            message = f"task {task.name!r} must be async def: a step_strategy runs steps concurrently"
+            raise ScenarioError(message, task.mark.file, task.mark.line)
+    steps = StrategyTask(strategy, [(task.mark, task.call, task.check, task.check_takes_response) for task in tasks])
     mark = TaskMark("steps", 1, (), None, None, first.file, first.line)
-    return Task(steps.iterate, True, "steps", None, None, mark)
+    return ScenarioTask(steps.iterate, True, "steps", None, None, mark)
 
 
-def _coroutines(cls: type, tasks: list[Task]) -> list[Callable[..., Any]]:
-    hooks = [_own(cls, name) for name in ("on_init", "on_start", "on_stop")]
+def _coroutines(cls: type, tasks: list[ScenarioTask]) -> list[Callable[..., Any]]:
+    hooks = [_own_hook(cls, name) for name in ("on_init", "on_start", "on_stop")]
     functions = [*(task.call for task in tasks), *(hook for hook in hooks if hook is not None)]
     return [function for function in functions if inspect.iscoroutinefunction(function)]
 
 
-def _choose(module: ModuleType, path: str, wanted: str | None) -> list[type]:
-    here = [
-        cls
-        for cls in vars(module).values()
-        if _is_scenario(cls) and cls.__module__ == module.__name__
-    ]
-    marked = [cls for cls in here if "__squall_scenario__" in cls.__dict__]
+def _choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[type]:
+    scenarios = [cls for cls in vars(module).values() if _is_scenario(cls) and cls.__module__ == module.__name__]
+    marked = [cls for cls in scenarios if "__squall_scenario__" in cls.__dict__]
     if wanted is not None:
-        for cls in here:
+        for cls in scenarios:
             mark: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
             if wanted in (cls.__name__, mark.name if mark else None):
                 return [cls]
-        names = ", ".join(cls.__name__ for cls in here) or "none"
-        raise ScenarioError(f"there is no scenario {wanted!r} here; there are: {names}", path)
-    candidates = marked or here
+        names = ", ".join(cls.__name__ for cls in scenarios) or "none"
+        raise ScenarioError(f"this file has no scenario {wanted!r}; it has: {names}", path)
+    candidates = marked or scenarios
     if not candidates:
-        raise ScenarioError("no scenario here: write a class with @scenario and at least one @task", path)
-    # Without a decorator nobody said which of them are meant to be run and which are there to be inherited from.
+        raise ScenarioError("this file has no scenario: write a class with @scenario and at least one @task", path)
+    # Without @scenario it is unknown which classes to run and which are only base classes.
     if len(candidates) > 1 and not marked:
         names = ", ".join(cls.__name__ for cls in candidates)
-        message = f"several scenarios here: mark those to be run together with @scenario, or choose one with --scenario: {names}"
+        message = f"this file has several scenarios: mark those to run with @scenario, or choose one with --scenario: {names}"
         raise ScenarioError(message, path, _line_of(candidates[1]))
     return candidates
 
@@ -419,8 +421,8 @@ def _is_user(cls: type) -> bool:
     return issubclass(cls, VUser) and any(hasattr(value, "__squall_task__") for value in vars(cls).values())
 
 
-def _refuse_redefinitions(module: ModuleType, path: str) -> None:
-    """Python lets the second of two classes or methods replace the first without a word; nobody means that."""
+def _reject_redefinitions(module: ModuleType, path: str) -> None:
+    """Rejects two classes or tasks of one name: Python would silently replace the first."""
     classes: dict[str, int] = {}
     with open(path, "rb") as file_of_it:
         tree = ast.parse(file_of_it.read())
@@ -431,40 +433,40 @@ def _refuse_redefinitions(module: ModuleType, path: str) -> None:
             classes[node.name] = node.lineno
     seen: dict[tuple[str, str], int] = {}
     for file, name, line in _dsl.declared:
-        # The same line twice is a file that was also imported by one of its modules.
+        # The same line appears twice if a module of the scenario imports the scenario file.
         if seen.get((file, name), line) != line:
             raise ScenarioError(f"task {name.rpartition('.')[2]!r} is already defined in line {seen[file, name]}", file, line)
         seen[file, name] = line
 
 
-def _tasks(cls: type, path: str, line: int) -> list[Task]:
+def _tasks(cls: type, path: str, line: int) -> list[ScenarioTask]:
     names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
     checks = {name for name in names if name.startswith("check_") and callable(getattr(cls, name))}
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, ScenarioTask] = {}
     for name in names:
         function = getattr(cls, name)
         mark: TaskMark | None = getattr(function, "__squall_task__", None)
         if mark is None:
             continue
-        function = _awaited(function)
+        function = _as_coroutine(function)
         if mark.name in tasks:
             first = tasks[mark.name].mark.line
             raise ScenarioError(f"task {mark.name!r} is already defined in line {first}", mark.file, mark.line)
-        if not _binds(function, None, None):
+        if not _accepts_arguments(function, None, None):
             raise ScenarioError(f"task {mark.name!r} must take (self, client)", mark.file, mark.line)
         check = _check(cls, name, mark, checks)
-        tasks[mark.name] = Task(
+        tasks[mark.name] = ScenarioTask(
             call=function,
             is_async=_is_async(function, mark.name, mark.file, mark.line),
             name=mark.name,
             check=check,
             timeout=mark.timeout,
             mark=mark,
-            check_whole=check is not None and _takes_response(check),
+            check_takes_response=check is not None and _takes_response(check),
         )
     if not tasks:
         raise ScenarioError(f"{cls.__name__} has no task: mark at least one method with @task", path, line)
-    _refuse_unknown(cls, tasks, checks)
+    _reject_unknown_names(cls, tasks, checks)
     return list(tasks.values())
 
 
@@ -473,18 +475,18 @@ def _check(cls: type, method: str, mark: TaskMark, checks: set[str]) -> Callable
         if name in checks:
             check: Callable[..., Any] = getattr(cls, name)
             if inspect.iscoroutinefunction(check):
-                raise ScenarioError(f"{name} must be a plain def: it looks at an answer and waits for nothing", *_place(check))
-            if not (_takes_response(check) or _binds(check, None, 200, {})):
-                raise ScenarioError(f"{name} must take (self, status_code, body) or (self, response)", *_place(check))
+                raise ScenarioError(f"{name} must be a plain def: a check cannot wait", *_location_of(check))
+            if not (_takes_response(check) or _accepts_arguments(check, None, 200, {})):
+                raise ScenarioError(f"{name} must take (self, status_code, body) or (self, response)", *_location_of(check))
             return check
     return None
 
 
 def _takes_response(check: Callable[..., Any]) -> bool:
-    return _binds(check, None, None) and not _binds(check, None, 200, {})
+    return _accepts_arguments(check, None, None) and not _accepts_arguments(check, None, 200, {})
 
 
-def _binds(function: Callable[..., Any], *arguments: Any) -> bool:
+def _accepts_arguments(function: Callable[..., Any], *arguments: Any) -> bool:
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
@@ -492,7 +494,7 @@ def _binds(function: Callable[..., Any], *arguments: Any) -> bool:
     return True
 
 
-def _refuse_unknown(cls: type, tasks: Mapping[str, Task], checks: set[str]) -> None:
+def _reject_unknown_names(cls: type, tasks: Mapping[str, ScenarioTask], checks: set[str]) -> None:
     for task in tasks.values():
         for needed in task.mark.requires:
             if needed not in tasks:
@@ -502,7 +504,7 @@ def _refuse_unknown(cls: type, tasks: Mapping[str, Task], checks: set[str]) -> N
     for check in sorted(checks):
         if check.removeprefix("check_") not in methods:
             hint = _did_you_mean(check.removeprefix("check_"), tasks)
-            raise ScenarioError(f"{check} belongs to no task{hint}", *_place(getattr(cls, check)))
+            raise ScenarioError(f"{check} has no task{hint}", *_location_of(getattr(cls, check)))
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
@@ -510,29 +512,29 @@ def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"
 
 
-def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
-    starts: list[Hook] = []
-    stops: list[Hook] = []
-    on_init = _own(cls, "on_init")
+def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[ScenarioFunction], list[ScenarioFunction]]:
+    starts: list[ScenarioFunction] = []
+    stops: list[ScenarioFunction] = []
+    on_init = _own_hook(cls, "on_init")
     if on_init is not None:
         starts.append(_init_hook(on_init, params, getattr(cls, "__squall_client__", None)))
     for name, hooks in (("on_start", starts), ("on_stop", stops)):
-        function = _own(cls, name)
+        function = _own_hook(cls, name)
         if function is not None:
             hooks.append(_hook(function, name))
     return starts, stops
 
 
-def _own(cls: type, name: str) -> Callable[..., Any] | None:
-    """The hook of a class, unless it is only there so that ``super()`` finds one."""
+def _own_hook(cls: type, name: str) -> Callable[..., Any] | None:
+    """Returns the hook of a class; None for the empty ones that exist only for ``super()``."""
     function: Callable[..., Any] | None = getattr(cls, name, None)
     if function is not None and not callable(function):
-        raise ScenarioError(f"{name} = {function!r}: it must be a method", *_written(cls, name))
-    return None if function is None or getattr(function, "__squall_nothing__", False) else _awaited(function)
+        raise ScenarioError(f"{name} = {function!r}: it must be a method", *_attribute_location(cls, name))
+    return None if function is None or getattr(function, "__squall_nothing__", False) else _as_coroutine(function)
 
 
-def _hook(function: Callable[..., Any], name: str) -> Hook:
-    is_async = _is_async(function, name, *_place(function))
+def _hook(function: Callable[..., Any], name: str) -> ScenarioFunction:
+    is_async = _is_async(function, name, *_location_of(function))
     takes = len(inspect.signature(function).parameters)
     if takes == 1:
         plain = function
@@ -541,36 +543,38 @@ def _hook(function: Callable[..., Any], name: str) -> Hook:
             async def awaited(user: Any, client: Any) -> None:
                 await plain(user)
 
-            return Hook(awaited, True)
-        return Hook(lambda user, client: plain(user), False)
+            return ScenarioFunction(awaited, True)
+        return ScenarioFunction(lambda user, client: plain(user), False)
     if takes != 2:
-        raise ScenarioError(f"{name} must take (self, client)", *_place(function))
-    return Hook(function, is_async)
+        raise ScenarioError(f"{name} must take (self, client)", *_location_of(function))
+    return ScenarioFunction(function, is_async)
 
 
-def _init_hook(on_init: Callable[..., Any], params: dict[str, Any], bind: Callable[..., None] | None) -> Hook:
-    """on_init with the run's parameters; ``bind`` gives users who keep their client themselves theirs."""
+def _init_hook(on_init: Callable[..., Any], params: dict[str, Any], bind: Callable[..., None] | None) -> ScenarioFunction:
+    """Returns on_init with the run's parameters. ``bind`` hands the client to users that keep it
+    (vikhry)."""
     try:
         inspect.signature(on_init).bind(None, **params)
     except TypeError as error:
-        raise ScenarioError(f"on_init: {error}; give parameters with --param name=value", *_place(on_init)) from None
-    if _is_async(on_init, "on_init", *_place(on_init)):
+        raise ScenarioError(f"on_init: {error}; give parameters with --param name=value", *_location_of(on_init)) from None
+    if _is_async(on_init, "on_init", *_location_of(on_init)):
 
         async def awaited(user: Any, client: Any) -> None:
             if bind is not None:
                 bind(user, client)
             await on_init(user, **params)
 
-        return Hook(awaited, True)
+        return ScenarioFunction(awaited, True)
 
     def plain(user: Any, client: Any) -> None:
         on_init(user, **params)
 
-    return Hook(plain, False)
+    return ScenarioFunction(plain, False)
 
 
-def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, or a coroutine in its stead if it is something else around one: a decorator's plain def, an object with __call__."""
+def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a coroutine function for a callable that hides one: the plain def of a decorator, or
+    an object with an async __call__. Returns other functions unchanged."""
     called = inspect.getattr_static(type(function), "__call__", None)
     hidden = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(called)
     if inspect.iscoroutinefunction(function) or not hidden:
@@ -595,14 +599,14 @@ def _is_async(function: Callable[..., Any], name: str, file: str | None, line: i
     return False
 
 
-def _place(function: Callable[..., Any]) -> tuple[str, int] | tuple[None, None]:
+def _location_of(function: Callable[..., Any]) -> tuple[str, int] | tuple[None, None]:
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None) or getattr(inspect.getattr_static(type(function), "__call__", None), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else (None, None)
 
 
-def _written(cls: type, name: str) -> tuple[str, int]:
-    """Where a class is given its attribute ``name``."""
+def _attribute_location(cls: type, name: str) -> tuple[str, int]:
+    """Returns file and line where a class assigns its attribute ``name``."""
     base = next(base for base in cls.__mro__ if name in vars(base))
     lines, first = inspect.getsourcelines(base)
     for node in ast.walk(ast.parse(textwrap.dedent("".join(lines)))):
@@ -619,24 +623,29 @@ def _line_of(cls: type) -> int:
         return 1
 
 
-def _plan(name: str, mark: ScenarioMark | None, tasks: list[Task], target: str | None, away: str | None, here: Place) -> dict[str, Any]:
-    """The plan of the scenario, and where each of its lines was said; ``here`` is where all else was. Its requests are never sent: they
-    stand for code that asks for paths below ``target``, or for absolute URLs, of which the first leads ``away``."""
-    lines: list[tuple[str, Place]] = [(f"name = {json.dumps(name)}", (*here[:2], "name"))]
+def _plan(
+    name: str, mark: ScenarioMark | None, tasks: list[ScenarioTask], target: str | None, first_url_origin: str | None, here: PlanLineSource
+) -> dict[str, Any]:
+    """Returns the plan as TOML and the source of each of its lines; ``here`` is the source of lines
+    that the scenario does not write. Its requests are placeholders and are never sent: one to
+    ``target``, or to ``first_url_origin`` if the scenario has absolute URLs only."""
+    lines: list[tuple[str, PlanLineSource]] = [(f"name = {json.dumps(name)}", (*here[:2], "name"))]
     if target:
         lines.append((f"target = {json.dumps(target)}", (*here[:2], "target")))
-    url = json.dumps("/" if target or not away else f"{away}/")
+    url = json.dumps("/" if target or not first_url_origin else f"{first_url_origin}/")
     lines.append(("[load]", here))
     if mark:
-        said = {**mark.load, "thresholds": list(mark.thresholds)}
-        lines += [(f"{key} = {json.dumps(value)}", (shown(mark.file), mark.line, _WORDS.get(key, key))) for key, value in said.items()]
+        load_keys = {**mark.load, "thresholds": list(mark.thresholds)}
+        for key, value in load_keys.items():
+            place = (display_path(mark.file), mark.line, _PLAN_KEY_NAMES.get(key, key))
+            lines.append((f"{key} = {json.dumps(value)}", place))
     for task in tasks:
-        file, line, word = shown(task.mark.file), task.mark.line, f"task {task.name!r}"
-        lines += [("[[task]]", (file, line, word)), (f"name = {json.dumps(task.name)}", (file, line, f"{word}: name"))]
-        lines.append((f"weight = {float(task.mark.weight)!r}", (file, line, f"{word}: weight")))
+        file, line, key_prefix = display_path(task.mark.file), task.mark.line, f"task {task.name!r}"
+        lines += [("[[task]]", (file, line, key_prefix)), (f"name = {json.dumps(task.name)}", (file, line, f"{key_prefix}: name"))]
+        lines.append((f"weight = {float(task.mark.weight)!r}", (file, line, f"{key_prefix}: weight")))
         if task.mark.requires:
-            lines.append((f"requires = {json.dumps(list(task.mark.requires))}", (file, line, f"{word}: requires")))
+            lines.append((f"requires = {json.dumps(list(task.mark.requires))}", (file, line, f"{key_prefix}: requires")))
         if task.mark.every:
-            lines.append((f"every = {json.dumps(task.mark.every)}", (file, line, f"{word}: every")))
+            lines.append((f"every = {json.dumps(task.mark.every)}", (file, line, f"{key_prefix}: every")))
         lines.append((f"get = {url}", here))
-    return {"toml": "".join(f"{text}\n" for text, _ in lines), "places": [place for _, place in lines]}
+    return {"toml": "".join(f"{text}\n" for text, _ in lines), "source_lines": [place for _, place in lines]}

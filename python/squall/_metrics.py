@@ -1,4 +1,4 @@
-"""Measurements of the scenario's own, beside those of its requests."""
+"""Custom metrics that a scenario records beside its requests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def emit_metric(name: str, *, time: float = 0.0, status: bool = True, result_code: str | None = None) -> None:
-    """Adds one sample to the metric ``name``: ``time`` in milliseconds, ``status`` whether it went well."""
+    """Adds a sample to the metric ``name``: ``time`` in milliseconds, ``status`` True for
+    success."""
     if not name:
         raise ValueError("emit_metric needs a name")
     _squall.emit(name, time / 1e3, status, result_code or ("METRIC_OK" if status else "METRIC_EXCEPTION"))
 
 
 def metric(name: str) -> Callable[[F], F]:
-    """Times every call of a function as a sample of the metric ``name``; a call that raises counts as failed."""
+    """Records the time of every call of a function in the metric ``name``; a call that raises
+    counts as failed."""
     if not isinstance(name, str):
         raise TypeError("@metric needs a name: @metric('checkout')")
 

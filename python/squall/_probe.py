@@ -1,4 +1,5 @@
-"""Probes: looks at something beside the load, by a user of their own who sends nothing of the scenario's."""
+"""Probes: functions that measure something beside the load. They run as the tasks of an extra user,
+which runs no task of the scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from squall._metrics import emit_metric
 
 
 class ProbeContext:
-    """What a probe may ask for: the run's parameters and a client of its own."""
+    """The argument of a probe: the run's parameters and a client of its own."""
 
     __slots__ = ("client", "init_params")
 
@@ -21,49 +22,49 @@ class ProbeContext:
         self.client = client
 
     def get(self, name: str, default: Any = None) -> Any:
-        """One of the run's parameters (``--param name=value``)."""
+        """Returns a parameter of the run (``--param name=value``)."""
         return self.init_params.get(name, default)
 
 
-def task_of(mark: ProbeMark, params: Mapping[str, Any]) -> tuple[TaskMark, Callable[..., Any]]:
-    """The probe as a task: looks, and writes down what it saw."""
-    takes = len(inspect.signature(mark.look).parameters)
+def probe_task(mark: ProbeMark, params: Mapping[str, Any]) -> tuple[TaskMark, Callable[..., Any]]:
+    """Returns the probe as a task that calls the function and records its result."""
+    takes = len(inspect.signature(mark.function).parameters)
     if takes > 1:
-        raise ScenarioError(f"probe {mark.name!r} must take nothing, or a context", mark.file, mark.line)
-    look = mark.look
+        raise ScenarioError(f"probe {mark.name!r} must take no argument, or a context", mark.file, mark.line)
+    function = mark.function
     task = TaskMark(mark.name, 1, (), mark.every, mark.timeout, mark.file, mark.line)
 
     if takes:
 
-        def asked(client: Any) -> Any:
-            return look(ProbeContext(params, client))
+        def call_function(client: Any) -> Any:
+            return function(ProbeContext(params, client))
 
     else:
 
-        def asked(client: Any) -> Any:
-            return look()
+        def call_function(client: Any) -> Any:
+            return function()
 
-    if inspect.iscoroutinefunction(look):
+    if inspect.iscoroutinefunction(function):
 
         async def awaited(user: Any, client: Any) -> None:
-            _write_down(mark.name, await asked(client))
+            _record_result(mark.name, await call_function(client))
 
         return task, awaited
 
     def called(user: Any, client: Any) -> None:
-        _write_down(mark.name, asked(client))
+        _record_result(mark.name, call_function(client))
 
     return task, called
 
 
-def _write_down(name: str, seen: Any) -> None:
-    if isinstance(seen, Awaitable):
-        raise TypeError(f"probe {name!r} returned something to await: make it async def")
-    if isinstance(seen, bool) or seen is None:
-        emit_metric(name, status=seen is not False, result_code="PROBE_OK" if seen is not False else "PROBE_FALSE")
+def _record_result(name: str, result: Any) -> None:
+    if isinstance(result, Awaitable):
+        raise TypeError(f"probe {name!r} returned an awaitable: make it async def")
+    if isinstance(result, bool) or result is None:
+        emit_metric(name, status=result is not False, result_code="PROBE_OK" if result is not False else "PROBE_FALSE")
         return
-    if not isinstance(seen, (int, float)):
-        raise TypeError(f"probe {name!r} returned {type(seen).__name__}: give a number, True, False or None")
-    if not seen >= 0:
-        raise ValueError(f"probe {name!r} returned {seen}: a series holds numbers from 0 on")
-    emit_metric(name, time=float(seen), result_code="PROBE_OK")
+    if not isinstance(result, (int, float)):
+        raise TypeError(f"probe {name!r} returned {type(result).__name__}: return a number, True, False or None")
+    if not result >= 0:
+        raise ValueError(f"probe {name!r} returned {result}: return a number of 0 or more")
+    emit_metric(name, time=float(result), result_code="PROBE_OK")

@@ -1,5 +1,6 @@
-"""Unique things (accounts, carts) that users hold one at a time. The pools themselves are the run's: of this process, or of the whole
-fleet; here is what a scenario declares of them and one user's hand in them."""
+"""Resources (accounts, carts) that one user at a time holds. This module has the pools that a
+scenario declares and ``self.resources`` of a user. The engine keeps the pools, for this process or
+the fleet."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from squall import _blocking, _squall
-from squall._dsl import Factory
+from squall._dsl import ResourceDeclaration
 from squall._errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -18,17 +19,18 @@ if TYPE_CHECKING:
 
 
 class Resource(dict[str, Any]):
-    """Something that this user holds and nobody else."""
+    """A resource that only this user holds."""
 
-    __slots__ = ("_loan", "pool")
+    __slots__ = ("_lease", "pool")
 
     pool: str
-    _loan: Loan
+    _lease: Loan
 
     @property
     def held(self) -> bool:
-        """Whether it is certainly nobody else's: False once it was released, or after this worker was away for too long."""
-        return self._loan.held()
+        """Whether the lease is still valid: False after a release, or after this worker lost
+        contact for too long and the resource may belong to another user."""
+        return self._lease.held()
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
@@ -37,66 +39,69 @@ class Resource(dict[str, Any]):
 class Pools:
     """The pools that a scenario declares."""
 
-    def __init__(self, factories: Mapping[str, Factory]) -> None:
-        self._makers = {
-            name: (_maker(factory), factory.limit) if factory.make is not None else (None, None) for name, factory in factories.items()
+    def __init__(self, declarations: Mapping[str, ResourceDeclaration]) -> None:
+        self._factories = {
+            name: (_payload_factory(declaration), declaration.limit)
+            for name, declaration in declarations.items()
+            if declaration.make is not None
         }
-        #: Name and what is in it at the start, in JSON.
-        self.stock = [(factory.name, _rows(factory)) for factory in factories.values()]
+        #: Name of each pool and its initial resources in JSON.
+        self.contents = [(declaration.name, _read_rows(declaration)) for declaration in declarations.values()]
 
-    def maker(self, name: str) -> tuple[Callable[[int], str] | None, int | None]:
-        """What makes more of a pool's things, and how many there may be."""
-        return self._makers.get(name, (None, None))
+    def factory_of(self, name: str) -> tuple[Callable[[int], str] | None, int | None]:
+        """Returns the factory of a pool and its limit; None and None without a factory."""
+        return self._factories.get(name, (None, None))
 
 
 class Resources:
-    """One user's hand in the pools: what it still holds at its end goes back by itself."""
+    """``self.resources`` of one user. The engine releases what the user still holds at its end."""
 
-    __slots__ = ("_held", "_pools", "port")
+    __slots__ = ("_leased", "_pools", "queue")
 
-    #: The way out of the user's asyncio task, if it lives in one.
-    port: Port | None
+    #: The operation queue of the user's asyncio task, if the user has one.
+    queue: Port | None
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
-        self._held: list[Resource] = []
-        self.port = None
+        self._leased: list[Resource] = []
+        self.queue = None
 
     def acquire(self, name: str, wait: float = 0.0) -> Any:
-        """Takes a resource that nobody else holds, nowhere in the fleet. In ``async def``, await it.
+        """Takes a resource that no other user of the fleet holds. In ``async def``, await it.
 
-        If all are held it waits up to ``wait`` seconds, after those who came earlier, and then raises ``ResourcesExhausted``.
+        If all are in use it waits up to ``wait`` seconds, in the order of requests, and then raises
+        ``ResourcesExhausted``.
         """
-        make, limit = self._pools.maker(name)
+        make, limit = self._pools.factory_of(name)
         if _blocking.in_fiber():
-            return self._taken(name, _blocking.wait(_squall.borrow(name, wait, make, limit, None)))
-        return _Acquiring(self, name, _squall.borrow(name, wait, make, limit, self.port))
+            return self._hold(name, _blocking.wait(_squall.borrow(name, wait, make, limit, None)))
+        return _PendingAcquire(self, name, _squall.borrow(name, wait, make, limit, self.queue))
 
-    def _taken(self, name: str, loan: Loan) -> Resource:
-        taken = Resource(json.loads(loan.payload))
-        taken.pool, taken._loan = name, loan
-        taken.setdefault("resource_name", name)
-        taken.setdefault("resource_id", loan.id)
-        self._held.append(taken)
-        return taken
+    def _hold(self, name: str, lease: Loan) -> Resource:
+        resource = Resource(json.loads(lease.payload))
+        resource.pool, resource._lease = name, lease
+        resource.setdefault("resource_name", name)
+        resource.setdefault("resource_id", lease.id)
+        self._leased.append(resource)
+        return resource
 
-    def release(self, resource: Resource | str, resource_id: str | int | None = None) -> Done:
-        """Gives a resource back: the thing itself, or its pool and id. It may be awaited, and is done either way."""
-        for index, held in enumerate(self._held):
+    def release(self, resource: Resource | str, resource_id: str | int | None = None) -> CompletedAwaitable:
+        """Gives a resource back: the object, or its pool and id. ``await`` is optional."""
+        for index, held in enumerate(self._leased):
             named = held.pool == resource and str(held["resource_id"]) == str(resource_id)
             if held is resource or named:
-                self._held.pop(index)._loan.release()
-                return Done()
+                self._leased.pop(index)._lease.release()
+                return CompletedAwaitable()
         raise ValueError("this user does not hold that resource")
 
     def release_all(self) -> None:
-        """Gives everything back."""
-        while self._held:
-            self._held.pop()._loan.release()
+        """Gives back all resources of this user."""
+        while self._leased:
+            self._leased.pop()._lease.release()
 
 
-class Done:
-    """Something that has happened; there is nothing to wait for."""
+class CompletedAwaitable:
+    """An awaitable that is complete."""
 
     __slots__ = ()
 
@@ -104,8 +109,8 @@ class Done:
         return iter(())
 
 
-class _Acquiring:
-    """A resource on its way."""
+class _PendingAcquire:
+    """The awaitable that :meth:`Resources.acquire` returns."""
 
     __slots__ = ("_name", "_operation", "_resources")
 
@@ -113,48 +118,53 @@ class _Acquiring:
         self._resources, self._name, self._operation = resources, name, operation
 
     def __await__(self) -> Generator[Any, None, Resource]:
-        loan = yield from self._operation.__await__()
-        return self._resources._taken(self._name, loan)
+        lease = yield from self._operation.__await__()
+        return self._resources._hold(self._name, lease)
 
 
-def _maker(factory: Factory) -> Callable[[int], str]:
-    make = factory.make
+def _payload_factory(declaration: ResourceDeclaration) -> Callable[[int], str]:
+    make = declaration.make
     assert make is not None
     takes = len(inspect.signature(make).parameters)
 
-    def made(number: int) -> str:
-        thing = make(*(number, None)[:takes])
-        if inspect.iscoroutine(thing):
-            thing = _finish(thing, factory.name)
-        if not isinstance(thing, Mapping):
-            raise TypeError(f"the factory of {factory.name!r} returned {type(thing).__name__}, not a dict")
+    def make_payload(number: int) -> str:
+        made_resource = make(*(number, None)[:takes])
+        if inspect.iscoroutine(made_resource):
+            made_resource = _run_without_waiting(made_resource, declaration.name)
+        if not isinstance(made_resource, Mapping):
+            raise TypeError(f"the factory of {declaration.name!r} returned {type(made_resource).__name__}, not a dict")
         try:
-            return json.dumps(dict(thing))
+            return json.dumps(dict(made_resource))
         except (TypeError, ValueError) as error:
-            raise TypeError(f"the factory of {factory.name!r} must return what JSON can hold: {error}") from None
+            raise TypeError(f"the factory of {declaration.name!r} must return values that JSON can hold: {error}") from None
 
-    return made
+    return make_payload
 
 
-def _finish(coroutine: Any, name: str) -> Any:
+def _run_without_waiting(coroutine: Any, name: str) -> Any:
     try:
         coroutine.send(None)
     except StopIteration as ended:
         return ended.value
     coroutine.close()
-    raise TypeError(f"the factory of {name!r} waits for something; make resources without waiting")
+    raise TypeError(f"the factory of {name!r} waits for something, but a factory must not wait")
 
 
-def _rows(factory: Factory) -> list[str]:
-    """The rows of a pool that comes from a file, in JSON."""
-    if factory.source is None:
+def _read_rows(declaration: ResourceDeclaration) -> list[str]:
+    """Returns the rows of a pool's file in JSON; none if the pool has a factory."""
+    if declaration.source is None:
         return []
     try:
-        with open(factory.source, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file)) if factory.source.endswith(".csv") else [json.loads(line) for line in file if line.strip()]
+        with open(declaration.source, encoding="utf-8-sig", newline="") as file:
+            if declaration.source.endswith(".csv"):
+                rows: list[Any] = list(csv.DictReader(file))
+            else:
+                rows = [json.loads(line) for line in file if line.strip()]
     except (OSError, ValueError, csv.Error) as error:
-        raise ScenarioError(f"resource {factory.name!r}: cannot read {factory.source}: {error}", factory.file, factory.line) from None
+        message = f"resource {declaration.name!r}: cannot read {declaration.source}: {error}"
+        raise ScenarioError(message, declaration.file, declaration.line) from None
     if not rows or not all(isinstance(row, dict) and None not in row and None not in row.values() for row in rows):
-        message = f"resource {factory.name!r}: {factory.source} must have rows, each with all its columns (.csv) or an object (.jsonl)"
-        raise ScenarioError(message, factory.file, factory.line)
+        rule = "must have rows, each with all its columns (.csv) or an object (.jsonl)"
+        message = f"resource {declaration.name!r}: {declaration.source} {rule}"
+        raise ScenarioError(message, declaration.file, declaration.line)
     return [json.dumps(row) for row in rows]

@@ -1,5 +1,6 @@
-"""The scenario's own code as text: which modules belong to it, where a function stands in them, and what they change while they run.
-Judges nothing."""
+"""Reads the source files of a scenario: its modules, the definitions of its functions, and what the
+code changes during the run. Decides nothing; ``squall._await_analysis`` and ``squall._constant``
+use it."""
 
 from __future__ import annotations
 
@@ -17,39 +18,39 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_CALLED = os.path.join(HERE, "compat", "_called.py")
+_SYNC_CLIENT_FILE = os.path.join(HERE, "compat", "_sync_client.py")
 _FOLDERS = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")] + site.getsitepackages()
 _INSTALLED = tuple({os.path.abspath(folder) + os.sep for folder in _FOLDERS})
-#: Words that change or make things which the source does not name.
-_DYNAMIC = frozenset({"setattr", "delattr", "globals", "locals", "vars", "exec", "eval", "__import__", "__dict__", "__setattr__"})
-#: Those of them that run what nobody has written down.
-_RUNS = frozenset({"exec", "eval", "__import__"})
+#: Names that change or create variables which the source does not name.
+_DYNAMIC_NAMES = frozenset({"setattr", "delattr", "globals", "locals", "vars", "exec", "eval", "__import__", "__dict__", "__setattr__"})
+#: Those of them that run code which is not in any source file.
+_EVALUATING_NAMES = frozenset({"exec", "eval", "__import__"})
 
-Plain = (ast.FunctionDef, ast.Lambda)
+PLAIN_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-class Unreadable(Exception):
-    """A function whose source is not there, or not what it runs."""
+class SourceNotFound(Exception):
+    """The source of a function is missing, or is not the code that it runs."""
 
 
 @dataclass(frozen=True)
-class Store:
-    """Somewhere, ``something.name`` is given a value."""
+class AttributeStore:
+    """An assignment to an attribute: ``something.name = value``."""
 
-    source: Source
-    #: The function that does it, and the class whose method that is.
+    source: SourceFile
+    #: The function that contains it, and the class if the function is a method.
     function: Definition | None
     owner: str | None
-    #: Whether it is done to the method's own object.
+    #: Whether the attribute is one of ``self``.
     to_self: bool
-    #: What is assigned, if it is as simple as that.
+    #: The assigned expression; None for anything but a simple assignment.
     value: ast.expr | None
 
 
-class Source:
-    """One file."""
+class SourceFile:
+    """One parsed file."""
 
     def __init__(self, file: str, namespace: dict[str, Any]) -> None:
         self.file = file
@@ -58,42 +59,43 @@ class Source:
             with tokenize.open(file) as text:
                 content = text.read()
             self.tree = ast.parse(content)
-            self._codes = list(_codes(compile(content, file, "exec", dont_inherit=True)))
+            self._code_objects = list(_code_objects(compile(content, file, "exec", dont_inherit=True)))
         except (OSError, SyntaxError, ValueError, RecursionError):
-            raise Unreadable(f"{os.path.basename(file)} cannot be read") from None
-        #: Names that functions rebind outside of themselves, and where something is done that the source does not name.
+            raise SourceNotFound(f"{os.path.basename(file)} cannot be read") from None
+        #: Names that functions rebind with ``global`` or ``nonlocal``, and the first dynamic code.
         self.rebound: set[str] = set()
         self.dynamic: str | None = None
-        self.runs_text = False
-        self.stores: dict[str, list[Store]] = {}
-        #: Attributes that are read.
-        self.mentioned: set[str] = set()
-        #: Plain methods of all classes, by name.
+        self.evaluates_text = False
+        self.stores: dict[str, list[AttributeStore]] = {}
+        #: Names of attributes that the file reads.
+        self.attributes_read: set[str] = set()
+        #: The plain ``def`` methods of all classes, by name.
         self.methods: dict[str, list[ast.FunctionDef]] = {}
         self._definitions: dict[tuple[str, int], list[Definition]] = {}
-        self._read()
+        self._scan()
 
-    def place(self, node: ast.AST) -> str:
+    def location(self, node: ast.AST) -> str:
         return f"{os.path.basename(self.file)}:{getattr(node, 'lineno', 1)}"
 
     def definition(self, code: CodeType) -> Definition:
-        """Where ``code`` was written; refuses code that this file does not compile to."""
+        """Returns the definition of ``code``; raises if this file does not compile to it."""
         found = self._definitions.get((code.co_name, code.co_firstlineno), [])
-        if len(found) != 1 or code not in self._codes:
-            raise Unreadable(f"the source of {code.co_qualname} cannot be found")
+        if len(found) != 1 or code not in self._code_objects:
+            raise SourceNotFound(f"the source of {code.co_qualname} cannot be found")
         return found[0]
 
-    def _read(self) -> None:
+    def _scan(self) -> None:
         waiting: list[tuple[ast.AST, Definition | None, str | None]] = [(self.tree, None, None)]
         while waiting:
             node, function, owner = waiting.pop()
             if not isinstance(node, ast.Constant):
-                waiting += [(child, *self._look(child, node, function, owner)) for child in ast.iter_child_nodes(node)]
+                waiting += [(child, *self._scan_node(child, node, function, owner)) for child in ast.iter_child_nodes(node)]
 
-    def _look(
+    def _scan_node(
         self, child: ast.AST, parent: ast.AST, function: Definition | None, owner: str | None
     ) -> tuple[Definition | None, str | None]:
-        """Notes what a node does; says in which function, and of which class, its children stand."""
+        """Records what a node does. Returns the function and the class that contain its
+        children."""
         if isinstance(child, _DEFINITIONS):
             name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
             self._definitions.setdefault((name, line), []).append(child)
@@ -104,99 +106,105 @@ class Source:
             self.rebound.update(child.names)
         elif isinstance(child, (ast.Name, ast.Attribute)):
             name = child.id if isinstance(child, ast.Name) else child.attr
-            if name in _DYNAMIC and function is not None and (not self.dynamic or (name in _RUNS and not self.runs_text)):
-                self.dynamic = f"{self.place(child)} uses {name}"
-                self.runs_text = name in _RUNS
+            is_first = not self.dynamic or (name in _EVALUATING_NAMES and not self.evaluates_text)
+            if name in _DYNAMIC_NAMES and function is not None and is_first:
+                self.dynamic = f"{self.location(child)} uses {name}"
+                self.evaluates_text = name in _EVALUATING_NAMES
             if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
-                self.mentioned.add(name)
+                self.attributes_read.add(name)
             elif isinstance(child, ast.Attribute):
-                self._store(child, parent, function, owner)
+                self._add_store(child, parent, function, owner)
         return function, owner
 
-    def _store(self, target: ast.Attribute, parent: ast.AST, function: Definition | None, owner: str | None) -> None:
+    def _add_store(self, target: ast.Attribute, parent: ast.AST, function: Definition | None, owner: str | None) -> None:
         first = function.args.args[0].arg if function and function.args.args else None
         to_self = owner is not None and isinstance(target.value, ast.Name) and target.value.id == first
         simple = isinstance(parent, (ast.Assign, ast.AnnAssign)) and isinstance(target.ctx, ast.Store)
         value = parent.value if simple and isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
-        self.stores.setdefault(target.attr, []).append(Store(self, function, owner, to_self, value))
+        self.stores.setdefault(target.attr, []).append(AttributeStore(self, function, owner, to_self, value))
 
 
-class Sources:
-    """All own modules that can be reached from the scenario's."""
+class ScenarioSources:
+    """The files of all scenario modules that are reachable from ``start``."""
 
     def __init__(self, start: Iterable[str]) -> None:
-        self._sources: dict[str, Source] = {}
-        self.own: list[Source] = []
+        self._sources: dict[str, SourceFile] = {}
+        self.files: list[SourceFile] = []
         for module in _reachable(start):
             file = os.path.abspath(module.__file__ or "")
             try:
-                self.own.append(self._source(file, vars(module)))
-            except Unreadable:
-                # Whoever needs something of it is refused then.
+                self.files.append(self._source(file, vars(module)))
+            except SourceNotFound:
+                # `definition` raises for its functions when the analysis asks for them.
                 continue
 
-    def definition(self, function: FunctionType) -> tuple[Source, Definition]:
+    def definition(self, function: FunctionType) -> tuple[SourceFile, Definition]:
         source = self._source(os.path.abspath(function.__code__.co_filename), function.__globals__)
         return source, source.definition(function.__code__)
 
-    def stores(self, name: str) -> list[Store]:
-        return [store for source in self.own for store in source.stores.get(name, [])]
+    def stores(self, name: str) -> list[AttributeStore]:
+        return [store for source in self.files for store in source.stores.get(name, [])]
 
     def is_rebound(self, name: str) -> bool:
-        """Whether a variable of a module, or of a closure, may change after the file was read."""
-        return any(name in source.rebound or source.dynamic for source in self.own) or any(not one.to_self for one in self.stores(name))
+        """Returns whether a module or closure variable may change after its file was imported."""
+        return any(name in source.rebound or source.dynamic for source in self.files) or any(not one.to_self for one in self.stores(name))
 
     def has_read(self, module: ModuleType | None) -> bool:
-        """Whether a module is there, and its source was looked at if it is the scenario's own."""
+        """Returns whether a module is imported and, if it belongs to the scenario, was scanned."""
         file = getattr(module, "__file__", None)
-        return module is not None and (not is_own(file) or any(source.file == os.path.abspath(file or "") for source in self.own))
+        if module is None or not is_scenario_file(file):
+            return module is not None
+        return any(source.file == os.path.abspath(file or "") for source in self.files)
 
     @staticmethod
-    def imports(source: Source, node: ast.Import | ast.ImportFrom) -> list[str]:
-        """The modules that a line imports."""
-        return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [Sources.imported_from(source, node)]
+    def imports(source: SourceFile, node: ast.Import | ast.ImportFrom) -> list[str]:
+        """Returns the modules that an import statement names."""
+        return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [ScenarioSources.imported_from(source, node)]
 
     @staticmethod
-    def imported_from(source: Source, node: ast.ImportFrom) -> str:
-        """The module that names are imported from; nothing if that cannot be said."""
+    def imported_from(source: SourceFile, node: ast.ImportFrom) -> str:
+        """Returns the module that names are imported from, or an empty string if it cannot be
+        resolved."""
         with contextlib.suppress(ImportError, ValueError):
             return importlib.util.resolve_name("." * node.level + (node.module or ""), source.namespace.get("__package__"))
         return ""
 
-    def is_mentioned(self, name: str) -> bool:
-        return any(name in source.mentioned for source in self.own)
+    def is_attribute_read(self, name: str) -> bool:
+        return any(name in source.attributes_read for source in self.files)
 
     @property
     def dynamic(self) -> str | None:
-        found = [source for source in self.own if source.dynamic]
-        return max(found, key=lambda source: source.runs_text).dynamic if found else None
+        found = [source for source in self.files if source.dynamic]
+        return max(found, key=lambda source: source.evaluates_text).dynamic if found else None
 
     @property
-    def runs_text(self) -> bool:
-        return any(source.runs_text for source in self.own)
+    def evaluates_text(self) -> bool:
+        return any(source.evaluates_text for source in self.files)
 
-    def _source(self, file: str, namespace: dict[str, Any]) -> Source:
+    def _source(self, file: str, namespace: dict[str, Any]) -> SourceFile:
         if file not in self._sources:
-            self._sources[file] = Source(file, namespace)
+            self._sources[file] = SourceFile(file, namespace)
         return self._sources[file]
 
 
-def is_own(file: str | None) -> bool:
-    """Whether a file is the scenario's, and neither Python's nor a package's nor Squall's."""
+def is_scenario_file(file: str | None) -> bool:
+    """Returns whether a file belongs to the scenario: not to Python, an installed package or
+    Squall."""
     if not file or file.startswith("<"):
         return False
     full = os.path.abspath(file)
     return not full.startswith((*_INSTALLED, HERE))
 
 
-def sent_when_called(function: Any) -> Any:
-    """The coroutine function inside one that ``squall.compat`` made of it; None if it is another kind of function."""
+def unwrap_sync_client(function: Any) -> Any:
+    """Returns the coroutine function inside a wrapper of ``squall.compat``; None for other
+    functions."""
     code = getattr(function, "__code__", None)
-    return cells_of(function).get("function") if code is not None and code.co_filename == _CALLED else None
+    return cells_of(function).get("function") if code is not None and code.co_filename == _SYNC_CLIENT_FILE else None
 
 
 def cells_of(function: FunctionType) -> dict[str, Any]:
-    """The variables that a function has from the one it was defined in."""
+    """Returns the closure variables of a function."""
     cells: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):
@@ -210,15 +218,15 @@ def _reachable(start: Iterable[str]) -> list[ModuleType]:
     while waiting:
         name = waiting.pop()
         module = sys.modules.get(name)
-        if name in found or module is None or not is_own(getattr(module, "__file__", None)):
+        if name in found or module is None or not is_scenario_file(getattr(module, "__file__", None)):
             continue
         found[name] = module
-        waiting += filter(None, map(name_of, list(vars(module).values())))
+        waiting += filter(None, map(module_name_of, list(vars(module).values())))
     return list(found.values())
 
 
-def name_of(value: Any) -> str | None:
-    """The name of a module, or of the one that an object, or its class, comes from."""
+def module_name_of(value: Any) -> str | None:
+    """Returns the name of a module, or of the module that defines an object or its class."""
     if isinstance(value, ModuleType):
         return value.__name__
     for one in (value, type(value)):
@@ -228,11 +236,11 @@ def name_of(value: Any) -> str | None:
     return None
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _code_objects(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from _code_objects(constant)
 
 
 def _first_line(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

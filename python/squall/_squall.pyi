@@ -1,4 +1,5 @@
-"""What the Rust side offers. Checked against the built module by python/tests/test_stub.py."""
+"""The types of the Rust module ``squall._squall``. python/tests/test_stub.py compares them with the
+built module."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, final, overload
@@ -25,7 +26,7 @@ class _Options(TypedDict, total=False):
 
 @final
 class Loan:
-    """Something out of a pool; when nobody refers to it any more, it goes back."""
+    """The lease of a resource; Python releases it when it drops the last reference."""
 
     @property
     def id(self) -> str: ...
@@ -35,7 +36,7 @@ class Loan:
     def held(self) -> bool: ...
 
 class Operation(Generic[_T]):
-    """Something to be awaited: a request, a batch of requests, a pause."""
+    """An awaitable of the engine: a request, a batch of requests, a pause."""
 
     def __await__(self) -> Generator[Any, None, _T]: ...
     def __iter__(self) -> Operation[_T]: ...
@@ -58,7 +59,8 @@ class Operation(Generic[_T]):
 
 @final
 class Port:
-    """Between a user's asyncio task and its driver."""
+    """The queue between a user's asyncio task and the driver: functions to run, operations to
+    perform."""
 
     def next(self) -> Operation[Any]: ...
     def overdue(self) -> bool: ...
@@ -66,7 +68,7 @@ class Port:
 
 @final
 class Headers:
-    """The headers of a response; names are compared without regard to case, the first value counts."""
+    """The headers of a response. Names ignore case; a name with several values gives the first."""
 
     @overload
     def get(self, name: str, default: None = None) -> str | None: ...
@@ -82,7 +84,7 @@ class Headers:
 
 @final
 class Response:
-    """An answer to a request."""
+    """A response to a request."""
 
     @property
     def status_code(self) -> int: ...
@@ -101,7 +103,7 @@ class Response:
 
 @final
 class Client:
-    """HTTP client of one virtual user."""
+    """The HTTP client of one virtual user."""
 
     def get(self, url: str, /, **options: Unpack[_Options]) -> Operation[Response]: ...
     def post(self, url: str, /, **options: Unpack[_Options]) -> Operation[Response]: ...
@@ -117,7 +119,7 @@ class Client:
 
 @final
 class WebSocket:
-    """A WebSocket of one user: ``async with client.websocket("/feed") as feed``."""
+    """A WebSocket of a virtual user: ``async with client.websocket("/feed") as feed``."""
 
     def connect(self) -> Operation[WebSocket]: ...
     def send(self, message: str | bytes) -> Operation[None]: ...
@@ -130,7 +132,8 @@ class WebSocket:
 
 @final
 class StreamedAnswer:
-    """An answer that is read piece by piece: ``async with client.stream("GET", "/events") as answer``."""
+    """A response that is read in chunks: ``async with client.stream("GET", "/events") as
+    answer``."""
 
     @property
     def status_code(self) -> int: ...
@@ -147,7 +150,7 @@ class StreamedAnswer:
     def __anext__(self) -> Operation[bytes]: ...
 
 def sleep(seconds: float) -> Any:
-    """Pauses this user and no other: ``await squall.sleep(0.5)``, or without ``await`` in a plain ``def``."""
+    """Pauses this user only: ``await squall.sleep(0.5)``; without ``await`` in a plain ``def``."""
 
 def timer(seconds: float) -> Operation[None]: ...
 def borrow(pool: str, wait: float, make: Callable[[int], str] | None, limit: int | None, port: Port | None) -> Operation[Loan]: ...
@@ -155,13 +158,14 @@ def emit(name: str, seconds: float, passed: bool, code: str, group: bool = False
 def forgot(what: str, port: Port | None = None) -> None: ...
 def main(arguments: list[str]) -> int: ...
 
-# Streams: see squall.streams, which is what people import.
+# Streams: the public API is squall.streams.
 
 def connect(post: StreamPost, app: str, url: str, namespace: str) -> int: ...
 def stream_logs(level: str, json: bool) -> None: ...
+
 @final
 class StreamPost:
-    """The mailbox of one asyncio loop."""
+    """The engine's messages to one asyncio loop."""
 
     def __new__(cls) -> StreamPost: ...
     def fileno(self) -> int: ...
@@ -169,13 +173,13 @@ class StreamPost:
 
 @final
 class StreamLink:
-    """An app on a server."""
+    """The connection of an app to its server."""
 
     def open(self, post: StreamPost, definition: Mapping[str, Any]) -> int: ...
 
 @final
 class Stream:
-    """A stream whose definition has been agreed upon."""
+    """An open stream, whose definition matches the one in Redis."""
 
     def route(self, repr: str) -> int: ...
     def key(self, partition: int) -> str: ...
@@ -183,13 +187,13 @@ class Stream:
 
 @final
 class StreamTurn:
-    """One run of a coroutine on behalf of the engine."""
+    """One coroutine call that the engine asked for; ``finish`` reports its end."""
 
     def finish(self, error: str | None = None) -> None: ...
 
 @final
 class StreamSource:
-    """The events of one partition while one call of a processor lasts."""
+    """The events of one partition during one call of a processor."""
 
     @property
     def partition(self) -> int: ...
@@ -204,7 +208,7 @@ class StreamSource:
 
 @final
 class StreamEvent:
-    """One event as it lies in its stream."""
+    """One event as it is stored in its stream."""
 
     @property
     def partition(self) -> Any: ...
@@ -222,13 +226,11 @@ class StreamEvent:
 
 @final
 class StreamWorker:
-    """A worker of an app, and what it is to run."""
+    """A worker of an app with its processors and tasks."""
 
     def __new__(cls, post: StreamPost, link: StreamLink) -> StreamWorker: ...
     def processor(self, stream: Stream, manner: Mapping[str, Any]) -> None: ...
-    def task(
-        self, name: str, *, on_leader: bool, interval: float | None = None, crontab: tuple[str, str] | None = None
-    ) -> None: ...
+    def task(self, name: str, *, on_leader: bool, interval: float | None = None, crontab: tuple[str, str] | None = None) -> None: ...
     def prometheus(self, addr: str) -> str: ...
     def start(self, signals: bool) -> int: ...
     def stop(self) -> None: ...

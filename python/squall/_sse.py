@@ -1,4 +1,4 @@
-"""Server-sent events, out of the pieces of a streamed answer."""
+"""Parses server-sent events from the chunks of a streamed response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """One event: what came under its names."""
+    """One server-sent event."""
 
     data: str
     event: str = "message"
@@ -18,7 +18,7 @@ class Event:
 
 
 class _Parser:
-    """Bytes in, events out, as the HTML standard has it."""
+    """Parses bytes into events, as the HTML standard defines."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -45,7 +45,8 @@ class _Parser:
 
 
 async def events(answer: Any) -> AsyncIterator[Event]:
-    """The server-sent events of a streamed answer: ``async for event in squall.events(answer)``."""
+    """Yields the server-sent events of a streamed response: ``async for event in
+    squall.events(answer)``."""
     parser = _Parser()
     async for piece in answer:
         for event in parser.feed(piece):
@@ -53,7 +54,7 @@ async def events(answer: Any) -> AsyncIterator[Event]:
 
 
 def events_blocking(answer: Any) -> Iterator[Event]:
-    """The same for plain functions."""
+    """:func:`events` for plain functions."""
     parser = _Parser()
     for piece in answer:
         yield from parser.feed(piece)

@@ -1,5 +1,6 @@
-"""Who does what next: step strategies. Without one, the engine chooses by weight, which costs nothing; with one, the scenario's iterations
-are this module's, and each step it runs is measured under its own name."""
+"""Step strategies: objects that choose what a user does next. Without a strategy the engine chooses
+tasks by weight. With one, :class:`StrategyTask` runs the iterations and records each step under its
+name."""
 
 from __future__ import annotations
 
@@ -16,30 +17,31 @@ from squall._dsl import Between, TaskMark
 
 Check = Callable[..., Any]
 
-#: How long a user waits that may do nothing yet and is not told until when.
-_IDLE_S = 0.1
-#: How long it does before that is a failure.
-_PATIENCE_S = 5
+#: Seconds until the strategy is asked again if it chose no step and gave no time.
+_IDLE_WAIT_S = 0.1
+#: Seconds without a step after which the iteration fails.
+_MAX_IDLE_S = 5
 #: Units that the text of ``every`` may have.
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a strategy gets to see of a task."""
+    """A task as a strategy sees it."""
 
     name: str
     weight: float
     requires: tuple[str, ...]
-    #: Least seconds between two starts by the same user, drawn anew each time if it is a range; None without one.
+    #: Least seconds between two starts by the same user, drawn for each start; None without a
+    #: limit.
     every: Between | None
     timeout: float | None
-    #: What else ``@step`` was told, for own strategies.
+    #: Further arguments of ``@step``, for strategies of the scenario.
     strategy_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def spec(self) -> Step:
-        """The same, where strategies written for vikhry look for it."""
+        """The step itself: strategies written for vikhry read ``step.spec``."""
         return self
 
     @property
@@ -49,22 +51,24 @@ class Step:
 
 @dataclass(frozen=True)
 class StepSelection:
-    """What a strategy has chosen: steps that run at once, or none, and then when to ask again."""
+    """The choice of a strategy: steps to run concurrently, or no steps and the time to ask
+    again."""
 
     steps: Sequence[Step]
     nearest_ready_at: float | None = None
 
 
 class StepStrategy(Protocol):
-    """Chooses what a user does next. ``now`` and ``next_allowed_at`` are seconds of one clock; ``rng`` is the user's own."""
+    """Chooses what a user does next. ``now`` and ``next_allowed_at`` are seconds of the same clock;
+    ``rng`` belongs to the user."""
 
     def select(
         self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
     ) -> StepSelection: ...
 
 
-def ready(steps: Sequence[Step], completed: Collection[str], next_allowed_at: Mapping[str, float], now: float) -> list[Step]:
-    """The steps whose conditions are met."""
+def ready_steps(steps: Sequence[Step], completed: Collection[str], next_allowed_at: Mapping[str, float], now: float) -> list[Step]:
+    """Returns the steps whose ``requires`` and ``every`` are met."""
     return [step for step in steps if all(name in completed for name in step.requires) and next_allowed_at.get(step.name, 0.0) <= now]
 
 
@@ -73,94 +77,97 @@ def _nearest(next_allowed_at: Mapping[str, float], now: float) -> float | None:
 
 
 class SequentialWeightedStrategy:
-    """One step at a time, drawn by weight among those that may run. What the engine does by itself, but drawn, not in turn."""
+    """Runs one ready step at a time, drawn at random by weight. Without a strategy the engine also
+    chooses by weight, but in a fixed rotation."""
 
     def select(
         self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
     ) -> StepSelection:
-        may = ready(steps, completed_steps, next_allowed_at, now)
+        may = ready_steps(steps, completed_steps, next_allowed_at, now)
         if not may:
             return StepSelection((), _nearest(next_allowed_at, now))
         return StepSelection(rng.choices(may, [step.weight for step in may]))
 
 
 class ParallelReadyStrategy:
-    """Everything that may run, at once."""
+    """Runs all ready steps concurrently."""
 
     def select(
         self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
     ) -> StepSelection:
-        return StepSelection(ready(steps, completed_steps, next_allowed_at, now), _nearest(next_allowed_at, now))
+        return StepSelection(ready_steps(steps, completed_steps, next_allowed_at, now), _nearest(next_allowed_at, now))
 
 
 @dataclass
-class _State:
-    """What a user has done so far."""
+class _StepProgress:
+    """The completed steps of a user and when each step may start again."""
 
     completed: set[str] = field(default_factory=set)
     next_allowed_at: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class _Runnable:
+class _StepFunction:
     step: Step
     call: Callable[..., Any]
     check: Check | None
-    #: Whether the check takes the response, and not its status and body.
-    check_whole: bool
+    #: Whether the check takes the response; otherwise status and body.
+    check_takes_response: bool
 
 
-class Steps:
-    """The one task that a scenario with a strategy has: asks the strategy, runs what it chose."""
+class StrategyTask:
+    """The only task of a scenario with a strategy: asks the strategy and runs the chosen steps."""
 
     def __init__(self, strategy: StepStrategy, tasks: Sequence[tuple[TaskMark, Callable[..., Any], Check | None, bool]]) -> None:
         self._strategy = strategy
-        self._runnable = {mark.name: _Runnable(_step(mark), call, check, whole) for mark, call, check, whole in tasks}
-        self._steps = [one.step for one in self._runnable.values()]
-        self._states: dict[int, _State] = {}
+        self._functions = {
+            mark.name: _StepFunction(_step(mark), call, check, takes_response) for mark, call, check, takes_response in tasks
+        }
+        self._steps = [one.step for one in self._functions.values()]
+        self._progress: dict[int, _StepProgress] = {}
 
     async def iterate(self, user: Any, client: Any) -> None:
-        state = self._states.setdefault(user.id, _State())
-        chosen = await self._choose(state, user.random)
-        ended = await asyncio.gather(*(self._run(one, state, user, client) for one in chosen), return_exceptions=True)
+        progress = self._progress.setdefault(user.id, _StepProgress())
+        chosen = await self._choose(progress, user.random)
+        ended = await asyncio.gather(*(self._run(one, progress, user, client) for one in chosen), return_exceptions=True)
         for error in ended:
             if error is not None:
                 raise error
 
-    async def _choose(self, state: _State, rng: random.Random) -> Sequence[Step]:
-        asked = time.monotonic()
+    async def _choose(self, progress: _StepProgress, rng: random.Random) -> Sequence[Step]:
+        first_asked_at = time.monotonic()
         while True:
             now = time.monotonic()
             selection = self._strategy.select(
                 steps=self._steps,
-                completed_steps=frozenset(state.completed),
-                next_allowed_at=dict(state.next_allowed_at),
+                completed_steps=frozenset(progress.completed),
+                next_allowed_at=dict(progress.next_allowed_at),
                 now=now,
                 rng=rng,
             )
             if selection.steps:
                 return selection.steps
             at = selection.nearest_ready_at
-            if at is None and now - asked > _PATIENCE_S:
+            if at is None and now - first_asked_at > _MAX_IDLE_S:
                 name = type(self._strategy).__name__
-                raise RuntimeError(f"{name} has chosen no step for {_PATIENCE_S} s, and does not say when to ask again (nearest_ready_at)")
-            await asyncio.sleep(_IDLE_S if at is None else max(0.0, at - now))
+                raise RuntimeError(f"{name} chose no step for {_MAX_IDLE_S} s and gave no time to ask again (nearest_ready_at)")
+            await asyncio.sleep(_IDLE_WAIT_S if at is None else max(0.0, at - now))
 
-    async def _run(self, step: Step, state: _State, user: Any, client: Any) -> None:
-        one = self._runnable[step.name]
+    async def _run(self, step: Step, progress: _StepProgress, user: Any, client: Any) -> None:
+        one = self._functions[step.name]
         begun, code = time.monotonic(), "OK"
         if step.every is not None:
-            state.next_allowed_at[step.name] = begun + user.random.uniform(step.every.least, step.every.most)
-        watching = _Watching(client)
+            progress.next_allowed_at[step.name] = begun + user.random.uniform(step.every.least, step.every.most)
+        recording_client = _LastResponseClient(client)
         try:
             async with asyncio.timeout(step.timeout):
-                await one.call(user, watching)
-            if one.check is not None and watching.last is not None:
-                last = watching.last
-                verdict = one.check(user, last) if one.check_whole else one.check(user, last.status_code, _body(last))
+                await one.call(user, recording_client)
+            if one.check is not None and recording_client.last is not None:
+                last = recording_client.last
+                verdict = one.check(user, last) if one.check_takes_response else one.check(user, last.status_code, _body(last))
                 if verdict is False:
                     raise AssertionError("the check returned False")
-            state.completed.add(step.name)
+            progress.completed.add(step.name)
         except BaseException as error:
             code = type(error).__name__
             raise
@@ -168,8 +175,8 @@ class Steps:
             _squall.emit(step.name, time.monotonic() - begun, code == "OK", code, True)
 
 
-class _Watching:
-    """A client that remembers the last answer, for the step's check."""
+class _LastResponseClient:
+    """A client that remembers the last response for the step's check."""
 
     __slots__ = ("_client", "last")
 
@@ -177,7 +184,7 @@ class _Watching:
         self._client = client
         self.last: Any = None
 
-    async def _keep(self, operation: Any) -> Any:
+    async def _remember(self, operation: Any) -> Any:
         self.last = await operation
         return self.last
 
@@ -190,7 +197,7 @@ class _Watching:
         method = getattr(self._client, name)
         if name not in ("get", "post", "put", "patch", "delete", "head", "options", "request"):
             return method
-        return lambda *args, **options: self._keep(method(*args, **options))
+        return lambda *args, **options: self._remember(method(*args, **options))
 
 
 def _body(answer: Any) -> Any:
@@ -201,10 +208,11 @@ def _body(answer: Any) -> Any:
 
 
 def _step(mark: TaskMark) -> Step:
-    return Step(mark.name, mark.weight, mark.requires, None if mark.every is None else _range(mark.every), mark.timeout, mark.extra)
+    return Step(mark.name, mark.weight, mark.requires, None if mark.every is None else _parse_range(mark.every), mark.timeout, mark.extra)
 
 
-def _range(text: str) -> Between:
-    """``2s``, ``500ms`` or ``2s..5s`` in seconds. What is not understood has been refused before, with the plan."""
+def _parse_range(text: str) -> Between:
+    """Returns ``2s``, ``500ms`` or ``2s..5s`` in seconds. The plan has already rejected other
+    texts."""
     times = [float(number) * _UNITS.get(unit or "s", 1.0) for number, unit in re.findall(r"([\d.]+?)(us|ms|s|m|h)?(?:\.\.|$)", text)]
     return Between(times[0], times[-1]) if times else Between(0.0, 0.0)

@@ -1,4 +1,4 @@
-"""A real target and a real `squall` for every test: nothing is mocked."""
+"""Fixtures of all tests: a real target and a real `squall` process. Nothing is mocked."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_kit import live_server
-from running import SQUALL
+from protocol_server import live_server
+from squall_command import SQUALL
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Target:
 
 @dataclass
 class Ended:
-    """One run of the command."""
+    """The exit code, output and result file of one `squall` command."""
 
     code: int
     stdout: str
@@ -44,7 +44,7 @@ class Ended:
         return found[0]
 
     def outcomes(self, name: str) -> dict[str, int]:
-        """How often the requests of a metric ended in which way."""
+        """Returns the count of each outcome of a metric."""
         return {outcome["code"]: outcome["count"] for outcome in self.metric(name)["outcomes"]}
 
     def names(self) -> set[str]:
@@ -68,7 +68,7 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture
 def squall(tmp_path: Path) -> Callable[..., Ended]:
-    """Runs `squall` with these arguments to its end."""
+    """Runs `squall` with the given arguments until it ends."""
 
     def run(*arguments: str, timeout: float = 120, env: dict[str, str] | None = None) -> Ended:
         done = subprocess.run([*SQUALL, *arguments], capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env=env)
@@ -79,7 +79,7 @@ def squall(tmp_path: Path) -> Callable[..., Ended]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a scenario; what every scenario imports is already there."""
+    """Writes a scenario file that begins with the usual import."""
 
     def make(code: str, name: str = "shop.py", head: bool = True) -> Path:
         imports = "from squall import *\n" if head else ""
@@ -92,7 +92,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def run(squall: Callable[..., Ended], write: Callable[..., Path], target: Target, tmp_path: Path) -> Callable[..., Ended]:
-    """Runs a scenario against the target for some iterations and reads its result file."""
+    """Runs a scenario against the target for a number of iterations and reads its result file."""
 
     def go(code: str, *arguments: str, requests: int | None = 5, users: int | None = 1, **options: Any) -> Ended:
         path = write(code)
@@ -112,7 +112,7 @@ def run(squall: Callable[..., Ended], write: Callable[..., Path], target: Target
 
 
 class _Cookies(http.server.BaseHTTPRequestHandler):
-    """/set?a=1 sets a cookie, /forget takes `other` away again, /show says which came."""
+    """/set?a=1 sets a cookie, /forget deletes `other`, /show returns the cookies of the request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -143,6 +143,6 @@ def cookie_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[str]:
-    """Host and port of a server that speaks WebSocket, streams and JSON-RPC."""
+    """Host and port of the protocol server."""
     with live_server() as place:
         yield place

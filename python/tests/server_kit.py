@@ -1,4 +1,5 @@
-"""What the tests of fleets and of streams have in common: a redis-server of their own, and waiting for other processes."""
+"""Helpers of the fleet and stream tests: a redis-server per test, and waiting for other
+processes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from typing import Any
 
 
 def eventually(what: str, look: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
-    """Waits for something that happens in another process; there is no event to wait for, so it looks again and again."""
+    """Polls until `look` returns a true value, for changes in another process that send no
+    event."""
     patience = time.monotonic() + 120
     while not (found := look()):
         assert process is None or process.poll() is None, f"the process ended while waiting for: {what}"
@@ -26,7 +28,7 @@ def eventually(what: str, look: Callable[[], Any], process: subprocess.Popen[str
 
 @dataclass
 class Server:
-    """A redis-server and a folder beside it."""
+    """A redis-server and a folder for files of the test."""
 
     folder: Path
     port: int
@@ -42,7 +44,7 @@ class Server:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[int]:
-    """The port of a server that lives as long as this."""
+    """Runs a redis-server inside the `with` block; yields its port."""
     program = os.environ.get("SQUALL_TEST_REDIS_SERVER", "redis-server")
     assert shutil.which(program), f"these tests need {program}"
     for _ in range(20):
@@ -62,7 +64,7 @@ def redis_server(folder: Path) -> Iterator[int]:
 
 
 def end(processes: Iterable[subprocess.Popen[str]]) -> None:
-    """Ends those that are still there."""
+    """Kills the processes that are still running."""
     for process in processes:
         if process.poll() is None:
             process.kill()

@@ -1,4 +1,5 @@
-"""Scenarios that await something of asyncio's: found by what they await, told with why, run on a real loop beside the client."""
+"""Scenarios that await asyncio: detection by what they await, the printed reason, and the client on
+a real asyncio loop."""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ FOREIGN = {
     "gather": 'await asyncio.gather(client.get("/x"), client.get("/y"))',
     "a timeout": 'async with asyncio.timeout(1):\n    await client.get("/x")',
     "a task": 'asyncio.ensure_future(client.get("/x"))',
-    "an attribute that nobody knows": "await self.api.call()",
+    "an unknown attribute": "await self.api.call()",
     "an argument of a helper": "await helper(self.other)",
-    "a helper that does": "await foreign()",
-    "a method that does": "await self.foreign()",
+    "a helper that awaits asyncio": "await foreign()",
+    "a method that awaits asyncio": "await self.foreign()",
     "a variable that is": "op = nap(1)\nawait op",
     "a variable that may be": 'op = client.get("/x") if self.id else nap(1)\nawait op',
     "an iteration": "async for x in numbers():\n    pass",
@@ -59,19 +60,19 @@ def scenario_of(write, body):
 
 
 @pytest.mark.parametrize("case", OURS)
-def test_what_awaits_only_ours_is_stepped(write, case):
+def test_scenario_that_awaits_squall_only_runs_stepped(write, case):
     loaded = load(scenario_of(write, OURS[case]))
-    assert not loaded.hosted, loaded.because
+    assert not loaded.on_asyncio, loaded.mode_reason
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_what_awaits_more_is_asyncio(write, case):
+def test_scenario_that_awaits_asyncio_runs_on_asyncio(write, case):
     loaded = load(scenario_of(write, FOREIGN[case]))
-    assert loaded.hosted
-    assert "shop.py:" in loaded.because
+    assert loaded.on_asyncio
+    assert "shop.py:" in loaded.mode_reason
 
 
-def test_hooks_and_inherited_methods_count(write):
+def test_asyncio_in_hooks_and_inherited_methods_is_detected(write):
     path = write(
         """
         import asyncio
@@ -85,22 +86,22 @@ def test_hooks_and_inherited_methods_count(write):
                 await client.get("/health")
         """
     )
-    assert load(str(path)).hosted
+    assert load(str(path)).on_asyncio
 
 
-def test_check_says_it_and_why(squall, write, target):
+def test_check_command_prints_asyncio_mode_and_reason(squall, write, target):
     path = scenario_of(write, FOREIGN["asyncio.sleep"])
     ended = squall("run", path, "--target", target.url, "--check")
     assert ended.code == 0
     assert "mode asyncio" in ended.stdout and "shop.py:19 awaits asyncio.sleep(1)" in ended.stdout
 
 
-def test_forced_stepped_fails_with_the_way_out(run):
+def test_asyncio_code_in_stepped_mode_fails_with_hint(run):
     ended = run("import asyncio\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        await asyncio.sleep(0.01)", "--mode", "stepped")
     assert "--mode asyncio" in ended.messages()
 
 
-def test_asyncio_and_the_client_together(run, target):
+def test_asyncio_functions_and_client_work_in_one_task(run, target):
     before = target.counts()["/health"]
     ended = run(
         """
@@ -143,7 +144,7 @@ def test_asyncio_and_the_client_together(run, target):
     assert target.counts()["/health"] - before == 20
 
 
-def test_checks_and_plain_functions_work_beside_it(run):
+def test_checks_and_plain_tasks_work_in_asyncio_scenario(run):
     ended = run(
         """
         import asyncio
@@ -166,7 +167,7 @@ def test_checks_and_plain_functions_work_beside_it(run):
     assert ended.metric("go")["errors"] == 5 and ended.metric("plain")["errors"] == 0
 
 
-def test_a_hung_await_is_cut_at_the_timeout(run):
+def test_hung_await_is_interrupted_at_task_timeout(run):
     ended = run(
         """
         import asyncio
@@ -204,7 +205,7 @@ def test_a_hung_await_is_cut_at_the_timeout(run):
     assert "TaskTimeout" in ended.messages()
 
 
-def test_cancelling_a_request_gives_it_up(run):
+def test_cancelled_request_is_recorded_and_later_requests_work(run):
     ended = run(
         """
         import asyncio
@@ -229,7 +230,7 @@ def test_cancelling_a_request_gives_it_up(run):
     assert ended.metric("slow")["requests"] == 4
 
 
-def test_a_stop_ends_users_on_the_loop(run):
+def test_stopping_run_ends_asyncio_users(run):
     ended = run(
         """
         import asyncio
@@ -251,7 +252,7 @@ def test_a_stop_ends_users_on_the_loop(run):
     assert "Task was destroyed" not in ended.stderr and "Traceback" not in ended.stderr
 
 
-def test_sockets_of_asyncio_work(run, target):
+def test_asyncio_sockets_work_in_task(run, target):
     host, port = target.url.removeprefix("http://").split(":")
     ended = run(
         f"""
@@ -272,8 +273,8 @@ def test_sockets_of_asyncio_work(run, target):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_a_request_counts_in_its_own_second(run):
-    """And not in the one in which its task ends, however long that goes on."""
+def test_request_is_counted_in_second_it_ends(run):
+    """The second in which the task ends does not matter."""
     ended = run(
         """
         import asyncio
@@ -292,8 +293,8 @@ def test_a_request_counts_in_its_own_second(run):
     assert first["requests"] == 2 and first is not rows[-1], rows
 
 
-def test_a_request_that_a_task_of_its_own_sends_belongs_to_the_iteration(run, target):
-    """Also to the last one of the run, after which nobody would send it."""
+def test_request_of_created_task_belongs_to_iteration(run, target):
+    """The last iteration of the run sends such requests too."""
     before = target.counts().get("/echo", 0)
     ended = run(
         """
@@ -313,7 +314,7 @@ def test_a_request_that_a_task_of_its_own_sends_belongs_to_the_iteration(run, ta
     assert ended.stderr.count("Traceback") == ended.stderr.count("Task was destroyed") == 0, ended.stderr
 
 
-def test_nobody_waits_for_a_request_whose_task_was_cancelled_before_it_began(run):
+def test_request_of_task_cancelled_before_start_is_not_sent(run):
     ended = run(
         """
         import asyncio
@@ -333,8 +334,8 @@ def test_nobody_waits_for_a_request_whose_task_was_cancelled_before_it_began(run
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_tasks_that_never_end_end_with_the_run(run):
-    """Without a word about our own insides, whatever they wait for."""
+def test_endless_background_tasks_end_with_run(run):
+    """No message mentions internals of Squall, whatever the tasks wait for."""
     ended = run(
         """
         import asyncio
@@ -361,7 +362,7 @@ def test_tasks_that_never_end_end_with_the_run(run):
     assert ended.stderr.count("Traceback") == ended.stderr.count("Task was destroyed") == 0, ended.stderr
 
 
-def test_a_group_of_exceptions_names_what_is_in_it(run):
+def test_exception_group_message_lists_its_exceptions(run):
     ended = run(
         """
         import asyncio
@@ -379,13 +380,13 @@ def test_a_group_of_exceptions_names_what_is_in_it(run):
         """,
         requests=1,
     )
-    told = ended.messages()
-    assert "2 sub-exceptions" in told and "one of them: ValueError: no shirt" in told and "one of them: ValueError: no shoe" in told
-    assert "at shop.py:7 in broken" in told
-    assert "more characters)" in told
+    messages = ended.messages()
+    assert "2 sub-exceptions" in messages and "one of them: ValueError: no shirt" in messages and "one of them: ValueError: no shoe" in messages
+    assert "at shop.py:7 in broken" in messages
+    assert "more characters)" in messages
 
 
-def test_a_request_keeps_its_answer_as_futures_do(run):
+def test_completed_request_returns_same_response_to_each_await(run):
     ended = run(
         """
         class Shop(VUser):
@@ -406,7 +407,7 @@ def test_a_request_keeps_its_answer_as_futures_do(run):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_what_a_timeout_cuts_leaves_the_request_before_it_alone(run):
+def test_timeout_fails_only_pending_request(run):
     ended = run(
         """
         import asyncio
@@ -432,7 +433,7 @@ def test_what_a_timeout_cuts_leaves_the_request_before_it_alone(run):
     assert ended.metric("cut")["errors"] == ended.metric("own")["errors"] == 2
 
 
-def test_a_request_that_was_made_a_future_is_under_way(run, target):
+def test_request_wrapped_in_future_is_sent_at_once(run, target):
     before = target.counts().get("/echo", 0)
     ended = run(
         """
@@ -453,7 +454,7 @@ def test_a_request_that_was_made_a_future_is_under_way(run, target):
     assert target.counts()["/echo"] - before == ended.result["totals"]["requests"] == 6
 
 
-def test_what_runs_in_the_background_goes_on_beside_constant_tasks(run, target):
+def test_background_task_continues_during_constant_tasks(run, target):
     before = target.counts().get("/echo", 0)
     ended = run(
         """
@@ -477,8 +478,8 @@ def test_what_runs_in_the_background_goes_on_beside_constant_tasks(run, target):
     assert ended.metric("GET /delay/5")["requests"] == 20 and ended.result["totals"]["errors"] == 0
 
 
-def test_what_waits_for_several_requests_can_be_cancelled(run):
-    """A cancelled request was not what ``gather`` takes for one, so nobody ever woke whoever awaited it."""
+def test_cancelled_gather_of_requests_raises_timeout(run):
+    """``gather`` must see a cancelled request as cancelled, or its awaiter never wakes."""
     ended = run(
         """
         import asyncio

@@ -1,4 +1,5 @@
-"""The wheel is the same program as the binary, inside this interpreter."""
+"""The `squall` command of the Python package: the same program as the binary, inside this
+interpreter."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
 import squall as package
 
@@ -20,13 +21,13 @@ ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.py"))
 
 
-def test_urls_run_too(squall, target):
+def test_url_run_works_from_python_command(squall, target):
     ended = squall("run", f"{target.url}/health", "--users", "2", "--requests", "20")
     assert ended.code == 0, ended.stderr
     assert "20" in ended.stdout
 
 
-def test_the_version_is_the_programs(squall):
+def test_version_equals_program_version(squall):
     import squall as sdk
 
     version = squall("--version").stdout
@@ -35,7 +36,7 @@ def test_the_version_is_the_programs(squall):
         assert re.search(r" \([0-9a-f]{10}\)$", version.strip()), f"it does not say of which commit: {version}"
 
 
-def test_thresholds_decide_the_exit_code(run):
+def test_thresholds_decide_exit_code(run):
     code = """
         @scenario(users=1, thresholds={"error_rate": 0.0})
         class Shop(VUser):
@@ -47,11 +48,11 @@ def test_thresholds_decide_the_exit_code(run):
 
 
 @pytest.mark.parametrize(
-    ("promise", "code"),
+    ("threshold", "code"),
     [("GET /health:p99<60s", 0), ("login:p99<60s", 0), ("own:p99<60s", 0), ("login:p99<1ns", 1), ("never seen:p99<60s", 1), ("brwse:p99<60s", 2),
      ("browse (failed):errors<1", 0), ("on_start:errors<1", 0), ("on_start (failed):errors<1", 0), ("brwse (failed):errors<1", 2)],
 )
-def test_promises_may_name_any_series(squall, write, target, promise, code):
+def test_thresholds_may_name_any_series(squall, write, target, threshold, code):
     path = write(
         """
         class Shop(VUser):
@@ -62,12 +63,12 @@ def test_promises_may_name_any_series(squall, write, target, promise, code):
                 emit_metric("own", time=1.0)
         """
     )
-    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--threshold", promise)
+    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--threshold", threshold)
     assert ended.code == code, ended.stdout + ended.stderr
     assert code != 2 or "did you mean `browse" in ended.stderr
 
 
-def test_a_promise_about_failures_is_broken_by_one(run):
+def test_error_threshold_fails_on_one_failure(run):
     code = """
         @scenario(users=1, thresholds={"go (failed):errors": 2, "requests": 1, "p90_ms": 60000, "mean_ms": 60000})
         class Shop(VUser):
@@ -79,7 +80,7 @@ def test_a_promise_about_failures_is_broken_by_one(run):
     assert next((one["threshold"], one["passed"]) for one in ended.result["thresholds"]) == ("go (failed):errors<=2", False)
 
 
-def test_open_load_keeps_its_rate(run):
+def test_rate_run_keeps_its_rate(run):
     ended = run(
         """
         @scenario(rate=200, duration="1s")
@@ -94,7 +95,7 @@ def test_open_load_keeps_its_rate(run):
     assert ended.metric("GET /health")["requests"] == 200
 
 
-def test_a_seed_repeats_the_users_choices(run):
+def test_same_seed_repeats_random_choices(run):
     code = """
         class Shop(VUser):
             @task
@@ -106,7 +107,7 @@ def test_a_seed_repeats_the_users_choices(run):
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_examples_run(squall, target, tmp_path, path):
+def test_example_scenarios_run(squall, target, tmp_path, path):
     given = ["run", str(path), "--target", target.url, "--users", "3", "--requests", "12", "--json", "result.json"]
     ended = squall(*given)
     assert ended.code == 0, ended.stdout + ended.stderr
@@ -115,7 +116,7 @@ def test_the_examples_run(squall, target, tmp_path, path):
     assert result["totals"]["requests"] >= 12
 
 
-def test_ctrl_c_drains_and_reports(write, target, tmp_path):
+def test_ctrl_c_drains_run_and_prints_report(write, target, tmp_path):
     path = write(
         """
         class Shop(VUser):
@@ -131,7 +132,7 @@ def test_ctrl_c_drains_and_reports(write, target, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    # The first line with a second of load in it says that the run is under way.
+    # The first line with a second of load shows that the run has started.
     assert run.stderr is not None
     assert any("0:01" in line for line in run.stderr)
     run.send_signal(signal.SIGINT)
@@ -142,7 +143,7 @@ def test_ctrl_c_drains_and_reports(write, target, tmp_path):
     assert "KeyboardInterrupt" not in stderr
 
 
-def test_the_plain_program_hands_scripts_to_python(write, target):
+def test_program_without_python_starts_python_for_scenario(write, target):
     binary = next((path for path in (ROOT / "target/debug/squall", ROOT / "target/release/squall") if path.exists()), None)
     if binary is None:
         pytest.skip("the plain program is not built")
@@ -155,7 +156,7 @@ def test_the_plain_program_hands_scripts_to_python(write, target):
 
 
 @pytest.mark.parametrize("flags", [["--json"], ["--json-lines"], ["--csv", "-"], ["--json", "--processes", "2"]])
-def test_what_a_scenario_prints_does_not_get_into_a_document(squall, write, target, flags):
+def test_scenario_output_stays_out_of_documents(squall, write, target, flags):
     path = write(
         """
         print("while it is read")
@@ -177,7 +178,7 @@ def test_what_a_scenario_prints_does_not_get_into_a_document(squall, write, targ
         assert json.loads(ended.stdout.splitlines()[-1])["phase"] == "done"
 
 
-def test_what_a_scenario_prints_goes_to_standard_output_otherwise(squall, write, target):
+def test_scenario_output_goes_to_standard_output(squall, write, target):
     path = write(
         """
         class Shop(VUser):
@@ -191,8 +192,8 @@ def test_what_a_scenario_prints_goes_to_standard_output_otherwise(squall, write,
     assert ended.stdout.count("by a user") == 2, ended.stdout
 
 
-def test_a_fleet_of_a_virtual_environment_runs_in_it(tmp_path):
-    """The interpreter behind the environment does not know our package."""
+def test_fleet_workers_run_in_virtual_environment(tmp_path):
+    """The interpreter that the environment is based on does not have the package."""
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(venv)], check=True)
     (packages,) = venv.glob("lib/python*/site-packages")

@@ -22,19 +22,19 @@ SHOP = """
 
 
 @pytest.mark.parametrize("how", [(), ("--processes", "2"), ("--mode", "asyncio")])
-def test_both_run_once_around_the_users(run, how):
+def test_set_up_and_tear_down_run_once_around_users(run, how):
     ended = run(SHOP, *how, users=2, requests=10)
     assert ended.result["totals"]["errors"] == 0 and "mine" in ended.names(), ended.messages()
     assert ended.stdout.count("set up") == 1 and ended.stdout.count("tear down /health") == 1
 
 
-def test_a_set_up_that_fails_sends_nothing(squall, write):
+def test_failed_set_up_sends_no_request(squall, write):
     path = write(SHOP.replace('print("set up")', "1 / 0"))
     ended = squall("run", str(path), "--target", "http://127.0.0.1:9", "--users", "1", "--for", "1s")
     assert ended.code == 2 and "set-up failed: ZeroDivisionError" in ended.stderr and "shop.py:" in ended.stderr, ended.stderr
 
 
-def test_a_tear_down_that_fails_is_told_and_the_run_is_reported(run):
+def test_failed_tear_down_is_reported_with_result(run):
     ended = run(SHOP.replace('print("tear down", made["path"])', "raise ValueError('still there')"))
     assert "tear-down failed: ValueError: still there" in ended.stderr
     assert ended.result["totals"]["requests"] == 5 and ended.result["totals"]["errors"] == 0
@@ -47,11 +47,11 @@ def test_a_tear_down_that_fails_is_told_and_the_run_is_reported(run):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("@set_up\ndef a(): ...\n@set_up\ndef b(): ...\n", "already a @set_up in line"),
-        ("@set_up\ndef a(x, y): ...\n", "no argument, or one"),
+        ("@set_up\ndef a(): ...\n@set_up\ndef b(): ...\n", "@set_up is already defined in line"),
+        ("@set_up\ndef a(x, y): ...\n", "takes at most one argument"),
     ],
 )
-def test_mistakes_are_refused_with_their_line(squall, write, text, said):
+def test_invalid_hook_is_rejected_with_line(squall, write, text, said):
     path = write(text + "class Shop(VUser):\n    @task\n    async def go(self, client): ...\n")
     ended = squall("run", str(path), "--target", "http://127.0.0.1:9", "--users", "1", "--for", "1s")
     assert ended.code == 2 and said in ended.stderr and "shop.py:" in ended.stderr, ended.stderr

@@ -46,7 +46,7 @@ def rpc_url():
 
 
 @pytest.mark.parametrize("way", ["stepped", "asyncio", "plain"])
-def test_calls_results_and_errors(run, rpc_url, way):
+def test_json_rpc_calls_return_results_and_raise_errors(run, rpc_url, way):
     code = f"""
         class Shop(VUser):
             async def on_start(self, client):

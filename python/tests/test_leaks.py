@@ -1,4 +1,4 @@
-"""References and memory: what is awaited a million times must leave nothing behind."""
+"""References and memory: awaits and requests must not leak."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from squall import _squall
 
 
-def test_an_operation_that_is_dropped_takes_everything_along(recwarn):
+def test_dropped_operation_frees_its_references(recwarn):
     seconds = 1234.5
     before = sys.getrefcount(seconds)
     for _ in range(1000):
@@ -58,9 +58,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_million_awaits_leave_memory_flat(run, way):
+def test_million_awaits_do_not_grow_memory(run, way):
     fn, wait, mode = WAYS[way]
-    # On asyncio `sleep` is asyncio's own; a batch of nothing is an await of ours.
+    # On asyncio `sleep` is asyncio's; an empty batch is an await of Squall.
     what = "client.batch(())" if way == "asyncio" else "sleep(0)"
     awaits, early, late = 1000, 50, 1050
     code = SCENARIO.format(fn=fn, wait=wait, what=what, awaits=awaits, early=early, late=late)
@@ -70,8 +70,9 @@ def test_a_million_awaits_leave_memory_flat(run, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_references_are_given_back(run, way):
-    """What a user hands to the client, and what it is handed, is referred to by nobody else when the call is over."""
+def test_requests_leave_no_references(run, way):
+    """After a call, only the user refers to the objects that it passed to the client or got from
+    it."""
     fn, wait, mode = WAYS[way]
     ended = run(
         f"""
@@ -93,7 +94,7 @@ def test_references_are_given_back(run, way):
                     {wait}sleep(0)
                 after = [sys.getrefcount(thing) for thing in things]
                 assert [b - a for a, b in zip(before, after)][:3] == [0, 0, 0], (before, after)
-                assert after[3] - before[3] <= 1, "a name may be kept once, by whoever names the series"
+                assert after[3] - before[3] <= 1, "the series may keep the name once"
                 last = weakref.ref(headers)
                 del headers, things, answer
                 gc.collect()
@@ -106,7 +107,7 @@ def test_references_are_given_back(run, way):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_failures_leave_nothing_behind(run):
+def test_failed_iterations_leave_no_references(run):
     ended = run(
         """
         import gc
@@ -131,7 +132,7 @@ def test_failures_leave_nothing_behind(run):
     assert "on_stop" not in ended.names(), ended.messages()
 
 
-def test_a_failed_request_that_a_variable_holds_is_forgotten(run):
+def test_failed_request_held_by_variable_is_freed(run):
     ended = run(
         """
         import asyncio, gc, weakref
@@ -162,8 +163,8 @@ def test_a_failed_request_that_a_variable_holds_is_forgotten(run):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_requests_that_fail_together_leave_nothing_behind(run):
-    """The exception holds the frames that it went through, and they the requests that it came of."""
+def test_requests_that_fail_concurrently_leave_no_references(run):
+    """An exception refers to its frames, and these refer to the requests that raised it."""
     ended = run(
         """
         import asyncio, gc

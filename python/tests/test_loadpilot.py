@@ -1,5 +1,5 @@
-"""Scenarios written for LoadPilot run unchanged where it is not installed. Its client is synchronous: its tasks, coroutines too, call
-``client.get(…)`` and have the answer."""
+"""Scenarios written for LoadPilot run unchanged where it is not installed. Its client is
+synchronous: tasks, also coroutines, call ``client.get(…)`` and get the response."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class CheckoutFlow(VUser):
 MODES = pytest.mark.parametrize("mode", ["auto", "stepped", "asyncio"])
 
 
-def test_a_loadpilot_scenario_runs(run):
+def test_loadpilot_scenario_runs_unchanged(run):
     ended = run(LOADPILOT, requests=12)
     assert ended.result["totals"]["errors"] == 0, ended.messages()
     assert ended.metric("browse")["requests"] == 10
     assert ended.metric("both")["requests"] == 2
 
 
-def test_loadpilots_ramp_comes_before_its_run(write):
+def test_loadpilot_ramp_up_is_added_to_duration(write):
     loaded = load(str(write(LOADPILOT, head=False)))
     assert 'for = "100s"' in loaded.toml and 'ramp_up = "10s"' in loaded.toml
 
 
 @MODES
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_request_is_sent_when_it_is_called(run, target, mode, kind):
+def test_call_without_await_sends_request(run, target, mode, kind):
     before = target.counts()
     ended = run(
         f"""
@@ -84,7 +84,7 @@ def test_a_request_is_sent_when_it_is_called(run, target, mode, kind):
 
 
 @MODES
-def test_an_answer_is_there_at_once_and_may_be_awaited(run, mode):
+def test_response_is_usable_with_and_without_await(run, mode):
     ended = run(
         """
         from loadpilot import scenario, task
@@ -115,7 +115,7 @@ def test_an_answer_is_there_at_once_and_may_be_awaited(run, mode):
     assert ended.metric("GET /health")["requests"] == 4 * 3
 
 
-def test_a_coroutine_that_awaits_asyncio_still_sends_when_it_calls(run):
+def test_coroutine_that_awaits_asyncio_sends_without_await(run):
     ended = run(
         """
         import asyncio
@@ -145,7 +145,7 @@ def test_a_coroutine_that_awaits_asyncio_still_sends_when_it_calls(run):
 
 
 class _Meeting(http.server.BaseHTTPRequestHandler):
-    """Answers when as many are here as shall meet."""
+    """Responds once the expected number of requests has arrived."""
 
     protocol_version = "HTTP/1.1"
     barrier = threading.Barrier(3, timeout=60)
@@ -165,7 +165,7 @@ class _Meeting(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_users_whose_calls_wait_do_not_wait_for_each_other(run, mode):
+def test_waiting_calls_do_not_block_other_users(run, mode):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Meeting)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -190,7 +190,7 @@ def test_users_whose_calls_wait_do_not_wait_for_each_other(run, mode):
 
 
 @MODES
-def test_what_goes_wrong_in_a_call_is_raised_there(run, mode):
+def test_request_error_is_raised_at_call(run, mode):
     ended = run(
         """
         from loadpilot import VUser, scenario, task
@@ -215,7 +215,7 @@ def test_what_goes_wrong_in_a_call_is_raised_there(run, mode):
     assert "AssertionError" not in ended.messages()
 
 
-def test_constant_coroutines_are_found_static(squall, write, target):
+def test_constant_coroutines_run_static(squall, write, target):
     code = """
         from loadpilot import VUser, scenario, task
 
@@ -232,14 +232,14 @@ def test_constant_coroutines_are_found_static(squall, write, target):
     path = str(write(code))
     ended = squall("run", path, "--check", "--target", target.url)
     assert "mode static" in ended.stdout, ended.stdout + ended.stderr
-    assert ended.stdout.count("static because constant requests") == 2
+    assert ended.stdout.count("static because its source proves") == 2
     before = target.counts()
     assert squall("run", path, "--requests", "8", "--users", "1", "--target", target.url).code == 0
     assert target.counts()["/health"] - before.get("/health", 0) == 6
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_check_may_take_the_response(run, kind):
+def test_check_may_take_response(run, kind):
     ended = run(
         f"""
         from loadpilot import VUser, scenario, task
@@ -268,7 +268,7 @@ def test_a_check_may_take_the_response(run, kind):
     assert ended.metric("bad")["errors"] == 3
 
 
-def test_the_base_classs_hooks_can_be_called(run):
+def test_super_hooks_can_be_called(run):
     ended = run(
         """
         from loadpilot import VUser, scenario, task
@@ -294,7 +294,7 @@ def test_the_base_classs_hooks_can_be_called(run):
     assert ended.metric("GET /api/products")["requests"] == 2
 
 
-def test_what_a_coroutine_held_is_let_go_when_it_ends(run):
+def test_ended_coroutine_releases_its_objects(run):
     ended = run(
         """
         import gc, weakref

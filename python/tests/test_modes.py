@@ -1,4 +1,5 @@
-"""Which tasks need no Python at run time: only those that are proven to do the same at every call."""
+"""Static mode: only tasks that are proven to send the same requests at every call run without
+Python."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import textwrap
 
 import pytest
 
-from squall._constant import NotConstant, requests_of
+from squall._constant import NotConstant, constant_requests
 from squall._load import load
-from squall._sources import Sources
+from squall._sources import ScenarioSources
 
 CONSTANT = {
     "one get": 'await client.get("/health")',
@@ -75,26 +76,26 @@ def scenario_of(write, body: str, fn: str = "async def"):
 
 
 @pytest.mark.parametrize("case", CONSTANT)
-def test_constant_tasks_are_found(write, case):
+def test_constant_task_is_detected(write, case):
     for fn, body in (("async def", CONSTANT[case]), ("def", CONSTANT[case].replace("await ", ""))):
         task = load(str(scenario_of(write, body, fn))).tasks[0]
-        assert task.requests, task.why
+        assert task.requests, task.mode_reason
 
 
 @pytest.mark.parametrize("case", CHANGING)
-def test_what_may_change_is_run(write, case):
-    # A set literal is constant to Python's eyes, but its order on the wire is not said anywhere.
+def test_task_with_changing_values_runs_as_python(write, case):
+    # A set literal is constant for Python, but the order of its elements is not defined.
     task = load(str(scenario_of(write, CHANGING[case]))).tasks[0]
     assert task.requests is None, (case, task.requests)
-    assert task.why
+    assert task.mode_reason
 
 
-def test_a_default_argument_is_a_value_from_outside():
+def test_function_with_default_argument_is_not_constant():
     async def go(self, client, path="/x"):
         await client.get(path)
 
     with pytest.raises(NotConstant):
-        requests_of(go, Sources(()))
+        constant_requests(go, ScenarioSources(()))
 
 
 SCENARIO = """
@@ -110,7 +111,7 @@ SCENARIO = """
 """
 
 
-def test_static_and_stepped_runs_report_the_same(run, target):
+def test_static_and_stepped_runs_report_same_figures(run, target):
     def counts(mode):
         before = target.counts()
         ended = run(SCENARIO, "--mode", mode, requests=9)
@@ -121,7 +122,7 @@ def test_static_and_stepped_runs_report_the_same(run, target):
     assert counts("static") == counts("stepped") == counts("auto")
 
 
-def test_static_failures_are_recorded(run):
+def test_failures_of_static_tasks_are_recorded(run):
     ended = run(
         """
         class Shop(VUser):
@@ -138,7 +139,7 @@ def test_static_failures_are_recorded(run):
     assert "GET /health" not in ended.names()
 
 
-def test_constant_tasks_and_others_run_together(run):
+def test_constant_and_other_tasks_run_together(run):
     ended = run(
         """
         class Shop(VUser):
@@ -157,15 +158,15 @@ def test_constant_tasks_and_others_run_together(run):
     assert ended.result["totals"]["errors"] == 0
 
 
-def test_check_says_the_mode_and_why(squall, write, target):
+def test_check_command_prints_mode_and_reason(squall, write, target):
     ended = squall("run", str(write(SCENARIO)), "--target", target.url, "--check")
-    assert "mode static" in ended.stdout and "proven from its source" in ended.stdout
+    assert "mode static" in ended.stdout and "its source proves" in ended.stdout
     stepped = scenario_of(write, CHANGING["state it reads"])
     ended = squall("run", str(stepped), "--target", target.url, "--check")
     assert "mode stepped" in ended.stdout and "depends on values that may change" in ended.stdout
 
 
-def test_static_is_refused_where_it_cannot_be(squall, write, target):
+def test_static_mode_is_rejected_for_changing_task(squall, write, target):
     ended = squall("run", str(scenario_of(write, CHANGING["random"])), "--target", target.url, "--mode", "static")
     assert ended.code == 2
     assert "cannot run without Python" in ended.stderr and "shop.py:6" in ended.stderr
@@ -336,12 +337,12 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("case", HIDDEN)
-def test_what_hides_a_change_is_run(write, case):
+def test_task_with_hidden_change_runs_as_python(write, case):
     task = load(str(write(HIDDEN[case]))).tasks[0]
     assert task.requests is None, (case, task.requests)
 
 
-def test_inherited_hooks_keep_python_running(run, target):
+def test_inherited_hooks_run_for_constant_tasks(run, target):
     before = target.counts().get("/auth/login", 0)
     ended = run(
         """
@@ -362,7 +363,7 @@ def test_inherited_hooks_keep_python_running(run, target):
 
 
 @pytest.mark.parametrize("body", ['await client.batch(["/health", "/bytes/3"])', 'await client.get("/health")\n        self.seen = 1'])
-def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
+def test_async_and_batch_scenarios_send_all_requests(run, target, body):
     before = target.counts()
     ended = run(f"class Shop(VUser):\n    @task\n    async def go(self, client):\n        {body}\n", requests=3)
     assert ended.metric("go")["errors"] == 0, ended.messages()
@@ -372,10 +373,10 @@ def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ('    @task\n    async def go(self, client):\n        await client.batch(["/a", "/b"])', "shop.py:6 calls client.batch, which takes Python"),
-        ('    @task\n    async def go(self, client):\n        await asyncio.sleep(1)', "shop.py:6 calls something else than the client"),
+        ('    @task\n    async def go(self, client):\n        await client.batch(["/a", "/b"])', "shop.py:6 calls client.batch, which needs Python"),
+        ('    @task\n    async def go(self, client):\n        await asyncio.sleep(1)', "shop.py:6 calls something other than the client"),
         ('    go = task(lambda self, client: client.get("/a"))', "it is a lambda"),
     ],
 )
-def test_reasons_say_what_and_where(write, body, why):
-    assert load(str(write(f"import asyncio\nclass Shop(VUser):\n{body}"))).tasks[0].why == why
+def test_mode_reason_names_line_and_call(write, body, why):
+    assert load(str(write(f"import asyncio\nclass Shop(VUser):\n{body}"))).tasks[0].mode_reason == why

@@ -1,4 +1,4 @@
-"""`--processes N`: one run, one report, exact counts, however many processes make the load."""
+"""`--processes N`: one run, one report, exact counts, with any number of processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
 SHOP = """
     import os
@@ -40,7 +40,7 @@ SHOP = """
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_counts_are_exact(run, target, processes):
+def test_several_processes_send_exact_request_count(run, target, processes):
     before = target.counts()
     ended = run(SHOP, "--processes", str(processes), users=6, requests=400, timeout=40)
     after = target.counts()
@@ -49,18 +49,18 @@ def test_counts_are_exact(run, target, processes):
     assert ended.metric("start")["requests"] == ended.metric("stop")["requests"] == 6
     seen = {path: after[path] - before[path] for path in after if after[path] != before[path]}
     assert seen["/health"] == ended.metric("GET /health")["requests"] and seen["/echo"] == 6
-    # Without the interpreter's lock they are threads of one process.
+    # Python without the GIL runs them as threads of one process.
     locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     assert len([name for name in ended.names() if name.startswith("process ")]) == (processes if locked else 1)
     assert ended.result["generator"]["threads"] == processes
 
 
-def test_an_open_load_loses_and_repeats_nothing(run):
+def test_several_processes_start_every_iteration_of_rate_once(run):
     ended = run(SHOP, "--processes", "2", "--rate", "100", "--for", "3s", users=None, requests=None, timeout=60)
     assert ended.metric("look")["requests"] + ended.metric("other")["requests"] == 300
 
 
-def test_resources_are_unique_over_processes(run, tmp_path):
+def test_resources_are_unique_across_processes(run, tmp_path):
     run(
         f"""
         import glob, os
@@ -87,14 +87,14 @@ def test_resources_are_unique_over_processes(run, tmp_path):
     assert len(list(tmp_path.glob("account-*"))) == 20
 
 
-def test_thresholds_and_failures_are_the_whole_runs(run):
+def test_thresholds_and_failures_cover_all_processes(run):
     ended = run(
         """
         class Shop(VUser):
             @task
             async def go(self, client):
                 await client.get("/health")
-                raise ValueError("told from a process")
+                raise ValueError("raised in a process")
         """,
         "--processes",
         "2",
@@ -105,7 +105,7 @@ def test_thresholds_and_failures_are_the_whole_runs(run):
         timeout=60,
     )
     assert ended.code == 1
-    assert ended.metric("go")["errors"] == 100 and "told from a process" in ended.messages()
+    assert ended.metric("go")["errors"] == 100 and "raised in a process" in ended.messages()
 
 
 def started(write, target, tmp_path, processes="2"):
@@ -135,45 +135,45 @@ def alive(pid):
         return False
 
 
-def gone(pids):
-    """Waits until none of the processes is there."""
+def wait_until_ended(pids):
+    """Waits until all processes have ended."""
     deadline = time.monotonic() + 60
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < deadline
         os.sched_yield()
 
 
-def test_an_interrupt_drains_all(write, target, tmp_path):
+def test_interrupt_drains_all_processes(write, target, tmp_path):
     process, pids = started(write, target, tmp_path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "sent = recorded = reported" in out
-    gone(pids)
+    wait_until_ended(pids)
 
 
-def test_children_end_with_a_parent_that_is_killed(write, target, tmp_path):
+def test_killed_parent_ends_child_processes(write, target, tmp_path):
     process, pids = started(write, target, tmp_path)
     process.kill()
     process.wait()
-    gone(pids)
+    wait_until_ended(pids)
 
 
-def test_a_child_that_dies_ends_the_run_with_an_error(write, target, tmp_path):
+def test_killed_child_process_ends_run_with_error(write, target, tmp_path):
     process, pids = started(write, target, tmp_path)
     os.kill(pids[0], signal.SIGKILL)
     _, err = process.communicate(timeout=30)
     assert process.returncode not in (0, 1, 130), err
     assert "process" in err
-    gone(pids)
+    wait_until_ended(pids)
 
 
-def test_a_scenario_that_cannot_be_read_is_refused_once(squall, write):
+def test_invalid_scenario_is_reported_once_for_all_processes(squall, write):
     ended = squall("run", str(write("x = = 1")), "--processes", "2")
     assert ended.code == 2 and ended.stderr.count("not valid Python") == 1
 
 
-def test_a_drain_says_what_the_other_processes_have_under_way(write, target, tmp_path):
+def test_drain_message_counts_in_flight_of_all_processes(write, target, tmp_path):
     path = write(
         """
         import asyncio
@@ -187,7 +187,7 @@ def test_a_drain_says_what_the_other_processes_have_under_way(write, target, tmp
     command = [*SQUALL, "run", str(path), "--target", target.url, "--processes", "2", "--users", "4", "--for", "10m", "--grace", "10m", "--json-lines"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as started:
         assert started.stdout is not None and started.stderr is not None
-        # All of them are in their only iteration from now on.
+        # All users are now in their only iteration.
         assert any(json.loads(line)["active_workers"] == 4 for line in started.stdout)
         started.send_signal(signal.SIGINT)
         said = next(line for line in started.stderr if "in flight" in line)

@@ -1,4 +1,4 @@
-"""Resources of one machine: the same pools as a fleet's, in this process."""
+"""Resources of a run on one machine, with pools in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Shop(VUser):
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_rows_of_a_file_are_held_by_one_user_each(run, tmp_path, mode):
+def test_file_rows_are_held_by_one_user_each(run, tmp_path, mode):
     (tmp_path / "users.csv").write_text("name,age\nann,1\nbob,2\ncid,3\n")
     ended = run('resource("users", file="users.csv")' + SHOP.format(how=""), "--mode", mode, users=3, requests=30)
     assert ended.result["totals"]["errors"] == 0, ended.messages()
@@ -23,7 +23,7 @@ def test_rows_of_a_file_are_held_by_one_user_each(run, tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_who_waits_gets_what_is_given_back(run, mode):
+def test_waiting_user_gets_released_resource(run, mode):
     ended = run(
         """
         @resource("users", limit=1)
@@ -47,7 +47,7 @@ def test_who_waits_gets_what_is_given_back(run, mode):
     assert ended.result["totals"]["errors"] == 0, ended.messages()
 
 
-def test_what_nobody_declared_is_named(run):
+def test_undeclared_pool_error_names_pool(run):
     ended = run(SHOP.format(how=""), "--for", "1s", requests=None)
     assert "there is no resource pool `users`" in ended.messages()
 
@@ -57,12 +57,12 @@ def test_what_nobody_declared_is_named(run):
     [
         ('resource("users", file="no.csv")', "cannot read"),
         ('resource("users", file="users.txt")', ".csv, .jsonl or .ndjson"),
-        ('resource("a b")', "cannot name a resource"),
+        ('resource("a b")', "is not a valid resource name"),
         ('resource("users", file="short.csv")', "each with all its columns"),
         ('@resource("users", file="users.csv")\ndef make(n): ...', "on a line of its own"),
     ],
 )
-def test_mistakes_are_refused_with_their_line(squall, write, tmp_path, text, said):
+def test_invalid_resource_is_rejected_with_line(squall, write, tmp_path, text, said):
     (tmp_path / "short.csv").write_text("a,b\n1\n")
     (tmp_path / "users.csv").write_text("a\n1\n")
     path = write(text + SHOP.format(how=""))
@@ -70,7 +70,7 @@ def test_mistakes_are_refused_with_their_line(squall, write, tmp_path, text, sai
     assert ended.code == 2 and said in ended.stderr and "shop.py:" in ended.stderr, ended.stderr
 
 
-def test_a_release_may_be_awaited(run):
+def test_release_works_with_and_without_await(run):
     ended = run(
         """
         @resource(name="users", limit=1)

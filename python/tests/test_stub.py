@@ -1,4 +1,4 @@
-"""The stub says what the built module has: no more, no less."""
+"""The stub _squall.pyi has exactly the names of the built module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import squall
 from squall import _squall
 
 STUB = ast.parse((Path(squall.__file__).parent / "_squall.pyi").read_text())
-#: What every class has, and what a stub leaves to `object`.
+#: Members that every class inherits and the stub omits.
 IMPLIED = set(dir(object)) | {"__repr__"}
 
 
@@ -20,13 +20,13 @@ def public(names):
     return {name for name in names if not name.startswith("_") or (name.startswith("__") and name.endswith("__"))}
 
 
-def test_the_module_has_what_the_stub_says():
+def test_module_has_same_names_as_stub():
     said = {node.name for node in STUB.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")}
     has = {name for name in vars(_squall) if not name.startswith("_")}
     assert said == has
 
 
-def test_classes_have_what_the_stub_says():
+def test_classes_have_same_members_as_stub():
     for node in STUB.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             said = public({item.name for item in node.body if isinstance(item, ast.FunctionDef)} - IMPLIED)
@@ -34,11 +34,11 @@ def test_classes_have_what_the_stub_says():
             assert said == has, node.name
 
 
-def test_everything_offered_exists():
+def test_every_name_in_all_exists():
     assert all(hasattr(squall, name) for name in squall.__all__)
 
 
-def test_the_simplest_scenario_pleases_a_strict_checker(tmp_path):
+def test_minimal_scenario_passes_strict_mypy(tmp_path):
     (tmp_path / "shop.py").write_text(
         "from squall import Client, VUser, scenario, task\n\n\n@scenario(users=1)\nclass Shop(VUser):\n    @task\n"
         '    async def go(self, client: Client) -> None:\n        await client.get("/health")\n'
@@ -49,6 +49,6 @@ def test_the_simplest_scenario_pleases_a_strict_checker(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_the_clients_methods_say_what_they_take():
+def test_client_methods_have_docstrings():
     for name in ("get", "post", "put", "patch", "delete", "request"):
         assert (getattr(_squall.Client, name).__doc__ or "").startswith("Sends a "), name

@@ -1,4 +1,4 @@
-"""Tasks, hooks, checks: what a user does, in `async def` and in plain `def`."""
+"""Tasks, hooks and checks, in `async def` and in plain `def`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOTH = pytest.mark.parametrize(("fn", "wait"), [("async def", "await "), ("def",
 
 
 @BOTH
-def test_login_headers_json_and_check(run, target, fn, wait):
+def test_login_headers_json_and_check_work(run, target, fn, wait):
     before = target.counts()
     ended = run(
         f"""
@@ -40,7 +40,7 @@ def test_login_headers_json_and_check(run, target, fn, wait):
 
 
 @BOTH
-def test_a_task_that_raises_fails_only_its_iteration(run, fn, wait):
+def test_exception_in_task_fails_only_its_iteration(run, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -62,7 +62,7 @@ def test_a_task_that_raises_fails_only_its_iteration(run, fn, wait):
 
 
 @BOTH
-def test_a_failed_check_fails_the_request(run, fn, wait):
+def test_failed_check_fails_request(run, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -79,7 +79,7 @@ def test_a_failed_check_fails_the_request(run, fn, wait):
     assert "it is up" in ended.messages()
 
 
-def test_a_check_may_return_false(run):
+def test_check_that_returns_false_fails_request(run):
     ended = run(
         """
         class Shop(VUser):
@@ -96,7 +96,7 @@ def test_a_check_may_return_false(run):
 
 
 @BOTH
-def test_on_start_that_raises_is_retried_and_counted(run, fn, wait):
+def test_exception_in_on_start_is_counted_and_retried(run, fn, wait):
     ended = run(
         f"""
         tries = 0
@@ -120,7 +120,7 @@ def test_on_start_that_raises_is_retried_and_counted(run, fn, wait):
 
 
 @BOTH
-def test_on_stop_runs_once_for_each_user(run, target, fn, wait):
+def test_on_stop_runs_once_per_user(run, target, fn, wait):
     before = target.counts()["/bytes/{n}"]
     run(
         f"""
@@ -139,7 +139,7 @@ def test_on_stop_runs_once_for_each_user(run, target, fn, wait):
 
 
 @BOTH
-def test_a_hung_task_is_cut_at_its_timeout(run, fn, wait):
+def test_hung_task_is_interrupted_at_timeout(run, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -155,7 +155,7 @@ def test_a_hung_task_is_cut_at_its_timeout(run, fn, wait):
 
 
 @BOTH
-def test_a_task_that_ignores_its_timeout_is_ended(run, fn, wait):
+def test_task_that_catches_its_timeout_is_ended(run, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -186,12 +186,12 @@ def test_sleep_pauses_one_user_only(run, fn, wait):
         requests=20,
     )
     assert ended.metric("GET /health")["requests"] == 20
-    # One after the other they would need six seconds.
+    # Run one after the other, the pauses would take six seconds.
     assert ended.result["run"]["elapsed_s"] < 3
 
 
 @BOTH
-def test_batch_is_answered_in_the_order_it_was_asked(run, fn, wait):
+def test_batch_returns_responses_in_request_order(run, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -233,7 +233,7 @@ def test_tasks_are_inherited_and_overridden(run):
     assert "base" not in ended.names()
 
 
-def test_weights_and_requires_shape_what_is_done(run):
+def test_weights_and_requires_decide_task_counts(run):
     ended = run(
         """
         class Shop(VUser):
@@ -250,7 +250,7 @@ def test_weights_and_requires_shape_what_is_done(run):
     assert (ended.metric("a")["requests"], ended.metric("b")["requests"]) == (30, 10)
 
 
-def test_a_required_task_comes_first(run):
+def test_required_task_runs_first(run):
     ended = run(
         """
         class Shop(VUser):
@@ -272,7 +272,7 @@ def test_a_required_task_comes_first(run):
     assert ended.metric("buy")["requests"] > 5
 
 
-def test_every_user_holds_a_resource_of_its_own(run):
+def test_every_user_holds_different_resource(run):
     ended = run(
         """
         @resource(name="users")
@@ -301,7 +301,7 @@ def test_every_user_holds_a_resource_of_its_own(run):
     assert "on_start" not in ended.names()
 
 
-def test_on_init_gets_the_parameters(run):
+def test_on_init_gets_run_parameters(run):
     ended = run(
         """
         class Shop(VUser):
@@ -320,7 +320,7 @@ def test_on_init_gets_the_parameters(run):
     assert "eu-5" in ended.names()
 
 
-def test_own_metrics_are_reported(run):
+def test_custom_metrics_are_reported(run):
     ended = run(
         """
         class Shop(VUser):
@@ -340,7 +340,7 @@ def test_own_metrics_are_reported(run):
     assert ended.metric("think")["requests"] == 4
 
 
-def test_awaiting_something_foreign_is_explained(run):
+def test_foreign_awaitable_in_stepped_mode_is_explained(run):
     ended = run(
         """
         class Foreign:
@@ -360,7 +360,7 @@ def test_awaiting_something_foreign_is_explained(run):
 
 
 
-def test_an_aborted_run_leaves_nothing_uncounted(run):
+def test_aborted_run_counts_every_request(run):
     ended = run(
         """
         class Shop(VUser):
@@ -381,7 +381,7 @@ def test_an_aborted_run_leaves_nothing_uncounted(run):
     assert ended.metric("GET /delay/30000")["requests"] == 8
 
 
-def test_a_check_may_take_the_whole_response(run):
+def test_check_may_take_response(run):
     ended = run(
         """
         class Shop(VUser):
@@ -406,7 +406,7 @@ def test_a_check_may_take_the_whole_response(run):
     assert ended.metric("other")["errors"] == 3
 
 
-def test_a_check_of_a_strategys_step_may_take_the_whole_response(run):
+def test_check_of_strategy_step_may_take_response(run):
     ended = run(
         """
         class Shop(VUser):
@@ -425,8 +425,8 @@ def test_a_check_of_a_strategys_step_may_take_the_whole_response(run):
 
 
 @BOTH
-def test_a_failure_before_any_request_is_an_error_of_the_run(run, target, fn, wait):
-    """Somebody who promised fewer errors must not pass because nothing was sent at all."""
+def test_exception_before_first_request_is_run_error(run, target, fn, wait):
+    """A run with an error threshold must not pass because it sent nothing."""
     before = target.counts().get("/health", 0)
     ended = run(
         f"""
@@ -457,7 +457,7 @@ def test_a_failure_before_any_request_is_an_error_of_the_run(run, target, fn, wa
 
 
 @BOTH
-def test_a_failure_after_a_pause_is_counted_once(run, fn, wait):
+def test_exception_after_pause_is_counted_once(run, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -475,7 +475,7 @@ def test_a_failure_after_a_pause_is_counted_once(run, fn, wait):
 
 @BOTH
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_what_a_request_was_doing_when_its_task_was_cut(run, fn, wait, mode):
+def test_request_of_timed_out_task_is_recorded_as_task_timeout(run, fn, wait, mode):
     ended = run(
         f"""
         class Shop(VUser):
@@ -488,12 +488,12 @@ def test_what_a_request_was_doing_when_its_task_was_cut(run, fn, wait, mode):
         requests=2,
     )
     assert ended.outcomes("GET /delay/20000") == {"TASK_TIMEOUT": 2}
-    assert ended.result["totals"]["errors"] == 2, "the request bears it, nobody else"
+    assert ended.result["totals"]["errors"] == 2, "only the request counts as failed"
 
 
 @BOTH
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_a_pause_before_a_request_is_no_time_of_the_target(run, fn, wait, mode):
+def test_pause_before_request_is_not_counted_as_latency(run, fn, wait, mode):
     ended = run(
         f"""
         class Shop(VUser):
@@ -512,7 +512,7 @@ def test_a_pause_before_a_request_is_no_time_of_the_target(run, fn, wait, mode):
     assert times["response_ms"]["max"] - times["service_ms"]["min"] < 3000, times
 
 
-def test_what_is_cut_off_when_the_grace_is_over_is_shown(run):
+def test_iterations_cut_at_end_of_grace_are_recorded_as_aborted(run):
     ended = run(
         """
         class Shop(VUser):
@@ -531,7 +531,7 @@ def test_what_is_cut_off_when_the_grace_is_over_is_shown(run):
     assert set(ended.outcomes("endless")) == {"ABORTED"}
 
 
-def test_tasks_of_one_factory_have_their_own_names(run):
+def test_tasks_made_by_factory_keep_separate_names(run):
     ended = run(
         """
         def make(path):
@@ -548,7 +548,7 @@ def test_tasks_of_one_factory_have_their_own_names(run):
     assert ended.metric("bee")["requests"] == ended.metric("cee")["requests"] == 2
 
 
-def test_failures_whose_words_differ_are_all_counted(run):
+def test_failures_with_different_messages_are_all_counted(run):
     ended = run(
         """
         class Shop(VUser):
@@ -561,12 +561,12 @@ def test_failures_whose_words_differ_are_all_counted(run):
         """,
         requests=1000,
     )
-    told = [error for error in ended.result["errors"] if error["code"] == "ValueError"]
-    assert len(told) < 1000 and any(error["message"] == "(other messages)" for error in told)
-    assert sum(error["count"] for error in told if error["metric"] == told[0]["metric"]) == 1000
+    errors = [error for error in ended.result["errors"] if error["code"] == "ValueError"]
+    assert len(errors) < 1000 and any(error["message"] == "(other messages)" for error in errors)
+    assert sum(error["count"] for error in errors if error["metric"] == errors[0]["metric"]) == 1000
 
 
-def test_a_probe_needs_no_parentheses(run):
+def test_probe_decorator_works_without_parentheses(run):
     ended = run(
         """
         looked = []
@@ -589,7 +589,7 @@ def test_a_probe_needs_no_parentheses(run):
 
 
 @pytest.mark.parametrize(("fn", "wait", "mode"), [("async def", "await ", "stepped"), ("async def", "await ", "asyncio"), ("def", "", "stepped")])
-def test_an_on_start_that_never_ends_is_named(run, fn, wait, mode):
+def test_endless_on_start_is_named(run, fn, wait, mode):
     ended = run(
         f"""
         class Shop(VUser):
@@ -609,7 +609,7 @@ def test_an_on_start_that_never_ends_is_named(run, fn, wait, mode):
     assert "on_start had not ended when the run did" in ended.stdout
 
 
-def test_users_that_cannot_start_are_no_matter_of_max_users(run):
+def test_failed_user_starts_give_no_max_users_hint(run):
     ended = run(
         """
         @scenario(rate=20, duration="500ms")
@@ -628,7 +628,7 @@ def test_users_that_cannot_start_are_no_matter_of_max_users(run):
     assert "--max-users" not in ended.stdout + ended.stderr
 
 
-def test_a_client_on_another_thread_says_whose_it_is(run):
+def test_client_call_from_other_thread_is_rejected(run):
     ended = run(
         """
         from concurrent.futures import ThreadPoolExecutor
@@ -641,29 +641,29 @@ def test_a_client_on_another_thread_says_whose_it_is(run):
         """,
     )
     assert ended.metric("a")["errors"] == 5
-    assert "RuntimeError: the client works on its user's own thread" in ended.messages() and "at shop.py:" in ended.messages()
+    assert "RuntimeError: the client works on the thread of its user only" in ended.messages() and "at shop.py:" in ended.messages()
     assert "RuntimeWarning" not in ended.stderr, ended.stderr
 
 
-def test_frames_of_the_standard_library_are_called_as_it_is_imported():
+def test_standard_library_frames_have_import_paths():
     with pytest.raises(ValueError, match="Expecting") as raised:
         json.loads("{")
     assert "at json/decoder.py:" in describe(raised.value)
 
 
-def test_exceptions_that_cannot_be_written_down_still_say_where():
+def test_exception_without_text_names_its_line():
     class Odd(Exception):
         def __str__(self) -> str:
             raise KeyError("no text")
 
-    for error, words in ((Odd(), "Odd: (it has no text: KeyError in its __str__)"), (ValueError("\ud800 é"), "ValueError: ? é")):
+    for error, words in ((Odd(), "Odd: (no text: its __str__ raised KeyError)"), (ValueError("\ud800 é"), "ValueError: ? é")):
         with pytest.raises(type(error)) as raised:
             raise error
-        told = describe(raised.value)
-        assert told.startswith(words) and "test_tasks.py:" in told
+        text = describe(raised.value)
+        assert text.startswith(words) and "test_tasks.py:" in text
 
 
-def test_a_run_that_sent_nothing_has_measured_nothing(run):
+def test_run_without_requests_measures_nothing(run):
     ended = run(
         """
         class Shop(VUser):
@@ -676,19 +676,19 @@ def test_a_run_that_sent_nothing_has_measured_nothing(run):
     assert ended.result["verdict"] == "nothing_measured" and ended.code == 1, ended.stdout
 
 
-BEARS = {
+FAILED_SERIES = {
     "the last request": 'await client.get("/health")',
-    "nobody": "pass",
-    "nobody after a pause": 'await client.get("/health"); await sleep(0.01)',
-    "nobody after a resource": 'await client.get("/health"); await self.resources.acquire("things")',
+    "no request": "pass",
+    "no request after a pause": 'await client.get("/health"); await sleep(0.01)',
+    "no request after a resource": 'await client.get("/health"); await self.resources.acquire("things")',
     "the last of a batch": 'await client.batch(["/health", "/echo"])',
     "the one that failed": 'await client.get("/fail", params={"rate": 1})',
     "the one before the code": 'await sleep(0.01); await client.get("/health"); self.sum = sum(range(1000))',
 }
 
 
-@pytest.mark.parametrize("bears", BEARS)
-def test_what_bears_a_failure_is_the_same_in_every_mode(run, bears):
+@pytest.mark.parametrize("series", FAILED_SERIES)
+def test_failure_counts_against_same_series_in_every_mode(run, series):
     seen = []
     for fn, mode in (("async def", "stepped"), ("def", "stepped"), ("async def", "asyncio")):
         code = f"""
@@ -698,7 +698,7 @@ def test_what_bears_a_failure_is_the_same_in_every_mode(run, bears):
         class Shop(VUser):
             @task
             {fn} fails(self, client):
-                {BEARS[bears] if fn == "async def" else BEARS[bears].replace("await ", "")}
+                {FAILED_SERIES[series] if fn == "async def" else FAILED_SERIES[series].replace("await ", "")}
                 raise ValueError("it fails")
         """
         ended = run(code, "--mode", mode, requests=3)
@@ -706,11 +706,11 @@ def test_what_bears_a_failure_is_the_same_in_every_mode(run, bears):
         seen[-1]["all"] = (ended.result["totals"]["requests"], ended.result["totals"]["errors"])
     assert seen[0] == seen[1] == seen[2]
     assert seen[0]["fails"] == (3, 3) and seen[0]["all"][1] == 3
-    assert ("fails (failed)" in seen[0]) == bears.startswith("nobody")
+    assert ("fails (failed)" in seen[0]) == series.startswith("no request")
 
 
 @BOTH
-def test_a_check_of_an_answer_before_the_last_request_fails_by_itself(run, target, fn, wait):
+def test_failed_check_of_earlier_response_is_separate_error(run, target, fn, wait):
     ended = run(
         f"""
         class Shop(VUser):
@@ -731,7 +731,7 @@ def test_a_check_of_an_answer_before_the_last_request_fails_by_itself(run, targe
     assert ended.result["totals"]["errors"] == 4
 
 
-def test_so_many_requests_are_made_however_long_each_takes(run, target):
+def test_requests_flag_sends_exact_count_with_slow_responses(run, target):
     before = target.counts().get("/health", 0)
     ended = run(
         """
@@ -751,7 +751,7 @@ def test_so_many_requests_are_made_however_long_each_takes(run, target):
     assert target.counts()["/health"] - before == ended.result["totals"]["requests"] == 4
 
 
-def test_a_strategy_that_never_chooses_says_so(run):
+def test_strategy_that_chooses_no_step_fails_iteration(run):
     ended = run(
         """
         class Idle:
@@ -767,11 +767,11 @@ def test_a_strategy_that_never_chooses_says_so(run):
         """,
         requests=1,
     )
-    assert "Idle has chosen no step for 5 s" in ended.messages()
+    assert "Idle chose no step for 5 s" in ended.messages()
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_a_request_that_fails_says_in_which_line_of_which_task(run, mode):
+def test_failed_request_message_names_task_and_line(run, mode):
     ended = run(
         """
         class Shop(VUser):
@@ -783,6 +783,6 @@ def test_a_request_that_fails_says_in_which_line_of_which_task(run, mode):
         mode,
         requests=2,
     )
-    told = [error for error in ended.result["errors"] if "in reach" in error["message"]]
-    assert len(told) == 1 and told[0]["count"] == 2 and "shop.py:6" in told[0]["message"], ended.result["errors"]
+    errors = [error for error in ended.result["errors"] if "in reach" in error["message"]]
+    assert len(errors) == 1 and errors[0]["count"] == 2 and "shop.py:6" in errors[0]["message"], ended.result["errors"]
     assert ended.metric("GET /nobody")["errors"] == ended.result["totals"]["errors"] == 2

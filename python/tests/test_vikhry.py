@@ -1,4 +1,5 @@
-"""Scenarios written for vikhry run unchanged where it is not installed: their clients and base URLs, what they await, their answers."""
+"""Scenarios written for vikhry run unchanged where it is not installed: clients, base URLs,
+awaitables, responses."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Shop(VU):
         await self.http.get("/health")
 """
 
-#: A file that says itself where it goes, as parameter or by name.
+#: A scenario that sets its base URL, by parameter or in the source.
 POOLED = """
 from vikhry import ReqwestClient, VU, resource, step
 
@@ -79,7 +80,7 @@ class Pooled(VU):
 
 
 class _Shop(http.server.BaseHTTPRequestHandler):
-    """Counts what it is asked for; /missing is not there, /rpc speaks JSON-RPC."""
+    """Counts requests; /missing responds 404, /rpc is a JSON-RPC endpoint."""
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[Counter[str]] = Counter()
@@ -137,7 +138,7 @@ def alone(squall, write, tmp_path):
     return go
 
 
-def test_a_vikhry_scenario_runs(run, target):
+def test_vikhry_scenario_runs_unchanged(run, target):
     before = target.counts()
     ended = run(VIKHRY, "--param", "page=2", requests=12, users=2)
     assert ended.result["totals"]["errors"] == 0, ended.messages()
@@ -147,7 +148,7 @@ def test_a_vikhry_scenario_runs(run, target):
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_a_client_can_be_given_its_base_url_by_parameter(alone, shop, mode):
+def test_client_takes_base_url_from_parameter(alone, shop, mode):
     on_init = "async def on_init(self, base_url: str) -> None:\n        self.http = self.http(base_url=base_url)"
     code = POOLED.format(template="timeout=5.0", on_init=on_init, unit="")
     ended = alone(code, "--param", f"base_url={shop.url}", "--mode", mode)
@@ -158,26 +159,26 @@ def test_a_client_can_be_given_its_base_url_by_parameter(alone, shop, mode):
     assert ended.metric("GET /page")["requests"] == shop.seen["GET /page"]
 
 
-def test_a_client_that_is_given_its_base_url_is_stepped(squall, write):
+def test_client_with_base_url_from_parameter_runs_stepped(squall, write):
     on_init = "async def on_init(self, base_url: str) -> None:\n        self.http = self.http(base_url=base_url)"
     path = write(POOLED.format(template="timeout=5.0", on_init=on_init, unit=""), head=False)
     ended = squall("run", str(path), "--check", "--param", "base_url=http://127.0.0.1:1")
     assert "mode stepped" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_a_base_url_on_the_class_is_the_target(alone, shop):
+def test_class_base_url_is_target(alone, shop):
     ended = alone(POOLED.format(template=f'base_url="{shop.url}", timeout=5.0', on_init="", unit="_s"))
     assert ended.result["totals"]["errors"] == 0, ended.messages()
     assert shop.seen["POST /auth"] + shop.seen["GET /page"] == 8
 
 
-def test_the_command_line_says_another_target_than_the_class(alone, shop):
+def test_target_flag_overrides_class_base_url(alone, shop):
     ended = alone(POOLED.format(template='base_url="http://127.0.0.1:1"', on_init="", unit="_s"), "--target", shop.url, requests=4)
     assert ended.result["totals"]["errors"] == 0, ended.messages()
     assert shop.seen["POST /auth"] + shop.seen["GET /page"] == 4
 
 
-def test_urls_are_joined_with_the_base_url_as_links_are(alone, shop):
+def test_urls_are_joined_with_base_url_like_links(alone, shop):
     code = f"""
 from vikhry import ReqwestClient, VU, step
 
@@ -200,14 +201,14 @@ class Paths(VU):
     assert set(shop.seen) == {"GET /v1/relative", "GET /absolute", "GET /v2/relative", "GET /v3/relative", "GET /whole"}
 
 
-def test_the_status_of_an_answer_fails_a_step(alone, shop):
+def test_response_with_error_status_fails_step(alone, shop):
     code = POOLED.format(template="", on_init="", unit="").replace('"/page"', '"/missing"')
     ended = alone(code, "--target", shop.url, requests=4, users=1)
     assert "RuntimeError: no page" in ended.messages()
     assert ended.metric("page")["errors"] == shop.seen["GET /missing"] > 0
 
 
-def test_a_step_that_returns_a_bad_answer_has_not_succeeded(alone, shop):
+def test_step_that_returns_error_response_is_not_completed(alone, shop):
     ended = alone(
         """
         from vikhry import VU, step
@@ -239,7 +240,7 @@ def test_a_step_that_returns_a_bad_answer_has_not_succeeded(alone, shop):
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_bodies_may_be_awaited_or_not(alone, shop, mode):
+def test_response_bodies_work_with_and_without_await(alone, shop, mode):
     ended = alone(
         """
         from vikhry import VU, step
@@ -268,7 +269,7 @@ def test_bodies_may_be_awaited_or_not(alone, shop, mode):
     assert ended.metric("look")["requests"] == 2
 
 
-def test_metrics_take_what_vikhrys_take(run):
+def test_metric_functions_accept_vikhry_arguments(run):
     ended = run(
         """
         from vikhry import VU, emit_metric, metric, step
@@ -277,8 +278,8 @@ def test_metrics_take_what_vikhrys_take(run):
             @step(name="work", timeout_s=5.0)
             async def work(self):
                 await self.helper()
-                told = await emit_metric(name="checked", status="ok", time=1.2, source="http", stage="execute", fatal=False, component="x")
-                assert told is True
+                emitted = await emit_metric(name="checked", status="ok", time=1.2, source="http", stage="execute", fatal=False, component="x")
+                assert emitted is True
                 await emit_metric(name="refused", status=False, time=2.0, result_code="NO")
 
             @metric(name="helper_auth", component="auth")
@@ -297,7 +298,7 @@ def test_metrics_take_what_vikhrys_take(run):
     assert ended.metric("refused")["errors"] == 3 and ended.metric("checked")["errors"] == 0
 
 
-def test_json_rpc_can_be_given_its_base_url_by_parameter(alone, shop):
+def test_json_rpc_client_takes_base_url_from_parameter(alone, shop):
     code = """
 from vikhry import JsonRPCClient, VU, step
 
@@ -317,7 +318,7 @@ class Remote(VU):
     assert shop.seen == {"POST /rpc": 3}
 
 
-def test_strategies_written_for_vikhry_choose(run):
+def test_vikhry_strategy_chooses_steps(run):
     ended = run(
         """
         from vikhry import VU, step
@@ -347,7 +348,7 @@ def test_strategies_written_for_vikhry_choose(run):
 
 
 @pytest.mark.parametrize("http", ["Own()", "Own", "Factory()", "lambda base_url='': Own()"])
-def test_a_transport_of_the_scenarios_own_is_timed(run, http):
+def test_custom_transport_is_recorded_as_metric(run, http):
     ended = run(
         f"""
         import asyncio
@@ -380,7 +381,7 @@ def test_a_transport_of_the_scenarios_own_is_timed(run, http):
     assert ended.metric("/missing")["errors"] == 2
 
 
-def test_users_have_what_vikhrys_have(run):
+def test_user_has_attributes_of_vikhry_user(run):
     ended = run(
         """
         from vikhry import VU, step
@@ -416,7 +417,7 @@ def test_users_have_what_vikhrys_have(run):
     assert ended.metric("look")["requests"] == 2
 
 
-def test_a_user_is_closed_after_on_stop(run):
+def test_user_close_runs_after_on_stop(run):
     ended = run(
         """
         from vikhry import VU, step
@@ -440,7 +441,7 @@ def test_a_user_is_closed_after_on_stop(run):
     assert ended.result["totals"]["errors"] == 0 and ended.metric("GET /bytes/1")["requests"] == 1, ended.messages()
 
 
-def test_a_request_that_is_not_awaited_fails_its_step(run):
+def test_request_without_await_fails_step(run):
     ended = run(
         """
         from vikhry import VU, step

@@ -188,7 +188,9 @@ mod tests {
                 examples.iter().any(|line| line.trim_start().starts_with(&words)),
                 "`{words}` is in none of {help}"
             );
-            for line in help.lines() {
+            // The help of `squall stream` is in squall-streams; only its examples are checked here.
+            let lines = if words.starts_with("squall stream ") { examples } else { help.lines().collect() };
+            for line in lines {
                 assert!(line.chars().count() <= 80, "`{words} --help` has a line over 80 columns: {line}");
             }
         }

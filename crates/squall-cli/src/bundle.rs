@@ -5,7 +5,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use squall_engine::Driver;
-use squall_model::{Bundle, BundleVersion, EncodedSettings, Load, LoadModel, WorkerLimits};
+use squall_model::{Bundle, BundleVersion, EncodedSettings, EngineLimits, Load, LoadModel};
 use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles, Sourced};
 use squall_worker::{AdditionalScenario, RunnableBundle};
 use std::{
@@ -71,23 +71,15 @@ pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -
         params,
         files,
         env,
-        limits: worker_limits(args, &scenario),
+        limits: EngineLimits {
+            // Without `--threads`, each worker chooses for its own machine.
+            threads: args.engine.threads.map(usize::from),
+            ..run_options(&args.engine, &scenario).limits
+        },
         hooks: scenario.hooks().is_some(),
         together,
     };
     Ok((bundle, scenario.describe()))
-}
-
-fn worker_limits<D: Driver>(args: &RunArgs, scenario: &LoadedScenario<D>) -> WorkerLimits {
-    let options = run_options(&args.engine, scenario);
-    WorkerLimits {
-        threads: args.engine.threads.map(usize::from),
-        max_users: options.max_users,
-        grace: options.grace,
-        slack: options.slack,
-        late_after: options.late_after,
-        phases: options.phases,
-    }
 }
 
 fn check_size(files: &BTreeMap<String, String>, settings: &RunSettings) -> Result<(), CliError> {

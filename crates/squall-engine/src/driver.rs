@@ -1,82 +1,88 @@
-//! What a protocol must bring to be driven: a driver makes one thread's worth of itself, a thread makes users, a user runs
-//! iterations. All of a user's life happens on one thread, so nothing here need be `Send` but the driver itself.
+//! What a protocol must implement so that the engine can run it: a driver makes a part of itself
+//! for each thread, a thread makes users, a user runs iterations. A user stays on one thread, so
+//! only the driver itself must be `Send`.
 
 use squall_model::TaskIndex;
 use std::{future::Future, time::Instant};
 
 use crate::{ThreadDeadline, ThreadRecorder};
 
-/// Requests that may yet follow others in a run in which none has.
+/// Redirects that are still possible in a run in which no request has been redirected yet.
 const UNSEEN_REDIRECTS: u64 = 16;
 
-/// A protocol, ready to make load. Shared by all threads.
+/// A protocol, ready to make load. All threads share it.
 pub trait Driver: Send + Sync + 'static {
     type Thread: DriverThread;
 
-    /// Called once on each engine thread, inside its runtime, before the run starts. Register metrics here, so that the report has
-    /// them in the plan's order.
-    fn thread(&self, probe: ThreadRecorder) -> Result<Self::Thread, DriverError>;
+    /// The engine calls this once on each of its threads, inside the thread's runtime, before the
+    /// run starts. Register metrics here, so that the report lists them in the plan's order.
+    fn thread(&self, recorder: ThreadRecorder) -> Result<Self::Thread, DriverError>;
 
-    /// How many requests an iteration makes, where that is known and users make none outside of iterations. What a member of a fleet may
-    /// still send when its load is over is stated by it.
+    /// How many requests an iteration makes, if the driver knows and users make none outside of
+    /// iterations. A worker of a fleet uses it to state how many requests it may still send when
+    /// its load is over.
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
         None
     }
 
-    /// Runs one engine thread from its first moment to its last. A driver whose users need something of their thread (an
-    /// interpreter to be attached to, hooks around the runtime's sleep) arranges it here, around `life`. One whose users run code that may
-    /// not give the thread back interrupts it when the `curfew` has passed.
+    /// Runs one engine thread from its first moment to its last. A driver whose users need
+    /// something of their thread (an attached interpreter, hooks around the runtime's sleep)
+    /// arranges it here, around `thread_main`. A driver whose users run code that may block the
+    /// thread interrupts that code when the deadline has passed.
     fn run_thread<R>(
         &self,
-        _curfew: &ThreadDeadline,
+        _deadline: &ThreadDeadline,
         runtime: &mut tokio::runtime::Builder,
-        life: impl FnOnce(&mut tokio::runtime::Builder) -> R,
+        thread_main: impl FnOnce(&mut tokio::runtime::Builder) -> R,
     ) -> R {
-        life(runtime)
+        thread_main(runtime)
     }
 }
 
-/// The requests of one iteration, at most.
+/// The most requests of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestsPerIteration {
-    /// That it makes by itself.
+    /// Requests that the iteration makes itself.
     pub direct: u64,
-    /// That each of these may lead to: redirects.
+    /// Redirects that may follow each of them.
     pub redirects: u64,
 }
 
 impl RequestsPerIteration {
-    /// Most requests that there can be in all when `iterations` have begun, `busy` of them are not over, and `begun` requests were made.
-    /// Where no request has led to another one so far, a few may yet.
+    /// The most requests in total when `iterations` have begun, `busy` of them have not ended, and
+    /// `begun` requests were made. While no request has been redirected, it allows only a few
+    /// redirects.
     pub(crate) fn upper_bound(self, iterations: u64, busy: u64, begun: u64) -> u64 {
-        let own = iterations.saturating_mul(self.direct);
+        let direct = iterations.saturating_mul(self.direct);
         if self.redirects == 0 {
-            return own;
+            return direct;
         }
         let each = self.direct.saturating_mul(self.redirects + 1);
-        let rest = begun.saturating_add(busy.saturating_mul(each)).min(iterations.saturating_mul(each));
-        if begun <= own { rest.min(own + UNSEEN_REDIRECTS) } else { rest }
+        let with_redirects = begun.saturating_add(busy.saturating_mul(each)).min(iterations.saturating_mul(each));
+        if begun <= direct { with_redirects.min(direct + UNSEEN_REDIRECTS) } else { with_redirects }
     }
 }
 
-/// One engine thread's share of a driver: connections, caches and buffers that its users have in common.
+/// One engine thread's part of a driver: the connections, caches and buffers that its users share.
 pub trait DriverThread: 'static {
     type User: VirtualUser;
 
-    fn user(&self, seat: UserIdentity) -> Self::User;
+    fn user(&self, identity: UserIdentity) -> Self::User;
 }
 
 /// One virtual user.
 pub trait VirtualUser: 'static {
-    /// Runs once before the first iteration. A user that cannot start is retried with back-off by the engine.
+    /// Runs once before the first iteration. The engine calls it again, with back-off, until it
+    /// succeeds.
     fn start(&mut self) -> impl Future<Output = Result<(), UserStartError>> {
         async { Ok(()) }
     }
 
-    /// Runs one task once. Records its own samples through the thread's [`ThreadRecorder`]; returns whether the task was completed, which
-    /// is what `requires` of other tasks asks for.
+    /// Runs one task once, and records its samples through the thread's [`ThreadRecorder`]. Returns
+    /// whether the task was completed, which `requires` of other tasks asks for.
     ///
-    /// May be dropped at any await point when the run is aborted; open [`InFlightRequest`](crate::Flight)s then record themselves.
+    /// The engine may drop the future at any await point when the run is aborted. Open
+    /// [`InFlightRequest`](crate::InFlightRequest)s then record themselves.
     fn iterate(&mut self, iteration: Iteration) -> impl Future<Output = bool>;
 
     /// Runs once after the last iteration.
@@ -85,12 +91,13 @@ pub trait VirtualUser: 'static {
     }
 }
 
-/// A user's place in the run.
+/// Identifies a user in the run.
 #[derive(Debug, Clone, Copy)]
 pub struct UserIdentity {
     /// Unique within the run: 0, 1, 2, …
     pub number: u64,
-    /// Decides the user's own random choices; differs between users, is the same for the same run seed.
+    /// The seed of the user's random choices. It differs between users and is the same for the same
+    /// seed of the run.
     pub seed: u64,
 }
 
@@ -100,18 +107,37 @@ pub struct Iteration {
     /// Unique within the run for open models; counts per user for closed ones.
     pub number: u64,
     pub task: TaskIndex,
-    /// When it should have started. The first request's response time counts from here.
+    /// When the iteration should have started. The first request's response time counts from here.
     pub intended: Instant,
-    /// When it did start.
+    /// When it started.
     pub started: Instant,
 }
 
-/// Why a driver cannot make load on this thread.
+/// Why a driver cannot make load.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct DriverError(pub String);
+pub enum DriverError {
+    #[error("cannot make a client: {reason}")]
+    Client { reason: String },
+    /// A request of the plan cannot be prepared.
+    #[error("{request}: {reason}")]
+    Request { request: String, reason: String },
+    /// A request that a script builds cannot be sent. The reason names its file and line.
+    #[error("{reason}")]
+    ScriptRequest { reason: String },
+    #[error("cannot start asyncio: {reason}")]
+    EventLoop { reason: String },
+    /// The set-up hook has failed.
+    #[error("set-up failed: {reason}")]
+    SetUp { reason: String },
+    /// A process cannot use the data of the set-up hook.
+    #[error("{reason}")]
+    SetUpData { reason: String },
+    /// The resource pools cannot be filled.
+    #[error("{reason}")]
+    Pools { reason: String },
+}
 
-/// Why a user could not start. The failure itself is recorded by the driver as a sample.
+/// Why a user could not start. The driver has already recorded the failure as a sample.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UserStartError(pub String);
@@ -121,19 +147,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_yet_be_sent_is_what_iterations_have_not_sent() {
-        let check = |own, hops, (iterations, busy, begun), expected| {
-            assert_eq!(
-                RequestsPerIteration { direct: own, redirects: hops }.upper_bound(iterations, busy, begun),
-                expected
-            );
+    fn upper_bound_allows_redirects_only_of_unfinished_iterations() {
+        let check = |direct, redirects, (iterations, busy, begun), expected| {
+            assert_eq!(RequestsPerIteration { direct, redirects }.upper_bound(iterations, busy, begun), expected);
         };
         check(1, 0, (10, 3, 10), 10);
         check(3, 0, (10, 3, 24), 30);
-        // None was redirected so far; a few may be.
+        // No request was redirected so far; a few redirects are allowed.
         check(1, 10, (10, 3, 10), 26);
         check(1, 10, (10, 0, 10), 10);
-        // Some were.
+        // Some requests were redirected.
         check(1, 10, (10, 3, 15), 48);
         check(1, 1, (10, 9, 15), 20);
     }

@@ -1,91 +1,28 @@
-//! The engine of one process: one thread and one runtime per core, each with its share of the run. It makes load, ships deltas
-//! and obeys orders; what the numbers mean is decided elsewhere.
+//! The engine of one process: one thread and one runtime per core, each with a part of the process's
+//! shares. It makes load, sends deltas and obeys commands. It does not judge the numbers; the
+//! orchestrator does.
 
-use squall_metrics::{Delta, RecorderConfig, SourceId};
-use squall_model::{Load, LoadModel, Profile, ShareSet, TaskSpec};
+use squall_metrics::{Delta, SourceId};
+use squall_model::{LoadModel, ShareSet};
 use std::{
-    collections::BTreeMap,
     future::poll_fn,
     io,
-    rc::Rc,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-use tokio::{
-    sync::{mpsc, watch},
-    task::LocalSet,
-};
+use tokio::sync::{mpsc, watch};
 
 use crate::{
-    Driver, DriverError, ResourceClient, SendBudget, ThreadDeadline, ThreadRecorder,
-    number_quota::NumberQuota,
-    precise_timer::PreciseTimer,
-    thread_scheduler::{SchedulerInputs, ThreadScheduler},
+    Driver, DriverError, ShareAssignment, ThreadDeadline,
+    engine_config::EngineConfig,
+    engine_thread::{EngineContext, ThreadContext, run_thread},
+    thread_counters::ThreadActivity,
     thread_shares::assign_to_threads,
-    user_pool::{CrossThreadState, OnStartTracker, ThreadActivity, UserPool},
 };
 
-/// What an engine needs to know.
-#[derive(Debug, Clone)]
-pub struct EngineConfig {
-    /// Which life of which worker this is; 0 for a local run.
-    pub instance: u64,
-    /// What this process holds of the run to begin with; all of it in a local run.
-    pub shares: ShareSet,
-    /// Threads, among which the shares are divided; at least 1.
-    pub threads: usize,
-    /// Threads of this process that belong to other engines and are numbered before these.
-    pub first_thread: u32,
-    pub load: Load,
-    pub tasks: Vec<TaskSpec>,
-    pub seed: u64,
-    /// Most users that an open model of the whole run may bring in: each share has those of its number. At least one per thread; starts
-    /// that find none wait, and count as late.
-    pub max_users: usize,
-    /// How long users may finish what they are doing when the load is over.
-    pub grace: Duration,
-    /// Least distance between two wake-ups of a thread's clock; a start may be this much late when starts are dense.
-    pub slack: Duration,
-    /// A start later than this counts as late.
-    pub late_after: Duration,
-    /// How long a run of so many iterations goes on while the users' own start fails and nobody comes through it.
-    pub start_failure_timeout: Duration,
-    pub recorder: RecorderConfig,
-    /// What holds a member of a fleet back; shares may then come and go until the load's end.
-    pub send_budget: Option<SendBudget>,
-    /// Where users borrow things, if there is anything to borrow.
-    pub resources: Option<ResourceClient>,
-    /// One for every iteration of a closed model with a limit, where others make the same run; else its shares' part of the limit.
-    pub iteration_quota: Option<NumberQuota>,
-}
-
-impl EngineConfig {
-    /// A local run of `load` over `tasks` with the usual limits.
-    pub fn new(load: Load, tasks: Vec<TaskSpec>) -> EngineConfig {
-        EngineConfig {
-            instance: 0,
-            shares: ShareSet::ALL,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            first_thread: 0,
-            load,
-            tasks,
-            seed: 0,
-            max_users: 10_000,
-            grace: Duration::from_secs(10),
-            slack: Duration::from_micros(600),
-            late_after: Duration::from_millis(10),
-            start_failure_timeout: Duration::from_secs(30),
-            recorder: RecorderConfig::default(),
-            send_budget: None,
-            resources: None,
-            iteration_quota: None,
-        }
-    }
-}
-
-/// Why an engine cannot run, or could not go on.
+/// Why an engine cannot run, or why it ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("cannot start an engine thread")]
@@ -100,78 +37,57 @@ pub enum EngineError {
     ThreadPanicked,
 }
 
-/// What all threads are told.
+/// The latest command to all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EngineCommand {
     Prepare,
+    /// Start at this instant.
     Start(Instant),
-    /// Since then.
+    /// Make no start that is due after this instant.
     Drain(Instant),
     Abort,
 }
 
-/// What this process is to do of a run; may change while it goes on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ShareAssignment {
-    pub shares: ShareSet,
-    /// The rate or the number of users of the whole run; the same up to `at` as it was.
-    pub profile: Profile,
-    /// The time of the run from which this holds, or as soon as it can; [`Engine::set_assignment`] says which.
-    pub effective_at: Duration,
-    /// The time before which the last holder of a share has started everything, for shares that come from elsewhere; what was due
-    /// since then is started at once. A share that is not named is taken up when the duty takes effect.
-    pub resume_from: Arc<BTreeMap<u32, Duration>>,
-}
-
-impl ShareAssignment {
-    /// A duty whose shares were held by nobody else.
-    pub fn new(shares: ShareSet, profile: Profile, at: Duration) -> ShareAssignment {
-        ShareAssignment { shares, profile, effective_at: at, resume_from: Arc::default() }
-    }
-
-    /// What one thread does of it.
-    fn for_thread(&self, shares: ShareSet) -> ShareAssignment {
-        ShareAssignment { shares, ..self.clone() }
-    }
-}
-
-/// How a thread's share ended.
+/// The end of a thread's load, or of all threads together.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOutcome {
-    /// How long load was made.
+    /// How long the engine made load.
     pub active: Duration,
-    /// Until the last answer was in.
+    /// The time from the start to the end of the last iteration.
     pub elapsed: Duration,
-    /// Something was still under way when the grace was over, or the run was aborted.
+    /// Whether iterations were aborted, because the grace period was over or the run was aborted.
     pub cut_off: bool,
+}
+
+impl LoadOutcome {
+    pub(crate) const NONE: LoadOutcome =
+        LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
 }
 
 /// A prepared or running engine.
 pub struct Engine {
     commands: watch::Sender<EngineCommand>,
-    /// One for each thread: every change reaches every thread, in order.
+    /// One channel for each thread: every assignment reaches every thread, in order.
     assignments: Vec<mpsc::UnboundedSender<ShareAssignment>>,
-    /// What each thread has of the shares.
     thread_shares: Mutex<Vec<ShareSet>>,
     start_time: StartTimeLock,
-    /// How long the load lasts.
     load_duration: Arc<Mutex<Duration>>,
     messages: mpsc::UnboundedReceiver<ThreadMessage>,
-    /// Why a thread has failed, if one has.
+    /// Why the first failed thread has failed.
     failure: Option<String>,
     threads: Vec<JoinHandle<Result<LoadOutcome, EngineError>>>,
     sources: Vec<SourceId>,
     in_flight: InFlightIterations,
 }
 
-/// What a thread says.
+/// A message of a thread to the engine.
 pub(crate) enum ThreadMessage {
     Delta(Box<Delta>),
-    /// It has ended before its time; perhaps without a last delta.
+    /// The thread has ended early, with this reason. Its last delta may be missing.
     Failed(String),
 }
 
-/// How many iterations are under way right now. Cloning shares it.
+/// The number of iterations in progress. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct InFlightIterations(Vec<Arc<ThreadActivity>>);
 
@@ -181,105 +97,81 @@ impl InFlightIterations {
     }
 }
 
-/// The instant of the start, once it is known. A duty is given, and a thread looks at its duties and the time, only while holding it:
-/// so a thread that has walked past an instant cannot be given a duty from before it, however long anybody is stalled in between.
-pub(crate) type StartTimeLock = Arc<Mutex<Option<Instant>>>;
-
-/// Of several engines together.
+/// The iterations of several engines together.
 impl FromIterator<InFlightIterations> for InFlightIterations {
-    fn from_iter<I: IntoIterator<Item = InFlightIterations>>(parts: I) -> InFlightIterations {
-        InFlightIterations(parts.into_iter().flat_map(|part| part.0).collect())
+    fn from_iter<I: IntoIterator<Item = InFlightIterations>>(engines: I) -> InFlightIterations {
+        InFlightIterations(engines.into_iter().flat_map(|engine| engine.0).collect())
     }
 }
 
-/// Tells a running engine to stop. Cloning shares it.
+/// The instant of the start, once it is known. The engine sends assignments, and a thread reads its
+/// assignments together with the clock, only while holding this lock. Therefore a thread never receives
+/// an assignment that takes effect before an instant whose starts it has already made.
+pub(crate) type StartTimeLock = Arc<Mutex<Option<Instant>>>;
+
+/// Stops a running engine. Clones stop the same engine.
 #[derive(Clone)]
 pub struct EngineStopHandle {
     commands: watch::Sender<EngineCommand>,
 }
 
 impl EngineStopHandle {
-    /// No further starts; what is under way is finished within the grace.
+    /// Makes no further starts. Iterations in progress may finish within the grace period.
     pub fn drain(&self) {
-        self.commands.send_if_modified(|order| {
-            let running = matches!(order, EngineCommand::Prepare | EngineCommand::Start(_));
+        self.commands.send_if_modified(|command| {
+            let running = matches!(command, EngineCommand::Prepare | EngineCommand::Start(_));
             if running {
-                *order = EngineCommand::Drain(Instant::now());
+                *command = EngineCommand::Drain(Instant::now());
             }
             running
         });
     }
 
-    /// Everything under way is cut off and recorded as aborted.
+    /// Aborts all iterations in progress and records their requests as aborted.
     pub fn abort(&self) {
         self.commands.send_replace(EngineCommand::Abort);
     }
 }
 
 impl Engine {
-    /// Starts the threads and lets each build its share of the driver; no load is made before [`Engine::start`].
+    /// Starts the threads, and each builds its part of the driver. No load is made before
+    /// [`Engine::start`].
     pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
-        let (orders, _) = watch::channel(EngineCommand::Prepare);
+        let (commands, _) = watch::channel(EngineCommand::Prepare);
         let first = ShareAssignment::new(config.shares, config.load.model.profile().clone(), Duration::ZERO);
-        let parts = assign_to_threads(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
-        let load = Arc::new(Mutex::new(first.profile.duration()));
-        let curfew = ThreadDeadline { commands: orders.subscribe(), load_duration: load.clone(), grace: config.grace };
-        let (words_tx, words) = mpsc::unbounded_channel();
+        let thread_shares = assign_to_threads(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
+        let (messages_tx, messages) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
-        let shared = EngineContext {
+        let mut engine = Engine {
+            commands,
+            assignments: Vec::new(),
+            thread_shares: Mutex::new(thread_shares),
+            start_time: StartTimeLock::default(),
+            load_duration: Arc::new(Mutex::new(first.profile.duration())),
+            messages,
+            failure: None,
+            threads: Vec::new(),
+            sources: Vec::new(),
+            in_flight: InFlightIterations::default(),
+        };
+        let context = EngineContext {
             driver: Arc::new(driver),
-            iteration_quota: iteration_quota(&config),
-            // One task is no choice, and one thread counts by itself.
+            iteration_quota: config.effective_quota(),
+            // One task needs no order of tasks, and one thread counts by itself.
             iterations_begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
             on_start_tracker: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
             config: Arc::new(config),
             ready: ready_tx,
-            messages: words_tx,
-            start_time: StartTimeLock::default(),
+            messages: messages_tx,
+            start_time: engine.start_time.clone(),
         };
-        let turn = shared.start_time.clone();
-        let (mut threads, mut duties) = (Vec::new(), Vec::new());
-        let (mut sources, mut busy) = (Vec::new(), InFlightIterations::default());
-        for (index, part) in (0..).zip(&parts) {
-            sources.push(SourceId { instance: shared.config.instance, thread: shared.config.first_thread + index });
-            let (duty_tx, duty) = mpsc::unbounded_channel();
-            // Cannot fail: its receiver is in hand.
-            let _ = duty_tx.send(first.for_thread(*part));
-            duties.push(duty_tx);
-            busy.0.push(Arc::default());
-            let seat = ThreadContext { index, activity: busy.0[index as usize].clone() };
-            let (shared, orders, curfew) = (shared.clone(), orders.subscribe(), curfew.clone());
-            let thread = std::thread::Builder::new().name(format!("squall-{index}"));
-            let life = move || {
-                let watch = FailureReporter {
-                    messages: shared.messages.clone(),
-                    failure: Some(EngineError::ThreadPanicked.to_string()),
-                };
-                watch.finish(thread_main(seat, shared, orders, duty, &curfew))
-            };
-            threads.push(thread.spawn(life).map_err(EngineError::Thread)?);
+        engine.spawn_threads(context, &first)?;
+        // Each thread sends once when it is ready. A thread that fails drops its sender instead.
+        let mut ready_threads = 0;
+        while ready_threads < engine.threads.len() && ready.recv().await.is_some() {
+            ready_threads += 1;
         }
-        drop(shared);
-        // Every thread says once that it is ready, or ends; then its sender is gone.
-        let mut count = 0;
-        while count < threads.len() && ready.recv().await.is_some() {
-            count += 1;
-        }
-        let parts = Mutex::new(parts);
-        let failure = None;
-        let engine = Engine {
-            commands: orders,
-            assignments: duties,
-            thread_shares: parts,
-            start_time: turn,
-            load_duration: load,
-            messages: words,
-            failure,
-            threads,
-            sources,
-            in_flight: busy,
-        };
-        if count < engine.threads.len() {
+        if ready_threads < engine.threads.len() {
             engine.stop_handle().abort();
             engine.join()?;
             return Err(EngineError::ThreadPanicked);
@@ -287,251 +179,128 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets all threads start at the instant `at`.
+    fn spawn_threads<D: Driver>(
+        &mut self,
+        context: EngineContext<D>,
+        first: &ShareAssignment,
+    ) -> Result<(), EngineError> {
+        let deadline = ThreadDeadline {
+            commands: self.commands.subscribe(),
+            load_duration: self.load_duration.clone(),
+            grace: context.config.limits.grace,
+        };
+        let thread_shares = lock(&self.thread_shares).clone();
+        for (index, shares) in (0..).zip(thread_shares) {
+            let (instance, first_thread) = (context.config.instance, context.config.first_thread);
+            self.sources.push(SourceId { instance, thread: first_thread + index });
+            let activity: Arc<ThreadActivity> = Arc::default();
+            self.in_flight.0.push(activity.clone());
+            let (assignments_tx, assignments) = mpsc::unbounded_channel();
+            // Cannot fail: the receiver is still here.
+            let _ = assignments_tx.send(first.for_thread(shares));
+            self.assignments.push(assignments_tx);
+            let thread = ThreadContext { index, activity, commands: self.commands.subscribe(), assignments };
+            let (context, deadline) = (context.clone(), deadline.clone());
+            let builder = std::thread::Builder::new().name(format!("squall-{index}"));
+            let spawned = builder.spawn(move || run_thread(thread, context, &deadline));
+            self.threads.push(spawned.map_err(EngineError::Thread)?);
+        }
+        Ok(())
+    }
+
+    /// Starts all threads at the instant `at`.
     pub fn start(&self, at: Instant) {
-        self.commands.send_if_modified(|order| {
-            let prepared = *order == EngineCommand::Prepare;
+        self.commands.send_if_modified(|command| {
+            let prepared = *command == EngineCommand::Prepare;
             if prepared {
-                *self.start_time.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
-                *order = EngineCommand::Start(at);
+                *lock(&self.start_time) = Some(at);
+                *command = EngineCommand::Start(at);
             }
             prepared
         });
     }
 
-    /// Changes what this process does, and says from which time of the run on: what was due before is or will be started as it was,
-    /// what is due from then on as it is now. That is not before a time given in `left`, which may come from a faster clock.
-    pub fn set_assignment(&self, mut duty: ShareAssignment) -> Duration {
-        let start = self.start_time.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Changes the shares and the profile of this process. Returns the run time at which the change
+    /// takes effect: starts due before it follow the previous assignment, later ones the new one. That
+    /// time is in the future, and not before any time in `resume_from`, which may come from a faster
+    /// clock.
+    pub fn set_assignment(&self, mut assignment: ShareAssignment) -> Duration {
+        let start = lock(&self.start_time);
         if let Some(elapsed) = start.and_then(|start| Instant::now().checked_duration_since(start)) {
-            duty.effective_at = duty.effective_at.max(elapsed + Duration::from_nanos(1));
+            assignment.effective_at = assignment.effective_at.max(elapsed + Duration::from_nanos(1));
         }
-        duty.effective_at = duty.resume_from.values().copied().fold(duty.effective_at, Duration::max);
-        *self.load_duration.lock().unwrap_or_else(PoisonError::into_inner) = duty.profile.duration();
-        let mut parts = self.thread_shares.lock().unwrap_or_else(PoisonError::into_inner);
-        *parts = assign_to_threads(duty.shares, &parts);
-        for (thread, part) in self.assignments.iter().zip(&*parts) {
-            // A thread that has ended has nothing left to change.
-            let _ = thread.send(duty.for_thread(*part));
+        let resume_times = assignment.resume_from.values().copied();
+        assignment.effective_at = resume_times.fold(assignment.effective_at, Duration::max);
+        *lock(&self.load_duration) = assignment.profile.duration();
+        let mut thread_shares = lock(&self.thread_shares);
+        *thread_shares = assign_to_threads(assignment.shares, &thread_shares);
+        for (thread, shares) in self.assignments.iter().zip(&*thread_shares) {
+            // Fails only for a thread that has ended, which needs no assignment.
+            let _ = thread.send(assignment.for_thread(*shares));
         }
-        duty.effective_at
+        assignment.effective_at
     }
 
     pub fn stop_handle(&self) -> EngineStopHandle {
         EngineStopHandle { commands: self.commands.clone() }
     }
 
-    /// How many iterations are under way, at any moment.
+    /// The number of iterations in progress, for reading at any time.
     pub fn in_flight(&self) -> InFlightIterations {
         self.in_flight.clone()
     }
 
-    /// When the load was over here: the last iteration of a limited closed run ended, or the last start of an open one was made. Known
-    /// when all deltas are there.
+    /// The run time at which the load ended: the end of the last iteration of a limited closed run, or
+    /// the last start of an open run. Valid after the last delta.
     pub fn load_end(&self) -> Duration {
-        Duration::from_nanos(self.in_flight.0.iter().map(|thread| thread.load_end()).max().unwrap_or(0))
+        self.in_flight.0.iter().map(|thread| thread.load_end()).max().unwrap_or_default()
     }
 
-    /// Who will send deltas.
+    /// The sources of this engine's deltas, one per thread.
     pub fn sources(&self) -> &[SourceId] {
         &self.sources
     }
 
-    /// The next delta; `None` when all threads have ended. A thread that fails ends the others: a run that goes on without some of its
-    /// users, and waits for what they have measured, says nothing.
+    /// The next delta; `None` when all threads have ended. A thread that fails ends the other threads,
+    /// because a run without some of its users measures a different load.
     pub async fn next_delta(&mut self) -> Option<Delta> {
         poll_fn(|cx| self.poll_delta(cx)).await
     }
 
-    /// The same for whoever waits for several.
+    /// As [`Engine::next_delta`], for a caller that polls several engines.
     pub(crate) fn poll_delta(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delta>> {
         loop {
             match ready!(self.messages.poll_recv(cx)) {
                 Some(ThreadMessage::Delta(delta)) => return Poll::Ready(Some(*delta)),
-                Some(ThreadMessage::Failed(why)) => {
+                Some(ThreadMessage::Failed(reason)) => {
                     self.stop_handle().abort();
-                    self.failure.get_or_insert(why);
+                    self.failure.get_or_insert(reason);
                 }
                 None => return Poll::Ready(None),
             }
         }
     }
 
-    /// Why it has ended before its time; known when all deltas are there. One that a thread had not sent may then be missing.
+    /// Why a thread has failed, if one has. Valid after the last delta.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Waits for all threads. The longest of them counts.
+    /// Waits for all threads. Returns the longest times of any thread.
     pub fn join(self) -> Result<LoadOutcome, EngineError> {
-        let mut whole = LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
-        let ends: Vec<_> =
-            self.threads.into_iter().map(|t| t.join().unwrap_or(Err(EngineError::ThreadPanicked))).collect();
-        for end in ends {
-            let end = end?;
-            whole.active = whole.active.max(end.active);
-            whole.elapsed = whole.elapsed.max(end.elapsed);
-            whole.cut_off |= end.cut_off;
+        let joined: Vec<_> =
+            self.threads.into_iter().map(|thread| thread.join().unwrap_or(Err(EngineError::ThreadPanicked))).collect();
+        let mut all = LoadOutcome::NONE;
+        for outcome in joined {
+            let outcome = outcome?;
+            all.active = all.active.max(outcome.active);
+            all.elapsed = all.elapsed.max(outcome.elapsed);
+            all.cut_off |= outcome.cut_off;
         }
-        Ok(whole)
+        Ok(all)
     }
 }
 
-struct EngineContext<D> {
-    driver: Arc<D>,
-    config: Arc<EngineConfig>,
-    iteration_quota: Option<NumberQuota>,
-    /// Iterations of a closed model that were begun, where it matters which comes next.
-    iterations_begun: Option<Arc<AtomicU64>>,
-    /// Users that have come through their own start; each thread's own in an open model.
-    on_start_tracker: Option<Arc<OnStartTracker>>,
-    ready: mpsc::UnboundedSender<()>,
-    messages: mpsc::UnboundedSender<ThreadMessage>,
-    start_time: StartTimeLock,
-}
-
-impl<D> Clone for EngineContext<D> {
-    fn clone(&self) -> Self {
-        let EngineContext {
-            driver,
-            config,
-            iteration_quota: tickets,
-            iterations_begun: begun,
-            on_start_tracker: through,
-            ready,
-            messages: words,
-            start_time: turn,
-        } = self;
-        let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
-        let (begun, through, ready, words) = (begun.clone(), through.clone(), ready.clone(), words.clone());
-        EngineContext {
-            driver,
-            config,
-            iteration_quota: tickets,
-            iterations_begun: begun,
-            on_start_tracker: through,
-            ready,
-            messages: words,
-            start_time: turn,
-        }
-    }
-}
-
-/// An open model's limit is in its schedule; a closed model's users share one stock, so that it is exact.
-fn iteration_quota(config: &EngineConfig) -> Option<NumberQuota> {
-    let closed = matches!(config.load.model, LoadModel::Closed { .. });
-    let limit = config.load.iterations.filter(|_| closed)?;
-    Some(config.iteration_quota.clone().unwrap_or_else(|| NumberQuota::fixed(local_iteration_count(config, limit))))
-}
-
-/// This process's part of `limit` iterations, which are dealt to the users in turn: a process without users would never use its own.
-fn local_iteration_count(config: &EngineConfig, limit: u64) -> u64 {
-    let users = (config.load.model.profile().peak().ceil() as u64).max(1);
-    let mine = (0..users.min(limit)).filter(|user| config.shares.contains(*user));
-    mine.map(|user| limit / users + u64::from(user < limit % users)).sum()
-}
-
-/// What is one thread's alone.
-struct ThreadContext {
-    index: u32,
-    activity: Arc<ThreadActivity>,
-}
-
-/// Sees to it that a thread's failure is heard, also where its code panics.
-struct FailureReporter {
-    /// Held until then, so that nobody thinks before that all have ended well.
-    messages: mpsc::UnboundedSender<ThreadMessage>,
-    /// What is said if it ends now.
-    failure: Option<String>,
-}
-
-impl FailureReporter {
-    fn finish<T>(mut self, end: Result<T, EngineError>) -> Result<T, EngineError> {
-        self.failure = end.as_ref().err().map(EngineError::to_string);
-        end
-    }
-}
-
-impl Drop for FailureReporter {
-    fn drop(&mut self) {
-        if let Some(why) = self.failure.take() {
-            // The engine is gone only if the whole run was given up; there is nobody left to tell.
-            let _ = self.messages.send(ThreadMessage::Failed(why));
-        }
-    }
-}
-
-fn thread_main<D: Driver>(
-    seat: ThreadContext,
-    shared: EngineContext<D>,
-    orders: watch::Receiver<EngineCommand>,
-    duty: mpsc::UnboundedReceiver<ShareAssignment>,
-    curfew: &ThreadDeadline,
-) -> Result<LoadOutcome, EngineError> {
-    let driver = shared.driver.clone();
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    driver.run_thread(curfew, builder.enable_all(), |builder| {
-        let runtime = builder.build().map_err(EngineError::Thread)?;
-        let local = LocalSet::new();
-        let end = runtime.block_on(local.run_until(thread_run(seat, shared, orders, duty)));
-        // Tasks that were aborted hold flights that record themselves when dropped; the conductor has waited for those.
-        drop(local);
-        // A name server that never answers keeps a blocking thread for many seconds; nobody waits for its answer any more.
-        runtime.shutdown_background();
-        end
-    })
-}
-
-async fn thread_run<D: Driver>(
-    ThreadContext { index, activity: busy }: ThreadContext,
-    shared: EngineContext<D>,
-    mut orders: watch::Receiver<EngineCommand>,
-    duty: mpsc::UnboundedReceiver<ShareAssignment>,
-) -> Result<LoadOutcome, EngineError> {
-    let EngineContext {
-        driver,
-        config,
-        iteration_quota: tickets,
-        iterations_begun: begun_by_all,
-        on_start_tracker: through,
-        ready,
-        messages: words,
-        start_time: turn,
-    } = shared;
-    let thread = config.first_thread + index;
-    let leash = config.send_budget.clone().map(|leash| (thread as usize, leash));
-    let probe = ThreadRecorder::with_limits(config.recorder, Instant::now(), leash, config.resources.clone());
-    let driver_thread = driver.thread(probe.clone())?;
-    // Before the first connection anywhere: users may take every descriptor there is.
-    let alarm = PreciseTimer::new().map_err(EngineError::Timer)?;
-    let _ = ready.send(());
-    drop(ready);
-    let start = match orders.wait_for(|order| *order != EngineCommand::Prepare).await.as_deref() {
-        Ok(EngineCommand::Start(at)) => *at,
-        _ => return Ok(LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false }),
-    };
-    orders.mark_unchanged();
-    // Of a run that began before anybody told this process, it has missed nothing that it could have done.
-    let first_look = start.max(Instant::now());
-    tokio::time::sleep_until(start.into()).await;
-    probe.measure_from(start + config.load.warm_up);
-    let source = SourceId { instance: config.instance, thread };
-    let news = tickets.as_ref().map(NumberQuota::subscribe);
-    let common = CrossThreadState {
-        activity: busy,
-        requests_per_iteration: driver.requests_per_iteration(),
-        iterations_begun_by_all: begun_by_all,
-        on_start_tracker: through.unwrap_or_default(),
-    };
-    let floor = Rc::new(UserPool::new(config, source, probe, start, tickets, common));
-    floor.scheduler_wakes_at.set(first_look);
-    ThreadScheduler::new(
-        floor,
-        driver_thread,
-        alarm,
-        SchedulerInputs { commands: orders, assignments: duty, start_time: turn, quota_changes: news },
-        words,
-    )
-    .run()
-    .await
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

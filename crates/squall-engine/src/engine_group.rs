@@ -1,5 +1,6 @@
-//! Several engines on one timeline: scenarios that run together, each with its own load and its own users. To whoever holds it, it is one
-//! engine whose threads are numbered through. Decides nothing about them.
+//! Several engines on one timeline: scenarios that run together, each with its own load and users.
+//! The caller uses the group like one engine, with threads numbered from 0. It decides nothing
+//! about the load.
 
 use squall_metrics::{Delta, SourceId};
 use std::{
@@ -12,25 +13,25 @@ use crate::{
     Driver, Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome, ShareAssignment,
 };
 
-/// One scenario among several.
+/// One scenario of a group.
 pub struct EngineSpec<D> {
     pub driver: D,
-    /// Its first thread is numbered by the chorus.
+    /// The group sets its `first_thread`.
     pub config: EngineConfig,
-    /// It makes no load of its own, and ends when those that do not follow have.
+    /// Whether it makes no load of its own and ends when all other engines have ended.
     pub background: bool,
 }
 
-/// Engines that start, and are stopped, at once. Dropping it leaves them to themselves.
+/// Engines that start and stop together. Dropping the group does not wait for them.
 pub struct EngineGroup {
     engines: Vec<Engine>,
-    /// Of each, whether it ends with the others.
+    /// For each engine, whether it ends with the others.
     background: Vec<bool>,
-    /// Of each, whether all its threads have ended.
+    /// For each engine, whether all its threads have ended.
     ended: Vec<bool>,
 }
 
-/// Orders to all of them. Cloning shares it.
+/// Stops all engines of a group. Clones stop the same group.
 #[derive(Clone)]
 pub struct EngineGroupStopHandle(Vec<EngineStopHandle>);
 
@@ -47,63 +48,65 @@ impl EngineGroupStopHandle {
 }
 
 impl EngineGroup {
-    /// Prepares all of them; no load is made before [`EngineGroup::start`]. A leash that they share needs a place for each thread.
-    pub async fn prepare<D: Driver>(voices: Vec<EngineSpec<D>>) -> Result<EngineGroup, EngineError> {
-        let mut chorus = EngineGroup { engines: Vec::new(), background: Vec::new(), ended: vec![false; voices.len()] };
+    /// Prepares all engines; no load is made before [`EngineGroup::start`]. A send budget that they
+    /// share needs an entry for each thread of the group.
+    pub async fn prepare<D: Driver>(specs: Vec<EngineSpec<D>>) -> Result<EngineGroup, EngineError> {
+        let mut group = EngineGroup { engines: Vec::new(), background: Vec::new(), ended: vec![false; specs.len()] };
         let mut first_thread = 0;
-        for EngineSpec { driver, mut config, background: follows } in voices {
+        for EngineSpec { driver, mut config, background } in specs {
             config.first_thread = first_thread;
-            config.recorder.background = follows;
+            config.recorder.background = background;
             first_thread += config.threads.max(1) as u32;
             match Engine::prepare(driver, config).await {
-                Ok(engine) => chorus.engines.push(engine),
+                Ok(engine) => group.engines.push(engine),
                 Err(error) => {
-                    chorus.stop_handle().abort();
+                    group.stop_handle().abort();
                     return Err(error);
                 }
             }
-            chorus.background.push(follows);
+            group.background.push(background);
         }
-        Ok(chorus)
+        Ok(group)
     }
 
-    /// Lets all start at the instant `at`.
+    /// Starts all engines at the instant `at`.
     pub fn start(&self, at: Instant) {
         self.engines.iter().for_each(|engine| engine.start(at));
     }
 
-    /// As [`Engine::set_assignment`], for each of them its own.
-    pub fn set_assignments(&self, duties: impl IntoIterator<Item = ShareAssignment>) -> Vec<Duration> {
-        self.engines.iter().zip(duties).map(|(engine, duty)| engine.set_assignment(duty)).collect()
+    /// As [`Engine::set_assignment`], with one assignment for each engine.
+    pub fn set_assignments(&self, assignments: impl IntoIterator<Item = ShareAssignment>) -> Vec<Duration> {
+        self.engines.iter().zip(assignments).map(|(engine, assignment)| engine.set_assignment(assignment)).collect()
     }
 
     pub fn stop_handle(&self) -> EngineGroupStopHandle {
         EngineGroupStopHandle(self.engines.iter().map(Engine::stop_handle).collect())
     }
 
-    /// How many iterations are under way, at any moment.
+    /// The number of iterations in progress, for reading at any time.
     pub fn in_flight(&self) -> InFlightIterations {
         self.engines.iter().map(Engine::in_flight).collect()
     }
 
-    /// As [`Engine::load_end`], of those that others follow.
+    /// As [`Engine::load_end`], without background engines.
     pub fn load_end(&self) -> Duration {
-        let led = self.engines.iter().zip(&self.background).filter(|(_, follows)| !**follows);
-        led.map(|(engine, _)| engine.load_end()).max().unwrap_or_default()
+        let foreground = self.engines.iter().zip(&self.background).filter(|(_, background)| !**background);
+        foreground.map(|(engine, _)| engine.load_end()).max().unwrap_or_default()
     }
 
-    /// Who will send deltas.
+    /// The sources of the group's deltas.
     pub fn sources(&self) -> Vec<SourceId> {
         self.engines.iter().flat_map(|engine| engine.sources().to_vec()).collect()
     }
 
-    /// The next delta; `None` when all have ended. One that fails ends the others.
+    /// The next delta; `None` when all engines have ended. An engine that fails ends the others.
     pub async fn next_delta(&mut self) -> Option<Delta> {
         loop {
             if self.ended.iter().all(|ended| *ended) {
                 return None;
             }
-            // Asked in turn: a delta per second and thread is so little that the order does not matter.
+            // Always polled in the same order: with one delta per second and thread, no engine can
+            // starve another.
             let (engines, ended) = (&mut self.engines, &self.ended);
             let (index, delta) = poll_fn(|cx| {
                 for (index, engine) in engines.iter_mut().enumerate().filter(|(index, _)| !ended[*index]) {
@@ -121,35 +124,36 @@ impl EngineGroup {
         }
     }
 
-    /// As [`Engine::failure`], of the first that has one.
+    /// As [`Engine::failure`], of the first engine that has one.
     pub fn failure(&self) -> Option<&str> {
         self.engines.iter().find_map(Engine::failure)
     }
 
-    /// Lets the followers go once nobody is left to be followed.
+    /// Drains the background engines once all other engines have ended.
     fn on_engine_ended(&mut self, index: usize) {
         self.ended[index] = true;
         if self.engines[index].failure().is_some() {
             return self.stop_handle().abort();
         }
-        let leads = |index: usize| !self.background[index] && !self.ended[index];
-        if !(0..self.engines.len()).any(leads) {
-            let followers = self.engines.iter().zip(&self.background).filter(|(_, follows)| **follows);
-            followers.for_each(|(engine, _)| engine.stop_handle().drain());
+        let in_foreground = |index: usize| !self.background[index] && !self.ended[index];
+        if !(0..self.engines.len()).any(in_foreground) {
+            let background_engines = self.engines.iter().zip(&self.background).filter(|(_, background)| **background);
+            background_engines.for_each(|(engine, _)| engine.stop_handle().drain());
         }
     }
 
-    /// Waits for all threads. The longest of them counts.
+    /// Waits for all threads. Returns the longest times of any thread; background engines do not
+    /// count as active.
     pub fn join(self) -> Result<LoadOutcome, EngineError> {
-        let mut whole = LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
-        for (engine, follows) in self.engines.into_iter().zip(self.background) {
-            let end = engine.join()?;
-            if !follows {
-                whole.active = whole.active.max(end.active);
+        let mut all = LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
+        for (engine, background) in self.engines.into_iter().zip(self.background) {
+            let outcome = engine.join()?;
+            if !background {
+                all.active = all.active.max(outcome.active);
             }
-            whole.elapsed = whole.elapsed.max(end.elapsed);
-            whole.cut_off |= end.cut_off;
+            all.elapsed = all.elapsed.max(outcome.elapsed);
+            all.cut_off |= outcome.cut_off;
         }
-        Ok(whole)
+        Ok(all)
     }
 }

@@ -1,19 +1,30 @@
-//! Turns a load into iterations at their intended times and drives virtual users through them, one runtime per core. Knows no
-//! protocol: what an iteration does is the [`Driver`]'s. Judges nothing: it ships one delta a second and stops when told.
+//! Turns a load into iterations at their intended times and runs virtual users through them, with one
+//! runtime per core. It knows no protocol: a [`Driver`] runs the iterations. It does not judge the run:
+//! it sends one delta per thread and second and stops on command. squall-orchestrator and squall-worker
+//! call it.
 
 mod driver;
 mod engine;
+mod engine_config;
 mod engine_group;
+mod engine_thread;
 mod number_quota;
+mod on_start_tracker;
 mod precise_timer;
 mod resource_client;
 mod schedule;
+mod scheduler_waker;
 mod send_budget;
+mod share_assignment;
+mod sleep_queue;
+mod start_queue;
 mod task_chooser;
+mod thread_counters;
 mod thread_deadline;
 mod thread_recorder;
 mod thread_scheduler;
 mod thread_shares;
+mod thread_state;
 mod user_pool;
 mod user_slot;
 mod user_task;
@@ -21,9 +32,8 @@ mod user_task;
 pub use driver::{
     Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, UserIdentity, UserStartError, VirtualUser,
 };
-pub use engine::{
-    Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome, ShareAssignment,
-};
+pub use engine::{Engine, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome};
+pub use engine_config::EngineConfig;
 pub use engine_group::{EngineGroup, EngineGroupStopHandle, EngineSpec};
 pub use number_quota::{NumberQuota, QuotaRefill, QuotaStatus, SharedCounter};
 pub use resource_client::{
@@ -31,6 +41,7 @@ pub use resource_client::{
 };
 pub use schedule::{Schedule, ScheduledStart};
 pub use send_budget::SendBudget;
+pub use share_assignment::ShareAssignment;
 pub use task_chooser::TaskCycle;
 pub use thread_deadline::ThreadDeadline;
 pub use thread_recorder::{FENCED, InFlightRequest, OpenSpan, ThreadRecorder};

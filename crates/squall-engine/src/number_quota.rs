@@ -1,6 +1,8 @@
-//! Numbers that are used once each: one for every iteration of a run that has so many and no more, or for every row of data. All threads of a
-//! process take from one stock without a lock but once a block; a local run has the whole stock from the beginning, a member of a fleet is
-//! supplied with blocks as it goes. Decides nothing: who supplies says how many and when it is over.
+//! Numbers that are used once each: one for every iteration of a run with an iteration limit, or
+//! one for every row of data. All threads of a process take from one quota, with one lock per block
+//! of numbers. A local run has the whole quota from the start; a worker of a fleet receives blocks
+//! during the run. The quota does not decide how many numbers there are; the owner of the
+//! [`QuotaRefill`] does.
 
 use std::{
     collections::VecDeque,
@@ -12,61 +14,62 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// How a block is packed into one word: its first number above, how many there are below.
+/// A block is packed into one word: its first number in the upper bits, its length in the lower
+/// ones.
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-/// More than anybody uses.
+/// Numbers stay below this, so that they fit into the upper bits.
 const MAX_NUMBER: u64 = 1 << (64 - COUNT_BITS);
 
-/// A stock to take from. Cloning shares it.
+/// A quota to take numbers from. Clones share it.
 #[derive(Debug, Clone)]
 pub struct NumberQuota(Arc<QuotaState>);
 
-/// The other end of a stock that is filled as it goes.
+/// The other end of a quota that receives blocks during the run.
 #[derive(Debug)]
 pub struct QuotaRefill(Arc<QuotaState>);
 
-/// A stock that has to be supplied, because others use the same numbers.
+/// A quota that must be refilled, because several processes use the same numbers.
 #[derive(Debug)]
 pub struct SharedCounter {
-    /// Its name; the same wherever the run is made.
+    /// The name of the counter, the same in every process of the run.
     pub name: String,
-    /// The numbers there are: 0 and up to here.
+    /// The numbers are `0..limit`.
     pub limit: u64,
     pub refill: QuotaRefill,
 }
 
-/// What came of asking.
+/// The result of [`NumberQuota::try_acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuotaOutcome {
     Number(u64),
-    /// None is here; there may be more.
+    /// The quota is empty, but may be refilled.
     Pending,
-    /// There are no more.
+    /// All numbers are taken, and no more will be added.
     Exhausted,
 }
 
-/// How a supplied stock is doing.
+/// The state of a refilled quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaStatus {
-    /// Who asked in vain since something was last added.
+    /// How many attempts found the quota empty since the last block was added.
     pub waiting: u64,
-    /// Numbers that nobody has taken.
+    /// Numbers that are not taken.
     pub available: u64,
-    /// Numbers taken in all.
+    /// Numbers taken in total.
     pub taken: u64,
 }
 
 #[derive(Debug)]
 struct QuotaState {
-    /// The block being used. Filled only while it is empty and the stock is locked.
+    /// The block in use. It is filled only while it is empty and the reserve is locked.
     block: AtomicU64,
-    /// So few are left in the block that more should come.
+    /// At this many numbers left in the block, a refill is requested.
     refill_threshold: AtomicU64,
     reserve: Mutex<QuotaReserve>,
-    /// Over, and everything is taken.
+    /// Whether all numbers are taken and no more will be added.
     exhausted: AtomicBool,
-    /// Raised whenever those who found nothing should ask again.
+    /// Changes when waiting users should try again.
     changes: watch::Sender<u64>,
     refill_requested: Notify,
 }
@@ -74,10 +77,10 @@ struct QuotaState {
 #[derive(Debug, Default)]
 struct QuotaReserve {
     blocks: VecDeque<Range<u64>>,
-    /// Nothing will be added any more.
+    /// Whether no more blocks will be added.
     closed: bool,
     waiting: u64,
-    /// Added in all, less what was taken back.
+    /// Numbers added in total, without reclaimed ones.
     added: u64,
 }
 
@@ -98,45 +101,45 @@ impl QuotaState {
     }
 
     fn notify_waiters(&self) {
-        self.changes.send_modify(|news| *news += 1);
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Says that it is over once everything is taken; `stock` is what the caller has locked.
-    fn update_exhausted(&self, stock: &QuotaReserve) {
-        let empty = stock.blocks.is_empty() && self.block.load(Ordering::Relaxed) & COUNT_MASK == 0;
-        if stock.closed && empty && !self.exhausted.swap(true, Ordering::Relaxed) {
+    /// Marks the quota as exhausted once everything is taken. The caller has locked `reserve`.
+    fn update_exhausted(&self, reserve: &QuotaReserve) {
+        let empty = reserve.blocks.is_empty() && self.block.load(Ordering::Relaxed) & COUNT_MASK == 0;
+        if reserve.closed && empty && !self.exhausted.swap(true, Ordering::Relaxed) {
             self.notify_waiters();
         }
     }
 }
 
 impl NumberQuota {
-    /// The numbers 0 to `count`, all of them here.
+    /// The numbers `0..count`, all available at once.
     pub fn fixed(count: u64) -> NumberQuota {
-        let (tickets, supply) = NumberQuota::with_refill();
-        supply.add_block(0..count.min(MAX_NUMBER));
-        supply.close();
-        tickets
+        let (quota, refill) = NumberQuota::with_refill();
+        refill.add_block(0..count.min(MAX_NUMBER));
+        refill.close();
+        quota
     }
 
-    /// A stock that is empty, and the end by which it is filled.
+    /// An empty quota, and the end that refills it.
     pub fn with_refill() -> (NumberQuota, QuotaRefill) {
-        let shared = QuotaState::new();
-        (NumberQuota(shared.clone()), QuotaRefill(shared))
+        let state = QuotaState::new();
+        (NumberQuota(state.clone()), QuotaRefill(state))
     }
 
     #[inline]
     pub(crate) fn try_acquire(&self) -> QuotaOutcome {
-        let shared = &*self.0;
+        let state = &*self.0;
         loop {
             let one = |packed: u64| (packed & COUNT_MASK != 0).then(|| packed + (1 << COUNT_BITS) - 1);
-            if let Ok(packed) = shared.block.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one) {
+            if let Ok(packed) = state.block.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one) {
                 let left = (packed & COUNT_MASK) - 1;
                 if left == 0 {
-                    shared.update_exhausted(&shared.lock_reserve());
+                    state.update_exhausted(&state.lock_reserve());
                 }
-                if left == 0 || left == shared.refill_threshold.load(Ordering::Relaxed) {
-                    shared.refill_requested.notify_one();
+                if left == 0 || left == state.refill_threshold.load(Ordering::Relaxed) {
+                    state.refill_requested.notify_one();
                 }
                 return QuotaOutcome::Number(packed >> COUNT_BITS);
             }
@@ -146,112 +149,112 @@ impl NumberQuota {
         }
     }
 
-    /// Moves a block of the stock to where it is taken from; or says why there is none.
+    /// Moves a block from the reserve into use, or returns why there is none.
     #[cold]
     fn load_block(&self) -> Option<QuotaOutcome> {
-        let shared = &*self.0;
-        let mut stock = shared.lock_reserve();
-        if shared.block.load(Ordering::Relaxed) & COUNT_MASK != 0 {
-            // Somebody else was faster.
+        let state = &*self.0;
+        let mut reserve = state.lock_reserve();
+        if state.block.load(Ordering::Relaxed) & COUNT_MASK != 0 {
+            // Another thread has loaded a block.
             return None;
         }
-        let Some(first) = stock.blocks.front_mut() else {
-            if stock.closed {
+        let Some(first) = reserve.blocks.front_mut() else {
+            if reserve.closed {
                 return Some(QuotaOutcome::Exhausted);
             }
-            stock.waiting += 1;
-            shared.refill_requested.notify_one();
+            reserve.waiting += 1;
+            state.refill_requested.notify_one();
             return Some(QuotaOutcome::Pending);
         };
         let count = (first.end - first.start).min(COUNT_MASK);
-        shared.block.store((first.start << COUNT_BITS) | count, Ordering::Relaxed);
+        state.block.store((first.start << COUNT_BITS) | count, Ordering::Relaxed);
         first.start += count;
         if first.is_empty() {
-            stock.blocks.pop_front();
+            reserve.blocks.pop_front();
         }
         None
     }
 
-    /// The next number, as soon as there is one; `None` when there are no more.
+    /// The next number, as soon as there is one; `None` when there will be none.
     pub async fn acquire(&self) -> Option<u64> {
-        let mut news = None;
+        let mut changes = None;
         loop {
             match self.try_acquire() {
                 QuotaOutcome::Number(number) => return Some(number),
                 QuotaOutcome::Exhausted => return None,
                 QuotaOutcome::Pending => {}
             }
-            match &mut news {
-                // Asked once more after beginning to listen: what came in between is not missed.
-                None => news = Some(self.subscribe()),
-                // Cannot fail: the sender is here.
-                Some(news) => drop(news.changed().await),
+            match &mut changes {
+                // Tries again after subscribing, so that a block added in between is not missed.
+                None => changes = Some(self.subscribe()),
+                // Cannot fail: this quota holds the sender.
+                Some(changes) => drop(changes.changed().await),
             }
         }
     }
 
-    /// Changes whenever those who found nothing should ask again.
+    /// A receiver that changes when waiting users should try again.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
-    /// Whether everything is taken and nothing will be added.
+    /// Whether all numbers are taken and no more will be added.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.0.exhausted.load(Ordering::Relaxed)
     }
 }
 
 impl QuotaRefill {
-    /// Waits until more should come, or the last number in hand was taken.
+    /// Waits until the quota runs low, or its last number was taken.
     pub async fn refill_requested(&self) {
         self.0.refill_requested.notified().await;
     }
 
     pub fn status(&self) -> QuotaStatus {
-        let stock = self.0.lock_reserve();
-        let here: u64 = stock.blocks.iter().map(|block| block.end - block.start).sum();
-        let in_hand = here + (self.0.block.load(Ordering::Relaxed) & COUNT_MASK);
-        QuotaStatus { waiting: stock.waiting, available: in_hand, taken: stock.added - in_hand }
+        let reserve = self.0.lock_reserve();
+        let in_reserve: u64 = reserve.blocks.iter().map(|block| block.end - block.start).sum();
+        let available = in_reserve + (self.0.block.load(Ordering::Relaxed) & COUNT_MASK);
+        QuotaStatus { waiting: reserve.waiting, available, taken: reserve.added - available }
     }
 
-    /// Adds a block; those who wait are told.
+    /// Adds a block and notifies waiting users.
     pub fn add_block(&self, block: Range<u64>) {
         if block.is_empty() {
             return;
         }
-        let mut stock = self.0.lock_reserve();
-        stock.added += block.end - block.start;
-        stock.waiting = 0;
-        stock.blocks.push_back(block);
-        drop(stock);
+        let mut reserve = self.0.lock_reserve();
+        reserve.added += block.end - block.start;
+        reserve.waiting = 0;
+        reserve.blocks.push_back(block);
+        drop(reserve);
         self.0.notify_waiters();
     }
 
-    /// More should come when so few are left of a block.
+    /// Requests a refill when `left` numbers are left of a block.
     pub fn set_refill_threshold(&self, left: u64) {
         self.0.refill_threshold.store(left.min(COUNT_MASK), Ordering::Relaxed);
     }
 
-    /// Takes everything back that nobody has taken.
+    /// Removes and returns all numbers that are not taken.
     pub fn reclaim(&self) -> Vec<Range<u64>> {
-        let mut stock = self.0.lock_reserve();
+        let mut reserve = self.0.lock_reserve();
         let packed = self.0.block.swap(0, Ordering::Relaxed);
         let (first, count) = (packed >> COUNT_BITS, packed & COUNT_MASK);
-        let mut back: Vec<Range<u64>> = stock.blocks.drain(..).collect();
+        let mut reclaimed: Vec<Range<u64>> = reserve.blocks.drain(..).collect();
         if count > 0 {
-            back.push(first..first + count);
+            reclaimed.push(first..first + count);
         }
-        stock.added -= back.iter().map(|block| block.end - block.start).sum::<u64>();
-        self.0.update_exhausted(&stock);
-        back
+        reserve.added -= reclaimed.iter().map(|block| block.end - block.start).sum::<u64>();
+        self.0.update_exhausted(&reserve);
+        reclaimed
     }
 
-    /// Nothing will be added any more.
+    /// Ends the quota: no more blocks will be added.
     pub fn close(&self) {
-        let mut stock = self.0.lock_reserve();
-        stock.closed = true;
-        self.0.update_exhausted(&stock);
-        drop(stock);
+        let mut reserve = self.0.lock_reserve();
+        reserve.closed = true;
+        self.0.update_exhausted(&reserve);
+        drop(reserve);
         self.0.notify_waiters();
     }
 }
@@ -263,10 +266,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_fixed_stock_is_taken_once_by_many_threads_and_then_over() {
-        let tickets = NumberQuota::fixed(3 * COUNT_MASK / 2);
-        fn take_all(tickets: &NumberQuota) -> Vec<u64> {
-            let take = || match tickets.try_acquire() {
+    fn fixed_quota_gives_each_number_to_one_thread_and_is_then_exhausted() {
+        let quota = NumberQuota::fixed(3 * COUNT_MASK / 2);
+        fn take_all(quota: &NumberQuota) -> Vec<u64> {
+            let take = || match quota.try_acquire() {
                 QuotaOutcome::Number(number) => Some(number),
                 QuotaOutcome::Exhausted => None,
                 QuotaOutcome::Pending => panic!("nothing is to come"),
@@ -274,29 +277,29 @@ mod tests {
             std::iter::from_fn(take).collect()
         }
         let all: Vec<u64> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| take_all(&tickets))).collect();
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| take_all(&quota))).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
         });
         assert_eq!(all.len() as u64, 3 * COUNT_MASK / 2);
         assert_eq!(all.into_iter().collect::<BTreeSet<_>>().len() as u64, 3 * COUNT_MASK / 2);
-        assert!(tickets.is_exhausted());
+        assert!(quota.is_exhausted());
         assert!(NumberQuota::fixed(0).is_exhausted());
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_what_comes_and_that_it_is_over() {
-        let (tickets, supply) = NumberQuota::with_refill();
+    async fn waiting_acquire_gets_an_added_number_and_none_after_close() {
+        let (quota, refill) = NumberQuota::with_refill();
         let waiting = tokio::spawn({
-            let tickets = tickets.clone();
-            async move { [tickets.acquire().await, tickets.acquire().await] }
+            let quota = quota.clone();
+            async move { [quota.acquire().await, quota.acquire().await] }
         });
-        supply.refill_requested().await;
-        supply.add_block(7..8);
-        // Asks again, or sees at once that there is none.
-        supply.refill_requested().await;
-        supply.close();
+        refill.refill_requested().await;
+        refill.add_block(7..8);
+        // The second `acquire` finds the quota empty and requests a refill.
+        refill.refill_requested().await;
+        refill.close();
         assert_eq!(waiting.await.expect("no panic"), [Some(7), None]);
-        assert_eq!(supply.status(), QuotaStatus { waiting: 0, available: 0, taken: 1 });
+        assert_eq!(refill.status(), QuotaStatus { waiting: 0, available: 0, taken: 1 });
     }
 
     #[derive(Debug, Clone)]
@@ -308,33 +311,33 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_is_taken_taken_back_or_still_here(
+        fn every_number_is_either_taken_reclaimed_or_available(
             steps in prop::collection::vec(prop_oneof![
                 (0u64..5).prop_map(Step::Add), Just(Step::Take), Just(Step::Take), Just(Step::Take), Just(Step::Back)
             ], 0..60)
         ) {
-            let (tickets, supply) = NumberQuota::with_refill();
-            let (mut next, mut taken, mut back) = (0, Vec::new(), Vec::new());
+            let (quota, refill) = NumberQuota::with_refill();
+            let (mut next, mut taken, mut reclaimed) = (0, Vec::new(), Vec::new());
             for step in steps {
                 match step {
                     Step::Add(count) => {
-                        supply.add_block(next..next + count);
+                        refill.add_block(next..next + count);
                         next += count;
                     }
-                    Step::Take => match tickets.try_acquire() {
+                    Step::Take => match quota.try_acquire() {
                         QuotaOutcome::Number(number) => taken.push(number),
                         other => {
-                            prop_assert_eq!((other, supply.status().available), (QuotaOutcome::Pending, 0));
-                            prop_assert!(supply.status().waiting > 0);
+                            prop_assert_eq!((other, refill.status().available), (QuotaOutcome::Pending, 0));
+                            prop_assert!(refill.status().waiting > 0);
                         }
                     },
-                    Step::Back => back.extend(supply.reclaim().into_iter().flatten()),
+                    Step::Back => reclaimed.extend(refill.reclaim().into_iter().flatten()),
                 }
-                prop_assert_eq!(supply.status().taken, taken.len() as u64);
-                prop_assert_eq!(supply.status().available, next - (taken.len() + back.len()) as u64);
+                prop_assert_eq!(refill.status().taken, taken.len() as u64);
+                prop_assert_eq!(refill.status().available, next - (taken.len() + reclaimed.len()) as u64);
             }
-            back.extend(supply.reclaim().into_iter().flatten());
-            let mut all: Vec<u64> = taken.into_iter().chain(back).collect();
+            reclaimed.extend(refill.reclaim().into_iter().flatten());
+            let mut all: Vec<u64> = taken.into_iter().chain(reclaimed).collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..next).collect::<Vec<_>>());
         }

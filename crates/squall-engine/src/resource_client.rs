@@ -1,5 +1,6 @@
-//! How users come by things of which every one may be in use only once: a line to whoever keeps the pools, in this process or for a
-//! whole fleet. Keeps nothing itself; what a user has borrowed goes back when its [`ResourceLease`] is dropped.
+//! How users lease resources of pools, each of which only one user may hold at a time. It keeps no
+//! resources: it sends requests to the pools' keeper, in this process or for a whole fleet. A
+//! user's resource returns to its pool when its [`ResourceLease`] is dropped.
 
 use std::{
     sync::{
@@ -10,31 +11,33 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// What is asked of the keeper of the pools.
+/// A request to the keeper of the pools.
 #[derive(Debug)]
 pub enum ResourceRequest {
-    /// Something out of a pool, after everybody who came earlier; given up when nobody waits for the answer any more.
+    /// Lease a resource of a pool, after all earlier requests. The keeper drops the request when
+    /// its reply is closed.
     Acquire { pool: String, wait: Duration, reply: AcquireReply },
-    /// A number below `limit` that nobody else is given, for a thing that is about to be made.
+    /// Allocate a number below `limit` for a resource that the user is about to create. Each number
+    /// is allocated once.
     AllocateNumber { pool: String, limit: Option<u64>, reply: oneshot::Sender<Result<Option<u64>, ResourceError>> },
-    /// A thing that was made.
+    /// Add a resource that the user has created.
     Add { pool: String, id: String, payload: String, reply: oneshot::Sender<Result<(), ResourceError>> },
-    /// What was lent under this number is not needed any more.
+    /// Return the resource with this lease id.
     Release(u64),
 }
 
-/// Something lent.
+/// A resource that the keeper has leased.
 #[derive(Debug)]
 pub struct GrantedResource {
-    /// Under which number; the keeper's own.
+    /// The keeper's own number of the lease.
     pub lease_id: u64,
-    /// Its name in the pool.
+    /// The resource's name in its pool.
     pub id: String,
     pub payload: String,
 }
 
-/// Where something that was asked for goes. What is sent is the user's [`ResourceLease`] already: whether the user is gone before the answer, or
-/// before it has looked at it, its number is returned.
+/// Sends a leased resource to its user. The message is already a [`ResourceLease`]: if the user
+/// ends before it receives or reads the message, dropping the lease returns the resource.
 #[derive(Debug)]
 pub struct AcquireReply {
     sender: oneshot::Sender<Result<ResourceLease, ResourceError>>,
@@ -43,33 +46,32 @@ pub struct AcquireReply {
 }
 
 impl AcquireReply {
-    /// Waits until nobody waits for the answer any more.
+    /// Waits until the user no longer waits for the reply.
     pub async fn closed(&mut self) {
         self.sender.closed().await;
     }
 
-    /// Answers, whether or not anybody waits.
+    /// Replies, whether or not the user still waits.
     pub fn send(self, outcome: Result<GrantedResource, ResourceError>) {
-        let AcquireReply { sender: user, lease_generation: lapse, client: lender } = self;
-        // Not wanted: then it is dropped here, which returns it.
-        let _ =
-            user.send(outcome.map(|lent| ResourceLease { resource: lent, lease_generation: lapse, client: lender }));
+        let AcquireReply { sender, lease_generation, client } = self;
+        // If the user has ended, the lease is dropped here, which returns it.
+        let _ = sender.send(outcome.map(|resource| ResourceLease { resource, lease_generation, client }));
     }
 }
 
-/// Why nothing was lent.
+/// Why no resource was leased.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceError {
-    /// All are held, and none came back in time.
+    /// All resources are leased, and none was returned in time.
     #[error("{0}")]
     Exhausted(String),
-    /// It cannot be had, however long one waits.
+    /// The resource cannot be leased, however long the user waits.
     #[error("{0}")]
     Refused(String),
 }
 
 impl ResourceError {
-    /// A word for the report.
+    /// The code of the outcome in reports.
     pub fn code(&self) -> &'static str {
         match self {
             ResourceError::Exhausted(_) => "RESOURCE_EXHAUSTED",
@@ -78,46 +80,48 @@ impl ResourceError {
     }
 }
 
-/// A line to the keeper of the pools. Cloning shares it.
+/// Sends requests to the keeper of the pools. Clones share the channel.
 #[derive(Debug, Clone)]
 pub struct ResourceClient {
-    // Unbounded: a user asks and waits, so there are never more than users; returns must not wait.
+    // Unbounded: a user waits for its reply, so there is at most one request per user, and returns
+    // must not wait.
     requests: mpsc::UnboundedSender<ResourceRequest>,
     lease_generation: Arc<AtomicU64>,
 }
 
 impl ResourceClient {
-    /// A line, and its other end.
+    /// A client, and the receiver of its requests.
     pub fn new() -> (ResourceClient, mpsc::UnboundedReceiver<ResourceRequest>) {
-        let (asks, received) = mpsc::unbounded_channel();
-        (ResourceClient { requests: asks, lease_generation: Arc::default() }, received)
+        let (requests, received) = mpsc::unbounded_channel();
+        (ResourceClient { requests, lease_generation: Arc::default() }, received)
     }
 
-    /// Borrows something out of `pool`, within `wait`; zero does not wait. May be dropped.
+    /// Leases a resource of `pool` within `wait`; zero does not wait. The future may be dropped.
     pub async fn acquire(&self, pool: &str, wait: Duration) -> Result<ResourceLease, ResourceError> {
-        // Before the question: what was lent before a lapse is not held after it.
-        let lapse = self.lease_generation();
-        let answer = |user| AcquireReply { sender: user, lease_generation: lapse, client: self.clone() };
-        self.request(|user| ResourceRequest::Acquire { pool: pool.to_owned(), wait, reply: answer(user) }).await
+        // Read before the request: a lease granted in an earlier generation is not valid in a later
+        // one.
+        let lease_generation = self.lease_generation();
+        let reply = |sender| AcquireReply { sender, lease_generation, client: self.clone() };
+        self.request(|sender| ResourceRequest::Acquire { pool: pool.to_owned(), wait, reply: reply(sender) }).await
     }
 
-    /// A number that nobody else is given, for a thing that is about to be made.
+    /// Allocates a number that no other user gets, for a resource that the user is about to create.
     pub async fn allocate_number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, ResourceError> {
-        self.request(|answer| ResourceRequest::AllocateNumber { pool: pool.to_owned(), limit, reply: answer }).await
+        self.request(|reply| ResourceRequest::AllocateNumber { pool: pool.to_owned(), limit, reply }).await
     }
 
-    /// Puts a thing that was made into `pool`.
+    /// Adds a resource that the user has created to `pool`.
     pub async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), ResourceError> {
-        self.request(|answer| ResourceRequest::Add { pool: pool.to_owned(), id, payload, reply: answer }).await
+        self.request(|reply| ResourceRequest::Add { pool: pool.to_owned(), id, payload, reply }).await
     }
 
-    /// How often this process may have lost everything it had borrowed.
+    /// How often this process may have lost all its leases.
     pub(crate) fn lease_generation(&self) -> u64 {
         self.lease_generation.load(Ordering::Acquire)
     }
 
-    /// Says that this process may have lost everything it had borrowed: it was away for too long. Users begin anew when their
-    /// iteration is over.
+    /// Invalidates all leases of this process, because it may have lost its membership. Users are
+    /// created anew after their iteration.
     pub fn invalidate_leases(&self) {
         self.lease_generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -126,14 +130,14 @@ impl ResourceClient {
         &self,
         make: impl FnOnce(oneshot::Sender<Result<T, ResourceError>>) -> ResourceRequest,
     ) -> Result<T, ResourceError> {
-        let closed = || ResourceError::Refused("nobody keeps the pools any more: the run is over".to_owned());
-        let (answer, told) = oneshot::channel();
-        self.requests.send(make(answer)).map_err(|_| closed())?;
-        told.await.map_err(|_| closed())?
+        let closed = || ResourceError::Refused("the pools are closed: the run is over".to_owned());
+        let (reply, received) = oneshot::channel();
+        self.requests.send(make(reply)).map_err(|_| closed())?;
+        received.await.map_err(|_| closed())?
     }
 }
 
-/// Something that a user holds; dropping it gives it back.
+/// A resource that a user holds. Dropping it returns the resource to its pool.
 #[derive(Debug)]
 pub struct ResourceLease {
     resource: GrantedResource,
@@ -142,7 +146,7 @@ pub struct ResourceLease {
 }
 
 impl ResourceLease {
-    /// Its name in the pool.
+    /// The resource's name in its pool.
     pub fn id(&self) -> &str {
         &self.resource.id
     }
@@ -151,7 +155,7 @@ impl ResourceLease {
         &self.resource.payload
     }
 
-    /// Whether it is certainly nobody else's.
+    /// Whether no other user can hold the resource.
     pub fn is_valid(&self) -> bool {
         self.lease_generation == self.client.lease_generation()
     }
@@ -159,7 +163,7 @@ impl ResourceLease {
 
 impl Drop for ResourceLease {
     fn drop(&mut self) {
-        // Nobody there: then nobody else has it for long either.
+        // Fails only if the keeper has ended, and then the pools end too.
         let _ = self.client.requests.send(ResourceRequest::Release(self.resource.lease_id));
     }
 }
@@ -169,23 +173,25 @@ mod tests {
     use super::*;
     use std::task::{Context, Waker};
 
-    /// A user that is cancelled, before the answer or after it, has never seen what it was lent.
+    /// A user that is cancelled before or after the reply never reads the lease.
     #[test]
-    fn what_nobody_looked_at_is_returned() {
-        let (lender, mut asks) = ResourceClient::new();
+    fn lease_is_returned_when_its_user_is_cancelled() {
+        let (client, mut requests) = ResourceClient::new();
         for (number, early) in [(7, false), (8, true)] {
-            let mut taking = Box::pin(lender.acquire("users", Duration::ZERO));
-            assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            let Ok(ResourceRequest::Acquire { reply: answer, .. }) = asks.try_recv() else { panic!("nobody asks") };
-            let taking = Some(taking).filter(|_| !early);
-            answer.send(Ok(GrantedResource { lease_id: number, id: "0".into(), payload: "{}".into() }));
-            drop(taking);
-            assert!(matches!(asks.try_recv(), Ok(ResourceRequest::Release(returned)) if returned == number));
+            let mut acquiring = Box::pin(client.acquire("users", Duration::ZERO));
+            assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            let Ok(ResourceRequest::Acquire { reply, .. }) = requests.try_recv() else {
+                panic!("a request is expected")
+            };
+            let acquiring = Some(acquiring).filter(|_| !early);
+            reply.send(Ok(GrantedResource { lease_id: number, id: "0".into(), payload: "{}".into() }));
+            drop(acquiring);
+            assert!(matches!(requests.try_recv(), Ok(ResourceRequest::Release(returned)) if returned == number));
         }
-        drop(lender);
+        drop(client);
         assert!(
-            matches!(asks.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)),
-            "the line has no other holder"
+            matches!(requests.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)),
+            "no clone of the client is left"
         );
     }
 }

@@ -1,6 +1,8 @@
-//! How far a process may go on alone. A member of a fleet makes load only while its place is certain, and never more requests than
-//! it has announced; then, if it is killed or cut off, nobody else makes the same load, and what it may have sent is known to the
-//! request. Who has sent all that was announced waits until more is. A local run has no leash. It also says whether the run is paused.
+//! How many requests a worker of a fleet may send, and until when. A worker makes load only while
+//! its membership is valid, and never sends more requests than it has reported to the store. So
+//! no two workers make the same load when it is killed or cut off, and the report knows, to the
+//! request, how many it may have sent at most. Users that have used up the budget wait until it is raised. A local
+//! run has no send budget. squall-worker sets the limits.
 
 use std::{
     sync::{
@@ -11,10 +13,11 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// Who waits for more looks this often whether the process still has its place.
+/// How often a waiting user checks whether the membership is still valid.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The limits of one process, shared by its threads. Cloning shares it. Holds nothing back until it is first set.
+/// The limits of one process, shared by its threads. Clones share it. It limits nothing until it is
+/// first set.
 #[derive(Debug, Clone)]
 pub struct SendBudget {
     shared: Arc<SendBudgetState>,
@@ -25,46 +28,47 @@ struct SendBudgetState {
     base: Instant,
     /// Nanoseconds after `base`.
     valid_until: AtomicU64,
-    /// The run is paused.
+    /// Whether the run is paused.
     paused: AtomicBool,
     threads: Box<[ThreadBudget]>,
-    /// Somebody was redirected; that requests lead to others is announced before the first of them is sent.
+    /// Whether a request was redirected. The worker reports that redirects occur before it sends
+    /// the first one.
     redirect_seen: AtomicBool,
     redirects_allowed: AtomicBool,
-    /// More should be announced.
+    /// Notified when the worker should raise the limits.
     refill_requested: Notify,
-    /// Changes when more was.
+    /// Changes when the limits were raised.
     limits_raised: watch::Sender<()>,
     final_limits_set: watch::Sender<usize>,
 }
 
-/// The limits of one thread; on a cache line of its own.
+/// The limits of one thread, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct ThreadBudget {
-    /// Requests begun so far, but for those that never left. Written by the thread itself alone.
+    /// Requests begun, without those that were never sent. Only the thread itself writes it.
     begun: AtomicU64,
-    /// Requests that it may have begun in all.
+    /// The most requests that the thread may have begun in total.
     limit: AtomicU64,
-    /// When it has begun so many, more should be announced.
+    /// At this many requests begun, the worker should raise the limit.
     refill_at: AtomicU64,
-    /// As `most`, for good: its load is over.
+    /// As `limit`, but final: the thread's load is over.
     final_limit: AtomicU64,
 }
 
 impl SendBudget {
-    /// For `threads` engine threads; at first without limits.
+    /// A budget for `threads` engine threads, without limits at first.
     pub fn new(threads: usize) -> SendBudget {
-        let endless = || AtomicU64::new(u64::MAX);
+        let unlimited = || AtomicU64::new(u64::MAX);
         let thread = || ThreadBudget {
             begun: AtomicU64::new(0),
-            limit: endless(),
-            refill_at: endless(),
-            final_limit: endless(),
+            limit: unlimited(),
+            refill_at: unlimited(),
+            final_limit: unlimited(),
         };
         let shared = SendBudgetState {
             base: Instant::now(),
-            valid_until: endless(),
+            valid_until: unlimited(),
             paused: AtomicBool::new(false),
             threads: (0..threads.max(1)).map(|_| thread()).collect(),
             redirect_seen: AtomicBool::new(false),
@@ -76,35 +80,36 @@ impl SendBudget {
         SendBudget { shared: Arc::new(shared) }
     }
 
-    /// Lets the process go on until `until`, which may also be sooner than before.
+    /// Sets the end of the membership, which may be earlier than the previous one.
     pub fn set_valid_until(&self, until: Instant) {
         let nanos = until.saturating_duration_since(self.shared.base).as_nanos();
         self.shared.valid_until.store(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Whether the run is paused: what waits for a user waits on.
+    /// Pauses or resumes the run. While it is paused, queued starts stay queued.
     pub fn set_paused(&self, paused: bool) {
         self.shared.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Whether a start that waits for a user may begin now.
+    /// Whether a queued start may begin now.
     pub(crate) fn may_start(&self, now: Instant) -> bool {
         !self.shared.paused.load(Ordering::Relaxed) && self.is_valid_at(now)
     }
 
-    /// Requests that each thread has begun.
+    /// The requests that each thread has begun.
     pub fn requests_begun(&self) -> Vec<u64> {
         self.shared.threads.iter().map(|thread| thread.begun.load(Ordering::SeqCst)).collect()
     }
 
-    /// Whether `thread` has used half of what it may send, and more.
+    /// Whether `thread` has used at least half of its budget.
     pub fn is_half_used(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
         thread.begun.load(Ordering::Relaxed) >= thread.refill_at.load(Ordering::Relaxed)
     }
 
-    /// What each thread may have begun in all, if it may begin `more` from now on. Where that is less than before it holds at once, so
-    /// that it is true when it is said; where it is more, only when it was said: see [`SendBudget::raise_limits`].
+    /// The limit of each thread if it may begin `more` requests from now on. A lower limit takes
+    /// effect at once, so that it holds when the worker reports it. A higher limit takes effect
+    /// only in [`SendBudget::raise_limits`], after the report.
     pub fn lower_limits(&self, more: &[u64]) -> Vec<u64> {
         let limit = |(thread, more): (&ThreadBudget, &u64)| {
             let most = thread.begun.load(Ordering::SeqCst).saturating_add(*more);
@@ -112,13 +117,14 @@ impl SendBudget {
                 return most;
             }
             thread.limit.store(most, Ordering::SeqCst);
-            // It may have begun more meanwhile; either we see that here or it has seen the limit.
+            // The thread may have begun more meanwhile: either this load sees that, or the thread
+            // has seen the limit.
             most.max(thread.begun.load(Ordering::SeqCst))
         };
         self.shared.threads.iter().zip(more).map(limit).collect()
     }
 
-    /// Lets each thread begin so many requests in all; everybody may know it by now.
+    /// Sets the total limit of each thread. The caller has reported the limits.
     pub fn raise_limits(&self, most: &[u64]) {
         for (thread, most) in self.shared.threads.iter().zip(most) {
             let begun = thread.begun.load(Ordering::SeqCst);
@@ -128,49 +134,49 @@ impl SendBudget {
         self.shared.limits_raised.send_replace(());
     }
 
-    /// Waits until more should be announced.
+    /// Waits until the worker should raise the limits.
     pub async fn refill_requested(&self) {
         self.shared.refill_requested.notified().await;
     }
 
-    /// Whether somebody was redirected and waits until that is announced.
+    /// Whether a request was redirected and waits for [`SendBudget::allow_redirects`].
     pub fn redirect_pending(&self) -> bool {
         self.shared.redirect_seen.load(Ordering::SeqCst)
     }
 
-    /// Requests may lead to others from now on; everybody may know it by now.
+    /// Allows redirects. The caller has reported that they occur.
     pub fn allow_redirects(&self) {
         self.shared.redirects_allowed.store(true, Ordering::SeqCst);
         self.shared.limits_raised.send_replace(());
     }
 
-    /// `thread` itself says that its load is over and that it will have sent `most` requests in all.
+    /// Called by `thread` itself: its load is over, and it sends at most `most` requests in total.
     pub(crate) fn set_final_limit(&self, thread: usize, most: u64) {
         self.shared.threads[thread].final_limit.store(most, Ordering::Relaxed);
-        self.shared.final_limits_set.send_modify(|seals| *seals += 1);
+        self.shared.final_limits_set.send_modify(|threads_set| *threads_set += 1);
     }
 
-    /// Waits until every thread has said so; gives the requests that all together will have sent at most.
+    /// Waits until every thread has set its final limit; returns their sum.
     pub async fn final_limit_total(&self) -> u64 {
-        let mut seals = self.shared.final_limits_set.subscribe();
-        // Cannot fail: the sender is here.
-        let _ = seals.wait_for(|seals| *seals >= self.shared.threads.len()).await;
+        let mut threads_set = self.shared.final_limits_set.subscribe();
+        // Cannot fail: this budget holds the sender.
+        let _ = threads_set.wait_for(|threads_set| *threads_set >= self.shared.threads.len()).await;
         self.shared.threads.iter().map(|thread| thread.final_limit.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
     }
 
-    /// Whether load may be made at `now`.
+    /// Whether the engine may make load at `now`.
     #[inline]
     pub(crate) fn is_valid_at(&self, now: Instant) -> bool {
         let until = self.shared.valid_until.load(Ordering::Relaxed);
         until == u64::MAX || now.saturating_duration_since(self.shared.base).as_nanos() < u128::from(until)
     }
 
-    /// `thread` itself begins a request; `false` if it may not.
+    /// Called by `thread` itself to begin a request; `false` if it may not.
     #[inline]
     pub(crate) fn try_acquire(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
         let before = thread.begun.load(Ordering::Relaxed);
-        // Counted first: who lowers the limit meanwhile sees it.
+        // Counted before the check, so that a thread that lowers the limit meanwhile sees it.
         thread.begun.store(before + 1, Ordering::SeqCst);
         if before >= thread.limit.load(Ordering::SeqCst) || before >= thread.final_limit.load(Ordering::Relaxed) {
             thread.begun.store(before, Ordering::SeqCst);
@@ -182,35 +188,35 @@ impl SendBudget {
         true
     }
 
-    /// A request that `thread` had begun has never left.
+    /// Uncounts a request of `thread` that was never sent.
     pub(crate) fn release(&self, thread: usize) {
         self.shared.threads[thread].begun.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Requests that `thread` has begun.
+    /// The requests that `thread` has begun.
     pub(crate) fn requests_begun_by(&self, thread: usize) -> u64 {
         self.shared.threads[thread].begun.load(Ordering::Relaxed)
     }
 
-    /// Whether `thread` has to wait before it can begin a request.
+    /// Whether `thread` must wait before it can begin a request.
     #[inline]
     pub(crate) fn is_exhausted(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
         thread.begun.load(Ordering::Relaxed) >= thread.limit.load(Ordering::Relaxed)
     }
 
-    /// Waits until `thread` may begin a request, or must not begin any.
+    /// Waits until `thread` may begin a request, or may never begin one.
     pub(crate) async fn wait_available(&self, thread: usize) {
-        let sealed =
+        let at_final_limit =
             || self.requests_begun_by(thread) >= self.shared.threads[thread].final_limit.load(Ordering::Relaxed);
-        self.wait(|| !self.is_exhausted(thread) || sealed()).await;
+        self.wait(|| !self.is_exhausted(thread) || at_final_limit()).await;
     }
 
     pub(crate) fn redirects_allowed(&self) -> bool {
         self.shared.redirects_allowed.load(Ordering::Relaxed)
     }
 
-    /// Waits until a request may lead to another one, or must not.
+    /// Waits until redirects are allowed, or the membership ends.
     pub(crate) async fn wait_redirects_allowed(&self) {
         self.shared.redirect_seen.store(true, Ordering::SeqCst);
         self.wait(|| self.redirects_allowed()).await;
@@ -220,7 +226,7 @@ impl SendBudget {
         let mut raised = self.shared.limits_raised.subscribe();
         while !done() && self.is_valid_at(Instant::now()) {
             self.shared.refill_requested.notify_one();
-            // Nothing is lost if it takes too long: it is looked at again.
+            // On a timeout the loop checks the membership again.
             let _ = tokio::time::timeout(POLL_INTERVAL, raised.changed()).await;
         }
     }
@@ -230,90 +236,91 @@ impl SendBudget {
 mod tests {
     use super::*;
 
-    fn begun(leash: &SendBudget, tries: u64) -> u64 {
-        (0..tries).filter(|_| leash.try_acquire(0)).count() as u64
+    fn begun(budget: &SendBudget, tries: u64) -> u64 {
+        (0..tries).filter(|_| budget.try_acquire(0)).count() as u64
     }
 
     #[test]
-    fn a_lower_limit_holds_before_it_is_said_and_a_higher_one_after() {
-        let leash = SendBudget::new(1);
-        assert_eq!(begun(&leash, 5), 5, "no limit was set");
-        assert_eq!(leash.lower_limits(&[10]), [15]);
-        assert_eq!(begun(&leash, 20), 10, "lower than none at all");
-        assert_eq!(leash.lower_limits(&[3]), [18]);
-        assert_eq!(begun(&leash, 20), 0);
-        leash.raise_limits(&[18]);
-        assert_eq!(begun(&leash, 20), 3);
-        assert_eq!((leash.requests_begun(), leash.is_exhausted(0)), (vec![18], true));
+    fn lowered_limit_holds_at_once_and_raised_limit_after_raise_limits() {
+        let budget = SendBudget::new(1);
+        assert_eq!(begun(&budget, 5), 5, "no limit was set");
+        assert_eq!(budget.lower_limits(&[10]), [15]);
+        assert_eq!(begun(&budget, 20), 10, "lower than none at all");
+        assert_eq!(budget.lower_limits(&[3]), [18]);
+        assert_eq!(begun(&budget, 20), 0);
+        budget.raise_limits(&[18]);
+        assert_eq!(begun(&budget, 20), 3);
+        assert_eq!((budget.requests_begun(), budget.is_exhausted(0)), (vec![18], true));
     }
 
     #[tokio::test]
-    async fn more_is_asked_for_when_half_is_used() {
-        let leash = SendBudget::new(1);
-        leash.raise_limits(&[10]);
-        assert_eq!((begun(&leash, 4), leash.is_half_used(0)), (4, false));
-        assert_eq!((begun(&leash, 1), leash.is_half_used(0)), (1, true));
-        leash.refill_requested().await;
-        // One that never left is none.
-        leash.release(0);
-        assert_eq!(begun(&leash, 20), 6);
+    async fn refill_is_requested_when_half_of_the_budget_is_used() {
+        let budget = SendBudget::new(1);
+        budget.raise_limits(&[10]);
+        assert_eq!((begun(&budget, 4), budget.is_half_used(0)), (4, false));
+        assert_eq!((begun(&budget, 1), budget.is_half_used(0)), (1, true));
+        budget.refill_requested().await;
+        // A released request does not count.
+        budget.release(0);
+        assert_eq!(begun(&budget, 20), 6);
     }
 
     #[tokio::test]
-    async fn who_has_used_everything_waits_for_more_and_not_longer_than_the_place_is_certain() {
-        let leash = SendBudget::new(1);
-        leash.raise_limits(&[0]);
+    async fn exhausted_thread_waits_until_limits_rise_or_membership_ends() {
+        let budget = SendBudget::new(1);
+        budget.raise_limits(&[0]);
         let waits = tokio::spawn({
-            let leash = leash.clone();
-            async move { leash.wait_available(0).await }
+            let budget = budget.clone();
+            async move { budget.wait_available(0).await }
         });
-        leash.refill_requested().await;
-        leash.raise_limits(&[1]);
+        budget.refill_requested().await;
+        budget.raise_limits(&[1]);
         waits.await.expect("no panic");
-        assert_eq!(begun(&leash, 2), 1);
-        leash.set_valid_until(Instant::now());
-        leash.wait_available(0).await;
-        assert_eq!(begun(&leash, 1), 0);
+        assert_eq!(begun(&budget, 2), 1);
+        budget.set_valid_until(Instant::now());
+        budget.wait_available(0).await;
+        assert_eq!(begun(&budget, 1), 0);
     }
 
     #[tokio::test]
-    async fn the_first_redirect_waits_until_it_is_announced() {
-        let leash = SendBudget::new(1);
+    async fn first_redirect_waits_until_redirects_are_allowed() {
+        let budget = SendBudget::new(1);
         let waits = tokio::spawn({
-            let leash = leash.clone();
-            async move { leash.wait_redirects_allowed().await }
+            let budget = budget.clone();
+            async move { budget.wait_redirects_allowed().await }
         });
-        leash.refill_requested().await;
-        assert!(leash.redirect_pending() && !leash.redirects_allowed());
-        leash.allow_redirects();
+        budget.refill_requested().await;
+        assert!(budget.redirect_pending() && !budget.redirects_allowed());
+        budget.allow_redirects();
         waits.await.expect("no panic");
-        assert!(leash.redirects_allowed());
+        assert!(budget.redirects_allowed());
     }
 
-    /// A thread begins requests while another one lowers and raises its limit: what was said is never exceeded.
+    /// One thread begins requests while another lowers and raises its limit. It never exceeds a
+    /// reported limit.
     #[test]
-    fn nothing_is_begun_beyond_what_was_said() {
-        let leash = SendBudget::new(1);
-        leash.raise_limits(&[100]);
-        let made = Arc::new(AtomicU64::new(0));
-        let (maker, count) = (leash.clone(), made.clone());
-        let making = std::thread::spawn(move || {
+    fn requests_never_exceed_a_reported_limit() {
+        let budget = SendBudget::new(1);
+        budget.raise_limits(&[100]);
+        let begun_count = Arc::new(AtomicU64::new(0));
+        let (sender, count) = (budget.clone(), begun_count.clone());
+        let sending = std::thread::spawn(move || {
             while count.load(Ordering::SeqCst) < 200_000 {
-                count.fetch_add(u64::from(maker.try_acquire(0)), Ordering::SeqCst);
+                count.fetch_add(u64::from(sender.try_acquire(0)), Ordering::SeqCst);
             }
         });
         for round in 0u64.. {
-            if making.is_finished() {
+            if sending.is_finished() {
                 break;
             }
-            let said = leash.lower_limits(&[if round % 2 == 0 { 3 } else { 500 }]);
+            let reported = budget.lower_limits(&[if round % 2 == 0 { 3 } else { 500 }]);
             if round % 2 == 0 {
-                // Nobody has raised it since: this is all there can be.
+                // Only this thread raises the limit, so the reported number is the maximum.
                 std::thread::yield_now();
-                assert!(made.load(Ordering::SeqCst) <= said[0]);
+                assert!(begun_count.load(Ordering::SeqCst) <= reported[0]);
             }
-            leash.raise_limits(&said);
+            budget.raise_limits(&reported);
         }
-        making.join().expect("no panic");
+        sending.join().expect("no panic");
     }
 }

@@ -1,18 +1,19 @@
-//! Which task comes next. Weights are kept exactly by a fixed low-discrepancy cycle, not by chance: any run of starts holds each
-//! task's share to within one. Tasks with conditions (`requires`, `every`) are chosen per user among those that are ready.
+//! Chooses the next task. Weights hold exactly, by a fixed low-discrepancy cycle instead of chance:
+//! any sequence of starts has each task's share to within one. Tasks with conditions (`requires`,
+//! `every`) are chosen per user among those that are ready.
 
 use fastrand::Rng;
 use squall_model::{TaskIndex, TaskSpec};
 use std::time::Instant;
 
-/// A repeating order of tasks in which every prefix has each task's share to within one.
+/// A repeating order of tasks. Every prefix has each task's share to within one.
 #[derive(Debug, Clone)]
 pub struct TaskCycle {
     order: Vec<TaskIndex>,
     offset: u64,
 }
 
-/// Longest cycle; weights that would need a longer one are rounded to this many parts.
+/// The longest cycle. Weights that need a longer one are rounded to this many parts.
 const MAX_CYCLE_LENGTH: u64 = 10_000;
 
 impl TaskCycle {
@@ -20,8 +21,9 @@ impl TaskCycle {
         let parts = integer_weights(tasks);
         let total: u64 = parts.iter().sum();
         let mut given = vec![0u64; parts.len()];
-        // Pfair scheduling: the j-th turn of a task with w of W parts is due in the window ((j-1)·W/w, j·W/w]; the open window that
-        // closes first goes next. It keeps every task within one turn of its share at every position.
+        // Pfair scheduling: turn j of a task with w of W parts is due in the window ((j-1)·W/w,
+        // j·W/w]; the open window that closes first is next. It keeps every task within one turn of
+        // its share at every position.
         let turn = |position: u64, given: &[u64]| {
             (0..parts.len())
                 .filter(|&i| given[i] * total < (position + 1) * parts[i])
@@ -80,7 +82,8 @@ impl UserTaskChooser {
         }
     }
 
-    /// The tasks that may run at `now`, or when to ask again (`Err(None)`: nothing will ever be ready).
+    /// The tasks that may run at `now`, or the time to try again. `Err(None)`: no task will ever be
+    /// ready.
     pub(crate) fn ready_tasks(&self, tasks: &[TaskSpec], now: Instant) -> Result<Vec<usize>, Option<Instant>> {
         let unlocked = |i: usize| tasks[i].requires.iter().all(|r| self.completed[r.0]);
         let ready: Vec<usize> =
@@ -91,7 +94,7 @@ impl UserTaskChooser {
         Ok(ready)
     }
 
-    /// The next task at `now`, or when to ask again.
+    /// The next task at `now`, or the time to try again.
     pub(crate) fn pick(&mut self, tasks: &[TaskSpec], now: Instant) -> Result<TaskIndex, Option<Instant>> {
         let ready = self.ready_tasks(tasks, now)?;
         let total: f64 = ready.iter().map(|&i| tasks[i].weight).sum();
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn three_to_one_at_twenty_a_second_is_exact_over_any_four_seconds() {
+    fn weights_of_3_to_1_are_exact_over_any_80_starts() {
         for seed in 0..20 {
             let cycle = TaskCycle::new(&tasks(&[3.0, 1.0]), seed);
             for from in 0..200 {
@@ -131,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_order_and_another_seed_another() {
+    fn order_of_tasks_depends_on_the_seed() {
         let order = |seed| (0..50).map(|k| TaskCycle::new(&tasks(&[5.0, 3.0, 2.0]), seed).task(k)).collect::<Vec<_>>();
         assert_eq!(order(7), order(7));
         assert!((0..20).any(|seed| order(seed) != order(7)));
     }
 
     #[test]
-    fn odd_weights_are_rounded_not_refused() {
+    fn irrational_weights_are_rounded() {
         let cycle = TaskCycle::new(&tasks(&[1.0, std::f64::consts::PI]), 0);
         let first = (0..10_000).filter(|k| cycle.task(*k) == TaskIndex(0)).count();
         assert!(first.abs_diff(2_415) <= 2, "{first}");
@@ -146,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_stretch_holds_each_share_to_within_two(weights in prop::collection::vec(1u32..30, 1..6), from in 0u64..500, len in 1u64..300) {
+        fn any_range_of_starts_has_each_task_share_to_within_two(weights in prop::collection::vec(1u32..30, 1..6), from in 0u64..500, len in 1u64..300) {
             let specs = tasks(&weights.iter().map(|w| f64::from(*w)).collect::<Vec<_>>());
             let cycle = TaskCycle::new(&specs, 3);
             let total: f64 = specs.iter().map(|t| t.weight).sum();
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_waits_for_what_it_requires() {
+    fn task_is_not_picked_before_its_required_task_completed() {
         let mut specs = tasks(&[1.0, 100.0]);
         specs[1].requires = vec![TaskIndex(0)];
         let (mut choice, now) = (UserTaskChooser::new(&specs, 0), Instant::now());
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_keeps_its_distance_and_says_when_to_come_back() {
+    fn task_with_every_is_not_ready_before_its_interval() {
         let mut specs = tasks(&[1.0]);
         specs[0].every = Some(Pause::Fixed(Duration::from_secs(2)));
         let (mut choice, now) = (UserTaskChooser::new(&specs, 0), Instant::now());

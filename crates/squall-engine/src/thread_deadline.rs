@@ -1,5 +1,5 @@
-//! When everything of a run must be over, for whoever watches an engine thread from outside: code that does not give its thread back cannot
-//! be told by the engine. Ends nothing itself.
+//! The time at which an engine thread must have ended, for a driver that watches the thread from
+//! outside: the engine cannot stop code that blocks its thread. It does not stop anything itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,26 +8,27 @@ use tokio::sync::watch;
 
 use crate::engine::EngineCommand;
 
-/// What the engine itself may take to end everything when the grace is over.
+/// The time that the engine itself may take to abort users after the grace period.
 const ABORT_MARGIN: Duration = Duration::from_secs(1);
 
-/// Knows when what is under way on an engine's threads must have ended. Cloning shares it.
+/// Knows when an engine's threads must have ended. Clones share it.
 #[derive(Debug, Clone)]
 pub struct ThreadDeadline {
     pub(crate) commands: watch::Receiver<EngineCommand>,
-    /// How long the load lasts, as far as is known now.
+    /// How long the load lasts, by the latest assignment.
     pub(crate) load_duration: Arc<Mutex<Duration>>,
     pub(crate) grace: Duration,
 }
 
 impl ThreadDeadline {
-    /// Whether it has: the run was aborted or given up, or the grace was over a while ago.
+    /// Whether the deadline has passed: the run was aborted or dropped, or the grace period is
+    /// over.
     pub fn has_passed(&self) -> bool {
         if self.commands.has_changed().is_err() {
-            // Nobody holds the engine any more.
+            // The engine was dropped.
             return true;
         }
-        let (since, left) = match *self.commands.borrow() {
+        let (since, allowed) = match *self.commands.borrow() {
             EngineCommand::Prepare => return false,
             EngineCommand::Start(at) => {
                 (at, self.grace + *self.load_duration.lock().unwrap_or_else(PoisonError::into_inner))
@@ -35,7 +36,7 @@ impl ThreadDeadline {
             EngineCommand::Drain(at) => (at, self.grace),
             EngineCommand::Abort => return true,
         };
-        since.elapsed() > left + ABORT_MARGIN
+        since.elapsed() > allowed + ABORT_MARGIN
     }
 }
 
@@ -46,15 +47,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_passes_when_the_grace_is_over_or_nobody_wants_the_run() {
-        let (orders, receiver) = watch::channel(EngineCommand::Prepare);
+    fn deadline_passes_after_grace_abort_or_drop_of_the_engine() {
+        let (commands, receiver) = watch::channel(EngineCommand::Prepare);
         let second = Duration::from_secs(1);
         let load = Arc::new(Mutex::new(60 * second));
-        let curfew = ThreadDeadline { commands: receiver, load_duration: load.clone(), grace: 10 * second };
+        let deadline = ThreadDeadline { commands: receiver, load_duration: load.clone(), grace: 10 * second };
         let ago = |seconds| Instant::now().checked_sub(seconds * second).expect("the machine has been up for a while");
-        let check = |order, expected| {
-            orders.send_replace(order);
-            assert_eq!(curfew.has_passed(), expected, "{order:?}");
+        let check = |command, expected| {
+            commands.send_replace(command);
+            assert_eq!(deadline.has_passed(), expected, "{command:?}");
         };
         check(EngineCommand::Prepare, false);
         check(EngineCommand::Start(ago(69)), false);
@@ -62,9 +63,9 @@ mod tests {
         check(EngineCommand::Drain(ago(1)), false);
         check(EngineCommand::Drain(ago(12)), true);
         check(EngineCommand::Abort, true);
-        *load.lock().expect("nobody panicked") = 600 * second;
+        *load.lock().expect("no thread panicked") = 600 * second;
         check(EngineCommand::Start(ago(72)), false);
-        drop(orders);
-        assert!(curfew.has_passed());
+        drop(commands);
+        assert!(deadline.has_passed());
     }
 }

@@ -1,5 +1,5 @@
-//! Where a waiting virtual user is reached: its conductor leaves a start or rings its sleep, and the user's task is woken.
-//! One small allocation per user for its whole life; handing over a start allocates nothing.
+//! How the scheduler reaches a waiting virtual user: it leaves a signal in the user's slot and
+//! wakes its task. A user has one slot, so handing over a start allocates nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,31 +13,33 @@ use std::{
 pub(crate) struct DueStart {
     pub(crate) number: u64,
     pub(crate) intended: Instant,
-    /// How long after that the conductor saw it: the engine's own lag, whoever takes the start.
+    /// How long after that the scheduler saw it. This is the engine's lag, whichever user takes the
+    /// start.
     pub(crate) scheduler_lag: Duration,
-    /// When a user was free for it: what passed between this and the actual start is the engine's own lag too.
+    /// When a user was free for it. The time from here to the actual start is the engine's lag too.
     pub(crate) free_since: Instant,
 }
 
 impl DueStart {
-    /// Start `number`, due at `intended` and seen at `now`.
+    /// Start `number`, due at `intended` and seen by the scheduler at `now`.
     pub(crate) fn observed(number: u64, intended: Instant, now: Instant) -> DueStart {
         DueStart { number, intended, scheduler_lag: now.saturating_duration_since(intended), free_since: now }
     }
 
-    /// How much of its delay was the engine's own, if it starts at `started`. Waiting for a free user is not.
+    /// The engine's part of the delay if the start happens at `started`. Waiting for a free user is
+    /// not part of it.
     pub(crate) fn lag(&self, started: Instant) -> Duration {
         self.scheduler_lag + started.saturating_duration_since(self.free_since)
     }
 }
 
-/// What a waiting user is told.
+/// A signal to a waiting user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UserSignal {
     Start(DueStart),
-    /// The sleep is over.
+    /// The sleep or the wait is over.
     Wake,
-    /// The run is being drained.
+    /// The user must leave: the run drains, or the thread has lost its share.
     Leave,
 }
 
@@ -45,12 +47,12 @@ pub(crate) enum UserSignal {
 pub(crate) struct UserSlot {
     signal: Cell<Option<UserSignal>>,
     waker: RefCell<Option<Waker>>,
-    /// Tells the present sleep from one that was given up.
+    /// Identifies the current sleep; 0 while awake.
     pub(crate) sleep_id: Cell<u64>,
 }
 
 impl UserSlot {
-    /// Leaves `signal` for the user; a `Leave` is never overwritten.
+    /// Leaves `signal` for the user. A `Leave` is never overwritten.
     pub(crate) fn send(&self, signal: UserSignal) {
         if self.signal.get() != Some(UserSignal::Leave) {
             self.signal.set(Some(signal));
@@ -60,7 +62,7 @@ impl UserSlot {
         }
     }
 
-    /// Whether the user was told to leave and has not noticed yet.
+    /// Whether a `Leave` waits for the user.
     pub(crate) fn must_leave(&self) -> bool {
         self.signal.get() == Some(UserSignal::Leave)
     }

@@ -1,5 +1,6 @@
-//! The life of a virtual user: start, iterations, stop. An open-model user waits to be given starts; a closed-model user gives
-//! them to itself. Neither knows the profile: the conductor says when to come and go.
+//! The task of one virtual user: start, iterations, stop. An open-model user waits for starts; a
+//! closed-model user starts its own iterations. Neither knows the profile: the scheduler creates and
+//! dismisses users.
 
 use fastrand::Rng;
 use squall_model::TaskIndex;
@@ -11,97 +12,98 @@ use std::{
 use crate::{
     driver::{DriverThread, Iteration, UserIdentity, VirtualUser},
     task_chooser::UserTaskChooser,
-    user_pool::UserPool,
+    thread_counters::{decrement, increment},
+    thread_state::ThreadState,
     user_slot::{DueStart, UserSignal, UserSlot},
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// A user that runs whatever start it is given.
+/// Runs a user that takes one due start after another.
 pub(crate) async fn run_open_user<T: DriverThread>(
-    floor: Rc<UserPool>,
+    state: Rc<ThreadState>,
     driver: Rc<T>,
-    seat: UserIdentity,
+    identity: UserIdentity,
     slot: Rc<UserSlot>,
 ) {
-    let mut being = UserInstance::new(&floor, driver, seat);
-    let mut choice = OptionalTaskChooser::new(&floor, seat);
-    if run_on_start(&floor, &slot, &mut being.user).await {
-        // Who has no task yet (`every`) takes no start: it would keep one that another user, or a new one, could begin in time.
-        while choice.wait_until_ready(&floor, &slot).await {
-            let Some(assignment) = next_start(&floor, &slot).await else { break };
-            if !being.recreate_if_leases_lost(&floor, &slot).await {
-                floor.recorder.record_dropped([assignment.intended]);
-                return floor.user_left();
+    let mut instance = UserInstance::new(&state, driver, identity);
+    let mut chooser = OptionalTaskChooser::new(&state, identity);
+    if run_on_start(&state, &slot, &mut instance.user).await {
+        // A user whose tasks all wait for their `every` takes no start: another user can begin it in time.
+        while chooser.wait_until_ready(&state, &slot).await {
+            let Some(start) = next_start(&state, &slot).await else { break };
+            if !instance.recreate_if_leases_lost(&state, &slot).await {
+                state.recorder.record_dropped([start.intended]);
+                return decrement(&state.counters.users);
             }
-            let DueStart { number, intended, .. } = assignment;
+            let DueStart { number, intended, .. } = start;
             let started = Instant::now();
-            let Some(task) = floor.task_of(number).or_else(|| choice.pick(&floor, started)) else {
-                floor.recorder.record_dropped([intended]);
+            let Some(task) = state.task_of(number).or_else(|| chooser.pick(&state, started)) else {
+                state.recorder.record_dropped([intended]);
                 break;
             };
-            let late = started.saturating_duration_since(intended) > floor.config.late_after;
-            floor.recorder.record_iteration(intended, assignment.lag(started), late);
-            floor.last_iteration_start.set(started);
-            choice.run_iteration(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
+            let late = started.saturating_duration_since(intended) > state.config.limits.late_after;
+            state.recorder.record_iteration(intended, start.lag(started), late);
+            state.counters.last_iteration_start.set(started);
+            chooser.run_iteration(&state, &mut instance.user, Iteration { number, task, intended, started }).await;
         }
-        being.user.stop().await;
-        floor.on_start_tracker.user_left();
+        instance.user.stop().await;
+        state.cross_thread.on_start_tracker.user_left();
     }
-    floor.user_left();
+    decrement(&state.counters.users);
 }
 
-/// A user that starts its next iteration when the last has ended and it has paused.
+/// Runs a user that starts its next iteration when the previous one and the pause have ended.
 pub(crate) async fn run_closed_user<T: DriverThread>(
-    floor: Rc<UserPool>,
+    state: Rc<ThreadState>,
     driver: Rc<T>,
-    seat: UserIdentity,
+    identity: UserIdentity,
     slot: Rc<UserSlot>,
 ) {
-    let mut being = UserInstance::new(&floor, driver, seat);
-    let mut choice = OptionalTaskChooser::new(&floor, seat);
-    let mut random = Rng::with_seed(seat.seed);
-    let pause = floor.pause();
-    if run_on_start(&floor, &slot, &mut being.user).await {
+    let mut instance = UserInstance::new(&state, driver, identity);
+    let mut chooser = OptionalTaskChooser::new(&state, identity);
+    let mut random = Rng::with_seed(identity.seed);
+    let pause = state.pause();
+    if run_on_start(&state, &slot, &mut instance.user).await {
         let mut intended = Instant::now();
         let mut number = 0;
-        while !floor.draining.get() && !slot.must_leave() {
-            if !being.recreate_if_leases_lost(&floor, &slot).await {
-                return floor.user_left();
+        while !state.users.is_draining() && !slot.must_leave() {
+            if !instance.recreate_if_leases_lost(&state, &slot).await {
+                return decrement(&state.counters.users);
             }
             let mut chosen = None;
-            if floor.task_cycle.is_none() {
-                let Some((task, ready)) = choice.wait_for_task(&floor, &slot).await else { break };
+            if state.task_cycle.is_none() {
+                let Some((task, ready)) = chooser.wait_for_task(&state, &slot).await else { break };
                 (chosen, intended) = (Some(task), intended.max(ready));
             }
-            let Some(waited) = floor.acquire_iteration(&slot).await else { break };
-            intended = waited.map_or(intended, |had| intended.max(had));
-            // Only now: others may have begun while this user waited.
-            let Some(task) = chosen.or_else(|| floor.next_task()) else { break };
-            floor.iterations_begun.set(floor.iterations_begun.get() + 1);
+            let Some(available_since) = state.acquire_iteration(&slot).await else { break };
+            intended = available_since.map_or(intended, |since| intended.max(since));
+            // After the wait for the quota, because other users advance the task cycle meanwhile.
+            let Some(task) = chosen.or_else(|| state.next_task()) else { break };
+            increment(&state.counters.iterations_begun);
             let started = Instant::now();
             if pause.is_none() {
                 intended = started;
             }
             let lag = started.saturating_duration_since(intended);
-            floor.recorder.record_iteration(intended, lag, lag > floor.config.late_after);
-            choice.run_iteration(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
+            state.recorder.record_iteration(intended, lag, lag > state.config.limits.late_after);
+            chooser.run_iteration(&state, &mut instance.user, Iteration { number, task, intended, started }).await;
             number += 1;
             if !pause.is_none() {
                 intended = Instant::now() + pause.pick(random.f64());
-                if floor.sleep(&slot, intended).await == UserSignal::Leave {
+                if state.sleep(&slot, intended).await == UserSignal::Leave {
                     break;
                 }
             }
         }
-        being.user.stop().await;
-        floor.on_start_tracker.user_left();
+        instance.user.stop().await;
+        state.cross_thread.on_start_tracker.user_left();
     }
-    floor.user_left();
+    decrement(&state.counters.users);
 }
 
-/// A user, and since when what it has borrowed is its own.
+/// A driver's user, with the generation of leases that it was created in.
 struct UserInstance<T: DriverThread> {
     driver: Rc<T>,
     identity: UserIdentity,
@@ -110,121 +112,123 @@ struct UserInstance<T: DriverThread> {
 }
 
 impl<T: DriverThread> UserInstance<T> {
-    fn new(floor: &UserPool, driver: Rc<T>, seat: UserIdentity) -> UserInstance<T> {
-        let (lapse, user) = (floor.recorder.lease_generation(), driver.user(seat));
-        UserInstance { driver, identity: seat, user, lease_generation: lapse }
+    fn new(state: &ThreadState, driver: Rc<T>, identity: UserIdentity) -> UserInstance<T> {
+        let (lease_generation, user) = (state.recorder.lease_generation(), driver.user(identity));
+        UserInstance { driver, identity, user, lease_generation }
     }
 
-    /// Begins anew if this process has lost its place meanwhile: what the user had borrowed may be another's. `false` if the run ended
-    /// before it had.
-    async fn recreate_if_leases_lost(&mut self, floor: &UserPool, slot: &Rc<UserSlot>) -> bool {
-        let lapses = floor.recorder.lease_generation();
-        if lapses == self.lease_generation {
+    /// Replaces the user by a new one if this process has lost its membership since: its leased
+    /// resources may belong to another user. `false` if the run ended before the new user started.
+    async fn recreate_if_leases_lost(&mut self, state: &ThreadState, slot: &Rc<UserSlot>) -> bool {
+        let generation = state.recorder.lease_generation();
+        if generation == self.lease_generation {
             return true;
         }
         self.user.stop().await;
-        floor.on_start_tracker.user_left();
-        (self.user, self.lease_generation) = (self.driver.user(self.identity), lapses);
-        run_on_start(floor, slot, &mut self.user).await
+        state.cross_thread.on_start_tracker.user_left();
+        (self.user, self.lease_generation) = (self.driver.user(self.identity), generation);
+        run_on_start(state, slot, &mut self.user).await
     }
 }
 
-async fn next_start(floor: &UserPool, slot: &Rc<UserSlot>) -> Option<DueStart> {
+/// The next start for an open-model user: a queued one, or one that arrives while the user is idle.
+async fn next_start(state: &ThreadState, slot: &Rc<UserSlot>) -> Option<DueStart> {
     loop {
-        if floor.retire_if_surplus() {
+        if state.users.retire_if_surplus() {
             return None;
         }
-        if let Some(queued) = floor.dequeue_start() {
+        if let Some(queued) = state.dequeue_start() {
             return Some(queued);
         }
-        if floor.draining.get() {
+        if state.users.is_draining() {
             return None;
         }
-        floor.mark_idle(slot);
+        state.users.add_idle(slot);
         match slot.receive().await {
-            UserSignal::Start(assignment) => {
-                floor.users_assigned.set(floor.users_assigned.get() - 1);
-                return Some(assignment);
+            UserSignal::Start(start) => {
+                decrement(&state.counters.users_assigned);
+                return Some(start);
             }
-            // Somebody may have queued a start after this user was told; take it along.
+            // The scheduler may have queued a start since it sent the signal; the user takes it first.
             UserSignal::Leave | UserSignal::Wake => continue,
         }
     }
 }
 
 /// Runs the user's own start until it succeeds; `false` if the run ended before.
-async fn run_on_start<U: VirtualUser>(floor: &UserPool, slot: &Rc<UserSlot>, user: &mut U) -> bool {
+async fn run_on_start<U: VirtualUser>(state: &ThreadState, slot: &Rc<UserSlot>, user: &mut U) -> bool {
     let mut retry = FIRST_RETRY;
     while user.start().await.is_err() {
-        floor.on_start_tracker.start_failed(Instant::now());
-        if floor.sleep(slot, Instant::now() + retry).await == UserSignal::Leave {
+        state.cross_thread.on_start_tracker.start_failed(Instant::now());
+        if state.sleep(slot, Instant::now() + retry).await == UserSignal::Leave {
             return false;
         }
         retry = (retry * 2).min(MAX_RETRY_DELAY);
     }
-    floor.on_start_tracker.user_started();
+    state.cross_thread.on_start_tracker.user_started();
     true
 }
 
-/// A user's own choice of tasks; boxed because most plans need none.
+/// A user's own choice of tasks; `None` if the thread's task cycle chooses. Boxed, because most plans
+/// need none.
 struct OptionalTaskChooser(Option<Box<UserTaskChooser>>);
 
 impl OptionalTaskChooser {
-    fn new(floor: &UserPool, seat: UserIdentity) -> OptionalTaskChooser {
-        OptionalTaskChooser(
-            floor.task_cycle.is_none().then(|| Box::new(UserTaskChooser::new(&floor.config.tasks, seat.seed))),
-        )
+    fn new(state: &ThreadState, identity: UserIdentity) -> OptionalTaskChooser {
+        let chooser = || Box::new(UserTaskChooser::new(&state.config.tasks, identity.seed));
+        OptionalTaskChooser(state.task_cycle.is_none().then(chooser))
     }
 
     /// Sleeps until a task is ready; `false` if the run ended before.
-    async fn wait_until_ready(&self, floor: &UserPool, slot: &Rc<UserSlot>) -> bool {
-        let Some(choice) = &self.0 else { return true };
+    async fn wait_until_ready(&self, state: &ThreadState, slot: &Rc<UserSlot>) -> bool {
+        let Some(chooser) = &self.0 else { return true };
         loop {
-            let ready_at = match choice.ready_tasks(&floor.config.tasks, Instant::now()) {
+            let ready_at = match chooser.ready_tasks(&state.config.tasks, Instant::now()) {
                 Ok(_) => return true,
                 Err(None) => return false,
                 Err(Some(at)) => at,
             };
-            floor.users_without_task.set(floor.users_without_task.get() + 1);
-            let signal = floor.sleep(slot, ready_at).await;
-            floor.users_without_task.set(floor.users_without_task.get() - 1);
+            increment(&state.counters.users_without_task);
+            let signal = state.sleep(slot, ready_at).await;
+            decrement(&state.counters.users_without_task);
             if signal == UserSignal::Leave {
                 return false;
             }
         }
     }
 
-    fn pick(&mut self, floor: &UserPool, now: Instant) -> Option<TaskIndex> {
-        self.0.as_mut()?.pick(&floor.config.tasks, now).ok()
+    fn pick(&mut self, state: &ThreadState, now: Instant) -> Option<TaskIndex> {
+        self.0.as_mut()?.pick(&state.config.tasks, now).ok()
     }
 
-    /// Sleeps until a task is ready; also says since when it was.
-    async fn wait_for_task(&mut self, floor: &UserPool, slot: &Rc<UserSlot>) -> Option<(TaskIndex, Instant)> {
-        let choice = self.0.as_mut()?;
-        let mut ready = floor.run_start;
+    /// Sleeps until a task is ready; returns the task and the time since when it was ready.
+    async fn wait_for_task(&mut self, state: &ThreadState, slot: &Rc<UserSlot>) -> Option<(TaskIndex, Instant)> {
+        let chooser = self.0.as_mut()?;
+        let mut ready = state.run_start;
         loop {
-            match choice.pick(&floor.config.tasks, Instant::now()) {
+            match chooser.pick(&state.config.tasks, Instant::now()) {
                 Ok(task) => return Some((task, ready)),
                 Err(None) => return None,
                 Err(Some(at)) => ready = at,
             }
-            if floor.sleep(slot, ready).await == UserSignal::Leave {
+            if state.sleep(slot, ready).await == UserSignal::Leave {
                 return None;
             }
         }
     }
 
-    async fn run_iteration<U: VirtualUser>(&mut self, floor: &UserPool, user: &mut U, iteration: Iteration) {
-        floor.activity.set_busy_users(floor.activity.busy_users() + 1);
+    async fn run_iteration<U: VirtualUser>(&mut self, state: &ThreadState, user: &mut U, iteration: Iteration) {
+        let activity = &state.counters.activity;
+        activity.set_busy_users(activity.busy_users() + 1);
         let completed = user.iterate(iteration).await;
-        floor.activity.set_busy_users(floor.activity.busy_users() - 1);
-        if floor.iteration_quota.is_some() {
-            floor.last_iteration_end.set(Instant::now());
+        activity.set_busy_users(activity.busy_users() - 1);
+        if state.iteration_quota.is_some() {
+            state.counters.last_iteration_end.set(Instant::now());
         }
-        if let Some(choice) = self.0.as_mut().filter(|_| completed) {
-            choice.mark_completed(iteration.task);
+        if let Some(chooser) = self.0.as_mut().filter(|_| completed) {
+            chooser.mark_completed(iteration.task);
         }
-        // Iterations that never wait must not keep the thread from its conductor and the other users.
+        // Without this, iterations that never wait would keep the thread from its scheduler and other users.
         tokio::task::coop::consume_budget().await;
     }
 }

@@ -1,5 +1,5 @@
-//! What may be chosen about a client: version, timeouts, trust, proxy, limits.
-//! Holds values only; files are read and combinations judged by [`crate::Connector::new`].
+//! The settings of a client: version, timeouts, trust, proxy, limits. This file holds values only;
+//! [`crate::Connector::new`] reads files and checks combinations.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use url::Url;
 pub struct HttpConfig {
     /// Which HTTP to speak. Default [`HttpVersion::Auto`].
     pub version: HttpVersion,
-    /// Reuse connections. `false` sends `HttpConnection: close` and opens one for each request. Default `true`.
+    /// Reuse connections. `false` sends `Connection: close` and opens one for each request. Default `true`.
     pub keep_alive: bool,
-    /// Whom to trust and who we are.
+    /// Trusted authorities and the client certificate.
     pub tls: TlsOptions,
     /// `http://[user:password@]host:port` or `socks5://…`. Default none; the environment is not read.
     pub proxy: Option<Url>,
@@ -29,7 +29,7 @@ pub struct HttpConfig {
     pub decompress: bool,
     /// Which addresses of a name may be used. Default [`IpFamily::Any`].
     pub ip: IpFamily,
-    /// Connect to this socket whatever the URL's host says.
+    /// Connect to this Unix socket instead of the URL's host.
     pub unix_socket: Option<PathBuf>,
     /// A longer response head fails as `HEAD_TOO_LARGE`. Default 64 KiB.
     pub max_head_bytes: usize,
@@ -37,9 +37,9 @@ pub struct HttpConfig {
     pub max_body_bytes: usize,
     /// Measure dns, connect, tls, first byte and body. Default `false`.
     pub record_phases: bool,
-    /// Names answered from here instead of by DNS. A port of 0 means the URL's.
+    /// Host names with fixed addresses, looked up before DNS. A port of 0 means the URL's.
     pub resolve: Vec<(String, SocketAddr)>,
-    /// Each session keeps the cookies that it is given and sends them back. Default `true`.
+    /// Each session stores cookies and sends them back. Default `true`.
     pub cookies: bool,
 }
 
@@ -89,17 +89,17 @@ pub enum IpFamily {
     V6,
 }
 
-/// Whom to trust and who we are.
+/// Trusted authorities and the client certificate.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
     /// Accept any certificate.
     pub insecure: bool,
     /// Trust the certificates of this PEM file and no others. Default: the system's.
     pub ca: Option<PathBuf>,
-    /// PEM chain that we present; needs `client_key`.
+    /// PEM chain that the client presents; needs `client_key`.
     pub client_cert: Option<PathBuf>,
     /// PEM private key of `client_cert`.
     pub client_key: Option<PathBuf>,
-    /// Name to ask for and to verify instead of the URL's host.
+    /// Name to request and verify instead of the URL's host.
     pub server_name: Option<String>,
 }

@@ -25,7 +25,7 @@ pub(crate) enum ConnectionStream {
     Tls(Box<TlsStream<PlainSocket>>),
 }
 
-/// System calls by themselves: the C library's first ask, in a process of several threads, whether this one is being cancelled.
+/// Raw system calls. The C library's wrappers first check for thread cancellation, which costs time.
 impl PlainSocket {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -34,7 +34,7 @@ impl PlainSocket {
         }
     }
 
-    /// Calls `attempt` if the socket may be ready; `WouldBlock` says that it is not, until epoll reports it again.
+    /// Calls `attempt` if the socket may be ready; `WouldBlock` means that it is not, until epoll reports it again.
     fn try_io<T>(&self, interest: Interest, attempt: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         match self {
             PlainSocket::Tcp(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
@@ -46,8 +46,8 @@ impl PlainSocket {
         self.try_io(Interest::WRITABLE, |fd| Ok(retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))?))
     }
 
-    /// Reads once. A read that does not fill the buffer has emptied the socket, so it also clears the readiness: the next exchange
-    /// then does not begin with a `recv` that finds nothing.
+    /// Reads once. A read that does not fill the buffer has emptied the socket, so it also clears the readiness. The next
+    /// exchange then saves a `recv` that would find nothing.
     fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_read_ready(cx))?;
@@ -70,7 +70,7 @@ impl PlainSocket {
 }
 
 impl ConnectionStream {
-    /// Writes at once what the socket takes, without asking a timer or a waker.
+    /// Writes what the socket accepts now, without a timer or a waker.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             ConnectionStream::Plain(socket) => socket.try_send(bytes),
@@ -78,7 +78,7 @@ impl ConnectionStream {
         }
     }
 
-    /// Reads once; 0 bytes are the end.
+    /// Reads once; 0 bytes mean the end of the stream.
     pub(crate) fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             ConnectionStream::Plain(socket) => socket.poll_recv(cx, buffer),
@@ -97,14 +97,14 @@ impl ConnectionStream {
         let read = match self {
             ConnectionStream::Plain(PlainSocket::Tcp(stream)) => stream.try_read(&mut probe),
             ConnectionStream::Plain(PlainSocket::Unix(stream)) => stream.try_read(&mut probe),
-            // Session tickets and key updates arrive on their own; only TLS itself can tell them from data.
+            // The server may send session tickets and key updates at any time. Only TLS can tell them from data.
             ConnectionStream::Tls(stream) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 let mut buffer = ReadBuf::new(&mut probe);
                 return Pin::new(stream.as_mut()).poll_read(&mut cx, &mut buffer).is_pending();
             }
         };
-        // Tokio's own "not ready" carries no code of the system's; asking for its kind would cost more than all the rest.
+        // Tokio's own "not ready" error carries no OS code. Asking for its kind would cost more than the rest of this function.
         match read {
             Ok(_) => false,
             Err(error) => error.raw_os_error().is_none() || error.kind() == io::ErrorKind::WouldBlock,

@@ -1,4 +1,4 @@
-//! What all users of a run share: checked settings, trust, name cache. Built once; opens nothing by itself.
+//! State that all users of a run share: checked settings, trusted authorities, DNS cache. It opens no connection by itself.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,7 +27,7 @@ struct ConnectorState {
     dns_cache: DnsCache,
 }
 
-/// A proxy as we use it.
+/// A proxy with its parsed address.
 #[derive(Debug)]
 pub(crate) struct ProxySettings {
     pub(crate) kind: ProxyKind,
@@ -58,8 +58,8 @@ impl Connector {
         }
         let options = &config.tls;
         let tls = OnceLock::new();
-        // Loading the system's trust takes tens of milliseconds: left until something needs TLS. Files of the user's
-        // are read now, while there is someone to tell.
+        // Loading the system's authorities takes tens of milliseconds, so it waits for the first TLS handshake. The user's own
+        // files are read now, so that an error appears before the run.
         if options.ca.is_some() || options.client_cert.is_some() || options.client_key.is_some() {
             let _ = tls.set(tls::client_config(options, config.version)?);
         }
@@ -91,7 +91,7 @@ impl Connector {
         self.shared.server_name.as_ref()
     }
 
-    /// The settings of every handshake; slow the first time, so preparing a request asks for them too.
+    /// The settings of every handshake. The first call is slow, so preparing a request calls this too.
     pub(crate) fn tls(&self) -> &Arc<ClientConfig> {
         let config = self.config();
         self.shared.tls.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! One user's cookies, as RFC 6265 has them. Costs nothing until a server sets the first one, and no memory per request
-//! afterwards. Knows no list of public suffixes: a domain needs a dot, or must be the host itself.
+//! The cookie jar of one user (RFC 6265). It costs nothing until a server sets the first cookie, and no memory per request
+//! afterwards. It has no list of public suffixes: a domain needs a dot, or must be the host itself.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,15 +11,14 @@ use crate::origin::Origin;
 use crate::request::PreparedRequest;
 use crate::response::HeaderIter;
 
-/// As many as browsers keep for one site; further ones are not taken, so a server cannot fill our memory.
+/// As many as browsers keep for one site. Further cookies are ignored, so a server cannot exhaust memory.
 const MAX_COOKIES: usize = 180;
-/// Longer names and values together are not taken, as in browsers.
+/// Longest name and value together; longer cookies are ignored, as in browsers.
 const MAX_COOKIE_BYTES: usize = 4096;
-/// Further away than any run is long, and near enough to be added to any clock.
+/// Longer than any run, and short enough to be added to any clock.
 const MAX_COOKIE_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 
-/// The cookies of one user, shared by all that it has open: sessions, streams, WebSockets. Borrowed only for a moment, never across
-/// a wait.
+/// The cookies of one user, shared by its sessions, streams and WebSockets. They are never borrowed across an `.await`.
 #[derive(Debug, Default, Clone)]
 pub struct Cookies(Rc<RefCell<CookieJar>>);
 
@@ -28,12 +27,12 @@ impl Cookies {
         *self.0.borrow_mut() = CookieJar::default();
     }
 
-    /// Keeps what the answer to `request` sets.
+    /// Stores the cookies that the response to `request` sets.
     pub(crate) fn store_from_response(&self, request: &PreparedRequest, headers: HeaderIter<'_>) {
         self.0.borrow_mut().store_from_response(&request.origin, request.path_and_query(), headers);
     }
 
-    /// The bytes of `request` with what goes to its target; `out` holds them if there is anything to add.
+    /// The bytes of `request` with its cookies; `out` holds them if there are cookies to add.
     pub(crate) fn render_request<'w>(
         &self,
         request: &'w PreparedRequest,
@@ -52,7 +51,7 @@ impl Cookies {
         out
     }
 
-    /// What goes to the target of `request`, as a line.
+    /// The cookies for the target of `request`, as a header value.
     pub(crate) fn cookie_header(&self, request: &PreparedRequest, now: Instant) -> String {
         self.0.borrow_mut().header_for_request(request, now).to_owned()
     }
@@ -70,7 +69,7 @@ struct StoredCookie {
     name: Box<str>,
     value: Box<str>,
     domain: Box<str>,
-    /// Only for the host that set it, not for those below it.
+    /// Sent only to the host that set it, not to its subdomains.
     host_only: bool,
     path: Box<str>,
     secure: bool,
@@ -78,7 +77,7 @@ struct StoredCookie {
 }
 
 impl CookieJar {
-    /// Takes the Set-Cookie headers of a response. One that is malformed or for another domain is ignored, as browsers do.
+    /// Reads the Set-Cookie headers of a response. Like a browser, it ignores malformed cookies and those of another domain.
     fn store_from_response(&mut self, origin: &Origin, target: &str, headers: HeaderIter<'_>) {
         let now = Instant::now();
         for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
@@ -88,12 +87,12 @@ impl CookieJar {
         }
     }
 
-    /// What is added to this request: what goes to its target and what it does not say itself.
+    /// The cookies to add to this request: those for its target that the request does not set itself.
     fn header_for_request(&mut self, request: &PreparedRequest, now: Instant) -> &str {
         self.render_header(&request.origin, request.path_and_query(), now, |name| !request.has_cookie(name))
     }
 
-    /// What goes to this target: `a=1; b=2`, or nothing.
+    /// The cookies for this target, as `a=1; b=2`, or nothing.
     fn render_header(&mut self, origin: &Origin, target: &str, now: Instant, wanted: impl Fn(&str) -> bool) -> &str {
         self.header_buffer.clear();
         let path = path_of_target(target);
@@ -161,7 +160,7 @@ impl StoredCookie {
     }
 }
 
-/// Whether a cookie keeps what its name promises (RFC 6265bis) and comes from where a Secure one may come from.
+/// Whether a cookie satisfies its name prefix (`__Secure-`, `__Host-`, RFC 6265bis), and a Secure one came over TLS.
 fn may_be_set(origin: &Origin, cookie: &Cookie<'_>) -> bool {
     let secure = cookie.secure() == Some(true);
     let promises =
@@ -170,7 +169,7 @@ fn may_be_set(origin: &Origin, cookie: &Cookie<'_>) -> bool {
     (!secure || origin.is_trustworthy()) && (!promises("__Secure-") || secure) && (!promises("__Host-") || of_one_host)
 }
 
-/// Which hosts may see a cookie; `None` if its setter may not set it.
+/// Which hosts receive a cookie; `None` if the server may not set it.
 fn cookie_domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)> {
     let host = origin.host_text();
     let asked = asked.map(|asked| asked.trim_start_matches('.').to_ascii_lowercase()).filter(|asked| !asked.is_empty());
@@ -184,7 +183,7 @@ fn cookie_domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)>
     }
 }
 
-/// How long from now; `None` for as long as the user lives, zero for no longer.
+/// Time to live: `None` means as long as the user, zero means expired.
 fn lifetime(cookie: &Cookie<'_>) -> Option<Duration> {
     if let Some(age) = cookie.max_age() {
         return Some(Duration::try_from(age).unwrap_or(Duration::ZERO));
@@ -210,7 +209,7 @@ fn path_of_target(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
 
-/// The directory of a path: what a cookie without one of its own is for.
+/// The directory of a path: the default `Path` of a cookie.
 fn default_path(path: &str) -> &str {
     match path.rfind('/') {
         None | Some(0) => "/",
@@ -222,7 +221,7 @@ fn default_path(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// What `url` is sent after `setter` has set `cookies`.
+    /// The cookies sent to `url` after `setter` has set `cookies`.
     #[track_caller]
     fn check(setter: &str, cookies: &[&str], url: &str, expected: &str) {
         let (mut jar, now) = (CookieJar::default(), Instant::now());
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_goes_to_its_host_and_with_a_domain_to_those_below() {
+    fn a_cookie_with_a_domain_goes_to_subdomains_too() {
         check("http://a.test/", &["k=v"], "http://a.test/x/y?z", "k=v");
         check("http://a.test/", &["k=v"], "http://b.a.test/", "");
         check("http://b.a.test/", &["k=v; Domain=.A.test"], "http://c.a.test/", "k=v");
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_goes_to_its_path_and_below() {
+    fn a_cookie_goes_to_its_path_and_paths_below() {
         check("http://a.test/shop/cart", &["k=v"], "http://a.test/shop/list", "k=v");
         check("http://a.test/shop/cart", &["k=v"], "http://a.test/shopping", "");
         check("http://a.test/", &["k=v; Path=/api"], "http://a.test/api", "k=v");
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_end() {
+    fn expired_cookies_are_not_sent() {
         check("http://a.test/", &["k=v; Max-Age=0"], "http://a.test/", "");
         check("http://a.test/", &["k=v; Max-Age=-9"], "http://a.test/", "");
         check("http://a.test/", &["k=v; Max-Age=99999999999999"], "http://a.test/", "k=v");
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_name_promises_is_kept() {
+    fn cookies_that_violate_their_name_prefix_are_ignored() {
         let named =
             ["__Secure-a=1", "__Host-b=2; Path=/", "__Host-c=3; Secure", "__host-d=4; Secure; Path=/; Domain=h.test"];
         check("https://h.test/", &named, "https://h.test/", "");
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jar_does_not_grow_without_end() {
+    fn the_jar_stops_at_its_cookie_limit() {
         let origin = Origin::from_url(&url::Url::parse("http://a.test/").expect("a URL")).expect("an origin");
         let mut jar = CookieJar::default();
         for number in 0..1000 {

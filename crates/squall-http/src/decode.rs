@@ -1,4 +1,5 @@
-//! Content codings: what we ask for and how it is undone, within the body's limit (a small body can hold a huge one).
+//! Content codings: which ones the client accepts, and decoding within the body limit, because a small body may decode to a
+//! huge one.
 
 mod body_decoder;
 
@@ -12,10 +13,10 @@ pub(crate) use body_decoder::BodyDecoder;
 /// The value of Accept-Encoding.
 pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
-/// Codings on top of each other that are undone; nobody honest uses as many.
+/// Most stacked codings to decode; no honest server uses more.
 const MAX_CODINGS: usize = 4;
 
-/// Undoes `encoding`; `None` where there is nothing that we could undo. `headers` are asked only where there are several codings.
+/// Decodes `encoding`; `None` where no decoder applies. Reads `headers` only for stacked codings.
 pub(crate) fn decode(
     encoding: ContentEncoding,
     headers: HeaderIter<'_>,
@@ -28,7 +29,7 @@ pub(crate) fn decode(
     }
 }
 
-/// The last coding was applied last, so it is undone first. Each step is held to the body's limit.
+/// Decodes the last coding first, because the server applied it last. Each step obeys the body limit.
 #[cold]
 fn decode_several(headers: HeaderIter<'_>, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
     let codings = match codings_to_decode(headers)? {
@@ -45,7 +46,7 @@ fn decode_several(headers: HeaderIter<'_>, body: &[u8], limit: usize) -> Option<
     Some(Ok(body.into_owned()))
 }
 
-/// The codings of a body that has several, in the order in which they are undone; `None` if there is one that we do not know.
+/// The stacked codings of a body in decoding order; `None` if one is unknown.
 fn codings_to_decode(headers: HeaderIter<'_>) -> Option<Result<Vec<ContentEncoding>, HttpError>> {
     let lines = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
     let mut codings: Vec<ContentEncoding> =
@@ -79,13 +80,13 @@ fn decode_one(encoding: ContentEncoding, body: &[u8], limit: usize) -> Option<Re
     })
 }
 
-/// The standard means zlib by "deflate"; some servers send it bare.
+/// The standard means zlib by "deflate"; some servers send raw deflate.
 fn deflate(body: &[u8], limit: usize) -> io::Result<Vec<u8>> {
     read_all(flate2::read::ZlibDecoder::new(body), limit)
         .or_else(|_| read_all(flate2::read::DeflateDecoder::new(body), limit))
 }
 
-/// Reads one byte beyond the limit, so that the caller can tell "at" from "over".
+/// Reads one byte beyond the limit, so that the caller can distinguish "at" from "over".
 fn read_all(decoder: impl Read, limit: usize) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     decoder.take(limit as u64 + 1).read_to_end(&mut out)?;

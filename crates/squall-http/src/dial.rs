@@ -1,4 +1,4 @@
-//! Makes connections: name, socket, proxy, handshake. Rare compared with requests, so it may allocate and use timers.
+//! Opens connections: DNS, socket, proxy, TLS handshake. This is rare compared with requests, so it may allocate and use timers.
 
 mod dns_cache;
 mod proxy;
@@ -23,14 +23,14 @@ use crate::tls;
 pub(crate) use dns_cache::DnsCache;
 pub(crate) use proxy::uses_forward_proxy;
 
-/// An open connection and what is spoken on it.
+/// An open connection and its protocol.
 #[derive(Debug)]
 pub(crate) struct DialedConnection {
     pub(crate) io: ConnectionStream,
     pub(crate) http2: bool,
 }
 
-/// Where a connection leads and what may be spoken on it.
+/// The target of a connection and the protocols it may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DialTarget<'a> {
     connector: &'a Connector,
@@ -43,7 +43,7 @@ impl<'a> DialTarget<'a> {
         DialTarget { connector, origin, version: connector.config().version }
     }
 
-    /// For what HTTP/2 cannot carry, whatever the settings say of requests.
+    /// HTTP/1.1 regardless of the settings, for WebSockets and streams, which HTTP/2 cannot carry here.
     pub(crate) fn force_http1(self) -> DialTarget<'a> {
         DialTarget { version: HttpVersion::Http1, ..self }
     }

@@ -1,5 +1,5 @@
-//! What can go wrong, one type per operation: building a client, preparing a request, exchanging it.
-//! A failed exchange is data (it has a code, a category and a latency); the other two are for the user to fix.
+//! Errors, one type per operation: building a client, preparing a request, sending it. A failed exchange is data with a code, a
+//! category and a latency; the other two are for the user to fix.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub enum ConnectorError {
     ZeroLimit { what: &'static str },
 }
 
-/// A request that cannot be sent; reported before any byte is.
+/// A request that cannot be sent; reported before any byte is sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The URL does not parse.
@@ -55,13 +55,13 @@ pub enum RequestError {
     /// A path with a line break or another control character, or not starting with `/`.
     #[error("the path {path:?} {reason}")]
     InvalidPath { path: String, reason: &'static str },
-    /// One redirect more than are followed.
+    /// One redirect more than the limit.
     #[error("the redirects do not end")]
     TooManyRedirects,
 }
 
 impl RequestError {
-    /// As it stands in reports when a redirect led to it.
+    /// The outcome code in reports when a redirect led to this error.
     pub fn redirect_code(&self) -> &'static str {
         match self {
             RequestError::TooManyRedirects => "TOO_MANY_REDIRECTS",
@@ -85,7 +85,7 @@ pub enum HttpError {
     /// The connection could not be made for another reason.
     #[error("cannot connect to {address}: {reason}")]
     ConnectFailed { address: String, reason: io::Error },
-    /// This machine ran out of ports, descriptors or memory; the target is not to blame.
+    /// This machine ran out of ports, descriptors or memory; the target is not the cause.
     #[error("this machine is out of resources ({reason}); raise `ulimit -n` or reuse connections")]
     LocalLimit { reason: io::Error },
     /// No connection within the connect limit.
@@ -97,10 +97,10 @@ pub enum HttpError {
     /// The proxy could not be reached or refused.
     #[error("proxy: {reason}")]
     Proxy { reason: String },
-    /// The peer reset the connection under our request.
+    /// The peer reset the connection during the request.
     #[error("the connection was reset: {reason}")]
     Reset { reason: io::Error },
-    /// The peer closed the connection under our request, before the first byte of an answer.
+    /// The peer closed the connection before the first byte of a response.
     #[error("the connection was closed before a response")]
     Closed,
     /// The peer closed the connection in the middle of a response.
@@ -124,7 +124,7 @@ pub enum HttpError {
     /// HTTP/2 could not be agreed on, or failed.
     #[error("HTTP/2: {reason}")]
     H2 { reason: String },
-    /// The server gave the request back unprocessed, because it was closing the connection or takes no more.
+    /// The server returned the request unprocessed, because it was closing the connection or accepts no more streams.
     #[error("HTTP/2: the server did not process the request: {reason}")]
     H2Refused { reason: &'static str },
     /// The body does not decode as its Content-Encoding says.
@@ -135,11 +135,11 @@ pub enum HttpError {
 /// The coarse class of a failed exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HttpErrorCategory {
-    /// The peer does not speak the protocol properly.
+    /// The peer violated the protocol.
     Protocol,
-    /// Bytes could not be moved.
+    /// The transport failed.
     Transport,
-    /// It took too long.
+    /// A limit passed.
     Timeout,
 }
 
@@ -210,7 +210,7 @@ impl HttpError {
         }
     }
 
-    /// True where the target was never reached: no request byte can have arrived.
+    /// Whether the target was never reached, so that no request byte can have arrived.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
@@ -225,20 +225,20 @@ impl HttpError {
         )
     }
 
-    /// True where this machine could not even try: the request never left it, whatever the target is like.
+    /// Whether the request never left this machine, because a local resource was missing.
     pub fn failed_before_sending(&self) -> bool {
         matches!(self, HttpError::LocalLimit { .. })
     }
 
-    /// Classifies an error of a connection that had been made.
+    /// Classifies an error of an open connection.
     pub(crate) fn from_io(reason: io::Error) -> HttpError {
         match reason.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
                 HttpError::Reset { reason }
             }
-            // rustls: the peer went away without close_notify.
+            // rustls: the peer closed without close_notify.
             io::ErrorKind::UnexpectedEof => HttpError::Truncated,
-            // rustls reports alerts and broken records so.
+            // rustls reports alerts and broken records this way.
             io::ErrorKind::InvalidData => HttpError::Tls { reason },
             _ => HttpError::Io { reason },
         }
@@ -254,7 +254,7 @@ impl HttpError {
     }
 }
 
-/// Whether an attempt failed for want of something of ours, not of the target's.
+/// Whether a connection attempt failed because this machine lacked a resource.
 pub(crate) fn is_local_resource_error(reason: &io::Error) -> bool {
     // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS, ENOMEM.
     reason.raw_os_error().is_some_and(|code| [24, 23, 99, 105, 12].contains(&code))

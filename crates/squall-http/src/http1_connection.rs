@@ -1,7 +1,7 @@
-//! The fast lane: one HTTP/1.1 exchange on one open connection. Opens nothing, retries nothing.
+//! One HTTP/1.1 exchange on one open connection. It opens nothing and retries nothing.
 //!
-//! Request bytes are written as they are, at once; the response is read into one buffer per thread and parsed there.
-//! In the steady state an exchange is one `send`, one `recv`, no allocation, no timer operation.
+//! The connection writes the rendered request at once, and reads the response into one buffer per thread, where it is parsed. In
+//! the steady state an exchange is one `send` and one `recv`, without allocation or timer operation.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,7 +18,7 @@ use crate::parse::{ParseError, ParseProgress, ResponseParser};
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// Borrowed only inside one poll, so one is enough for all connections of a thread.
+    /// Borrowed only inside one poll, so one buffer serves all connections of a thread.
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BUFFER_BYTES].into());
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Http1Connection {
     io: ConnectionStream,
     written: usize,
     flushed: bool,
-    /// Between the first byte written and the last byte read; if it stays set, the exchange was abandoned.
+    /// Set between the first byte written and the last byte read. It stays set if the exchange was abandoned.
     busy: bool,
-    /// The peer stopped reading; only an answer that it sent before can still come.
+    /// The peer stopped reading. Only a response that it has already sent can still arrive.
     write_error: Option<io::Error>,
     first_byte_at: Option<Instant>,
 }
@@ -47,12 +47,12 @@ impl Http1Connection {
         Http1Connection { io, written: 0, flushed: false, busy: false, write_error: None, first_byte_at: None }
     }
 
-    /// False when the server has closed meanwhile, has said something unasked, or an exchange was abandoned.
+    /// False if the server closed the connection, sent bytes without a request, or an exchange was abandoned.
     pub(crate) fn is_usable(&mut self) -> bool {
         !self.busy && self.io.is_idle()
     }
 
-    /// An exchange is under way, or was abandoned.
+    /// Whether an exchange is in progress or was abandoned.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy
     }
@@ -70,13 +70,13 @@ impl Http1Connection {
         self.written
     }
 
-    /// When the first byte of the answer came; only if `phases` was asked for.
+    /// When the first byte of the response arrived; only if phases are recorded.
     pub(crate) fn first_byte_at(&self) -> Option<Instant> {
         self.first_byte_at
     }
 
-    /// Goes on with the exchange. Pending means that bytes are awaited; the caller watches the deadline, and `expired`
-    /// tells it between two reads that find data at once.
+    /// Continues the exchange. Pending means that it waits for bytes, and the caller's timer watches the deadline. `expired` is
+    /// asked between two reads that both find data, so that a server that never stops sending cannot pass the deadline.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -109,7 +109,7 @@ impl Http1Connection {
         }
     }
 
-    /// Writes what is left. A failure is kept back: the answer may say why the server stopped reading.
+    /// Writes the rest of the request. A write error is kept for later, because the response may say why the server stopped reading.
     fn poll_send(&mut self, cx: &mut Context<'_>, wire: &[u8]) -> Poll<()> {
         while self.written < wire.len() && self.write_error.is_none() {
             let rest = &wire[self.written..];
@@ -152,7 +152,7 @@ impl Http1Connection {
         let fed = reader.feed(input).map_err(|error| from_parse(error, limits))?;
         Poll::Ready(Ok(match fed {
             ParseProgress::NeedsMore => ReceiveProgress::More,
-            // Bytes that nobody asked for must never be taken for the next answer.
+            // Unrequested bytes must never be taken for the next response.
             ParseProgress::Complete(used) if used < input.len() || !reader.parsed_head().keep_alive => {
                 ReceiveProgress::Done(AfterExchange::Close)
             }
@@ -161,7 +161,7 @@ impl Http1Connection {
     }
 }
 
-/// What the lane needs to know of the request's limits.
+/// The limits of one exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExchangeOptions {
     pub(crate) deadline: Instant,
@@ -176,7 +176,7 @@ enum ReceiveProgress {
 
 #[cold]
 fn read_error(error: io::Error, reader: &mut ResponseParser) -> HttpError {
-    // TLS cut off without a goodbye: the end of the stream, but none that may end a body.
+    // TLS closed without close_notify: the stream has ended, but such an end must not complete a body.
     if error.kind() == io::ErrorKind::UnexpectedEof {
         let ended = reader.finish().err().unwrap_or(ParseError::Truncated);
         return from_parse(ended, reader.limits());
@@ -184,7 +184,7 @@ fn read_error(error: io::Error, reader: &mut ResponseParser) -> HttpError {
     HttpError::from_io(error)
 }
 
-/// A reader's complaint as the outcome of an exchange.
+/// Turns a parse error into the outcome of an exchange.
 #[cold]
 pub(crate) fn from_parse(error: ParseError, limits: crate::parse::ParseLimits) -> HttpError {
     match error {

@@ -1,7 +1,6 @@
-//! HTTP/2 behind the same session: one connection, one stream at a time. Slower than the lane and not tuned.
+//! HTTP/2 behind the same session: one connection, one stream at a time. It is slower than the HTTP/1.1 connection and not tuned.
 //!
-//! `h2` itself rather than hyper: hyper wants an executor to detach tasks on; here the connection's one task has an
-//! owner, and ends with it.
+//! It uses `h2`, not hyper, because hyper detaches tasks. Here the connection owns its one task, which ends with it.
 
 mod counting_stream;
 
@@ -22,7 +21,7 @@ use crate::parse::{ParseError, ResponseParser};
 use crate::request::PreparedRequest;
 use counting_stream::{ByteCounts, CountingStream};
 
-/// Room for a response in flight without waiting for window updates.
+/// Receive window: a response of this size needs no window update.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// One HTTP/2 connection.
@@ -31,7 +30,7 @@ pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
     task: ConnectionTask,
     counts: ByteCounts,
-    /// Counters at the start of the exchange in hand.
+    /// Counters at the start of the current exchange.
     counts_at_start: (u64, u64),
     busy: bool,
     first_byte_at: Option<Instant>,
@@ -48,7 +47,7 @@ impl Drop for ConnectionTask {
 }
 
 impl Http2Connection {
-    /// Greets the server.
+    /// Performs the HTTP/2 handshake.
     pub(crate) async fn open(io: ConnectionStream, max_head_bytes: usize) -> Result<Http2Connection, HttpError> {
         let (io, counts) = CountingStream::new(io);
         let (sender, connection) = h2::client::Builder::new()
@@ -66,18 +65,18 @@ impl Http2Connection {
         Ok(Http2Connection { sender, task: driver, counts, counts_at_start: (0, 0), busy: false, first_byte_at: None })
     }
 
-    /// False when the connection has ended meanwhile or an exchange was abandoned.
+    /// False if the connection has ended or an exchange was abandoned.
     pub(crate) fn is_usable(&mut self) -> bool {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         !self.busy && !self.task.0.is_finished() && !matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 
-    /// An exchange is under way, or was abandoned.
+    /// Whether an exchange is in progress or was abandoned.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy
     }
 
-    /// Starts an exchange; its bytes count from here, except on a new connection, where the greeting counts too.
+    /// Starts an exchange; its bytes count from here, except on a new connection, where the handshake counts too.
     pub(crate) fn begin_exchange(&mut self, new: bool) {
         self.counts_at_start = if new { (0, 0) } else { self.counts.get() };
         self.busy = true;
@@ -90,7 +89,7 @@ impl Http2Connection {
         (read - self.counts_at_start.0, written - self.counts_at_start.1)
     }
 
-    /// When the head of the answer came.
+    /// When the head of the response arrived.
     pub(crate) fn first_byte_at(&self) -> Option<Instant> {
         self.first_byte_at
     }
@@ -135,7 +134,7 @@ impl Http2Connection {
     }
 }
 
-/// Waits for the head of the response while the body goes out; a server may answer before it has read all.
+/// Waits for the response head while the body is being sent, because a server may respond before it has read all of it.
 async fn await_response_head(
     response: ResponseFuture,
     upload: SendStream<Bytes>,
@@ -145,7 +144,7 @@ async fn await_response_head(
     let mut upload = pin!(send_body(upload, body));
     let mut sending = true;
     poll_fn(|cx| {
-        // What stopped the upload is told by the response too, and better.
+        // The response also says why the upload stopped, and says it better.
         sending = sending && upload.as_mut().poll(cx).is_pending();
         response.as_mut().poll(cx).map_err(from_h2)
     })
@@ -172,7 +171,7 @@ async fn read_body(mut stream: RecvStream, reader: &mut ResponseParser) -> Resul
     Ok(())
 }
 
-/// The request in HTTP/2's form: from the lines that HTTP/1.1 would send, without those about the connection.
+/// The request in HTTP/2 form, made from the HTTP/1.1 header lines without connection headers.
 fn build_request(request: &PreparedRequest, cookies: &str) -> Result<http::Request<()>, HttpError> {
     const CONNECTION: [&str; 6] = ["host", "connection", "keep-alive", "upgrade", "proxy-connection", "te"];
     let host = request.header_lines().find(|(name, _)| name.eq_ignore_ascii_case("host"));
@@ -194,7 +193,7 @@ fn build_request(request: &PreparedRequest, cookies: &str) -> Result<http::Reque
     builder.body(()).map_err(|error| HttpError::H2 { reason: error.to_string() })
 }
 
-/// The head as HTTP/1.1 would have it, so that headers are looked up in one way only.
+/// The head in HTTP/1.1 form, so that headers are looked up in one way only.
 fn render_head(head: &http::response::Parts) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {} \r\n", head.status.as_u16()).into_bytes();
     for (name, value) in &head.headers {
@@ -211,7 +210,7 @@ fn from_parse(error: ParseError, reader: &ResponseParser) -> HttpError {
 }
 
 fn from_h2(error: h2::Error) -> HttpError {
-    // RFC 9113, 6.8 and 8.7: what these say has not been processed, and may be sent again.
+    // RFC 9113, 6.8 and 8.7: the server has not processed the request, so it may be sent again.
     match error.reason() {
         Some(h2::Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => {
             return HttpError::H2Refused { reason: "it was closing the connection (GOAWAY)" };
@@ -222,7 +221,7 @@ fn from_h2(error: h2::Error) -> HttpError {
         _ => {}
     }
     match error.get_io().map(std::io::Error::kind) {
-        // How h2 reports the end of a connection that still had a stream open.
+        // h2 reports a connection that ended with an open stream this way.
         Some(std::io::ErrorKind::BrokenPipe) => HttpError::Closed,
         Some(_) => HttpError::from_io(error.into_io().expect("it is an I/O error")),
         None => HttpError::H2 { reason: error.to_string() },

@@ -1,16 +1,16 @@
 //! The HTTP client of one virtual user: requests rendered once, connections that are reused, responses read to the end.
 //!
-//! It knows no pacing, no schedule and no histogram: it sends one request, says what came back, when the last byte was
-//! read and how many bytes travelled. Checks, extraction and recording belong to the caller.
+//! It knows no schedule and no histogram. It sends one request and returns the response, the time of the last byte and the bytes
+//! moved. Checks, extraction and recording belong to the caller.
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
-//! use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
+//! use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
 //!
 //! let connector = Connector::new(HttpConfig::default())?;
-//! let request = Prepared::new(&Request::get("http://127.0.0.1:8089/api/products")?, &connector)?;
+//! let request = PreparedRequest::new(&HttpRequest::get("http://127.0.0.1:8089/api/products")?, &connector)?;
 //! let mut session = Session::new(&connector);
-//! let exchange = session.send(&request, Body::Keep).await;
+//! let exchange = session.send(&request, BodyMode::Keep).await;
 //! match exchange.result {
 //!     Ok(response) => println!("{} {} bytes", response.status, response.body().len()),
 //!     Err(error) => println!("{}: {error}", error.code()),

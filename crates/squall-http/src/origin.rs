@@ -1,4 +1,4 @@
-//! Where a request goes: scheme, host and port. Decides sameness, opens nothing.
+//! The origin of a request: scheme, host and port. It compares origins and opens nothing.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use url::{Host, Url};
 
 use crate::error::RequestError;
 
-/// The two schemes that we speak.
+/// The two supported schemes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UrlScheme {
     /// Plain.
@@ -54,7 +54,7 @@ impl Origin {
         Ok(Origin { scheme, host, port, host_text })
     }
 
-    /// The host as cookies know it.
+    /// The host in the form that cookies use.
     pub(crate) fn host_text(&self) -> &str {
         &self.host_text
     }
@@ -64,7 +64,7 @@ impl Origin {
         !matches!(self.host, Host::Domain(_))
     }
 
-    /// Nobody can listen in: TLS, or this machine.
+    /// Whether the connection is safe from eavesdropping: TLS, or this machine.
     pub(crate) fn is_trustworthy(&self) -> bool {
         self.scheme == UrlScheme::Https
             || match &self.host {

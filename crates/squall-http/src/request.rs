@@ -1,4 +1,4 @@
-//! Requests, rendered once into the bytes that travel. Refuses whatever could smuggle a line break into a head.
+//! Requests, rendered once into the bytes to send. Rendering rejects everything that could put a line break into a head.
 
 mod path_encoding;
 mod redirect;
@@ -20,14 +20,14 @@ use render::FixedHead;
 pub use render::OMIT_HEADER;
 pub(crate) use render::percent_decode;
 
-/// What to ask for.
+/// A request: method, URL, headers, body.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
     /// Method.
     pub method: Method,
     /// Absolute URL; a user and password in it become basic authentication.
     pub url: Url,
-    /// Sent in this order, after those that the client sets itself.
+    /// Sent in this order, after the client's own headers.
     pub headers: Vec<(String, String)>,
     /// Sent with its Content-Length.
     pub body: Bytes,
@@ -54,13 +54,13 @@ pub fn basic_auth(user: &str, password: &str) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// A request in the form in which it is sent.
+/// A request as the bytes to send.
 #[derive(Debug, Clone)]
 pub struct PreparedRequest {
     pub(crate) origin: Arc<Origin>,
     pub(crate) method: Method,
     pub(crate) timeout: Option<Duration>,
-    /// Redirects followed to get here.
+    /// Number of redirects that led here.
     redirects_followed: u32,
     connector: Connector,
     fixed_head: Arc<FixedHead>,
@@ -68,11 +68,11 @@ pub struct PreparedRequest {
     path_and_query: String,
     /// Head and body.
     rendered: Vec<u8>,
-    /// Where the jar's cookies go.
+    /// Position for the jar's cookies.
     cookie_insert_offset: usize,
-    /// Where the head's closing line break ends.
+    /// End of the head.
     body_offset: usize,
-    /// Where its own cookies begin, if it has any.
+    /// Start of the request's own cookies, if it has any.
     own_cookies_offset: Option<usize>,
     closes_connection: bool,
 }
@@ -109,8 +109,8 @@ impl PreparedRequest {
         Ok(prepared)
     }
 
-    /// Renders again into the same buffers, with another path, these headers, and this body. A header stands in for the constant ones
-    /// of its name; cookies are joined. A refused patch changes nothing.
+    /// Renders again into the same buffers, with another path, these headers and this body. A header replaces constant headers of
+    /// the same name; cookies are joined. A rejected change leaves the request as it was.
     pub fn update(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         for (name, value) in headers {
             render::check_header(name, value)?;
@@ -120,7 +120,7 @@ impl PreparedRequest {
         Ok(())
     }
 
-    /// The same with the path as it stands: only the headers and the body change.
+    /// The same without changing the path.
     pub fn update_keeping_path(&mut self, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         for (name, value) in headers {
             render::check_header(name, value)?;
@@ -139,12 +139,12 @@ impl PreparedRequest {
         &self.path_and_query
     }
 
-    /// Its connection is not to be used again.
+    /// Whether the request closes its connection.
     pub(crate) fn closes_connection(&self) -> bool {
         self.closes_connection
     }
 
-    /// The URL as it now stands.
+    /// The current URL.
     pub fn url(&self) -> Url {
         let text = format!("{}{}", self.origin, self.path_and_query);
         Url::parse(&text).expect("an origin from a URL and an encoded path make a URL")

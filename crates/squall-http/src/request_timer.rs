@@ -1,5 +1,5 @@
-//! One lazily armed timer per virtual user. A request only stores its deadline; the timer wheel is touched when the
-//! armed instant has passed, which is about once per `timeout`, not once per request.
+//! One lazily armed timer per virtual user. A request only stores its deadline. The timer wheel is touched when the armed instant
+//! has passed, which is about once per `timeout`, not once per request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
-/// Watches the deadline of the request in flight.
+/// Watches the deadline of the request in progress.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTimer {
     armed: Option<ArmedSleep>,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_fires_at_the_deadline_and_not_before() {
+    async fn the_timer_fires_at_the_deadline_and_not_earlier() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         fires(&mut timer).await;
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_deadline_is_only_stored_and_still_kept() {
+    async fn a_later_deadline_is_stored_without_rearming_and_fires() {
         let (mut timer, begin) = (RequestTimer::default(), Instant::now());
         timer.start(begin, begin + STEP);
         waits(&mut timer).await;
         let armed = timer.armed.as_ref().map(|armed| armed.fires_at);
         let now = Instant::now();
         timer.start(now, now + 4 * STEP);
-        // Unless this machine slept through the first deadline, the timer is not touched.
+        // The timer is not touched unless this machine was suspended past the first deadline.
         assert!(timer.skip_next_poll || begin.elapsed() >= STEP);
         assert_eq!(timer.armed.as_ref().map(|armed| armed.fires_at), armed);
         fires(&mut timer).await;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_earlier_deadline_counts() {
+    async fn an_earlier_deadline_rearms_the_timer() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + Duration::from_secs(3600));
         assert!(waits(&mut timer).await);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fired_unseen_is_armed_again() {
+    async fn a_timer_that_fired_unpolled_is_rearmed() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         fires(&mut timer).await;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_task_is_woken_in_its_turn() {
+    async fn the_timer_wakes_the_task_that_polled_last() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         let mut noop = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! What came back: a view on the session's buffers, valid until its next request.
+//! The result of an exchange: a view on the session's buffers, valid until the next request.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use crate::parse::ResponseParser;
 /// What to do with a response's body. It is always read to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyMode {
-    /// Count it and forget it; it is not decoded either.
+    /// Count its bytes and drop them without decoding.
     Discard,
     /// Keep it, decoded, for a check or an extractor.
     Keep,
 }
 
-/// One request and what became of it.
+/// One request and its result.
 #[derive(Debug)]
 pub struct Exchange<'s> {
-    /// The response, whatever its status, or why there is none.
+    /// The response with any status, or the error.
     pub result: Result<HttpResponse<'s>, HttpError>,
     /// When [`crate::Session::send`] began.
     pub started: Instant,
@@ -27,13 +27,13 @@ pub struct Exchange<'s> {
     pub bytes_in: u64,
     /// Bytes written, head included (for HTTPS: before encryption).
     pub bytes_out: u64,
-    /// Where the time went; only with [`crate::HttpConfig::record_phases`].
+    /// The time of each phase; only with [`crate::HttpConfig::record_phases`].
     pub phases: Option<ExchangePhases>,
-    /// A connection was made, or tried, for this request.
+    /// Whether this request opened, or tried to open, a connection.
     pub new_connection: bool,
 }
 
-/// Where the time of one exchange went; zero where nothing was to do.
+/// The time of each phase of one exchange; zero for a phase that did not happen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExchangePhases {
     /// Resolving the name.
@@ -42,7 +42,7 @@ pub struct ExchangePhases {
     pub connect: Duration,
     /// TLS handshake.
     pub tls: Duration,
-    /// From the start of writing to the first byte of the answer.
+    /// From the start of writing to the first byte of the response.
     pub first_byte: Duration,
     /// From the first byte to the last.
     pub body: Duration,
@@ -61,22 +61,22 @@ impl<'s> HttpResponse<'s> {
         HttpResponse { status: reader.parsed_head().status, reader }
     }
 
-    /// The first value of a header; names are compared without regard to case. `None` also where it is not UTF-8.
+    /// The first value of a header, by name without regard to case. `None` also if the value is not UTF-8.
     pub fn header(&self, name: &str) -> Option<&'s str> {
         self.headers().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// All headers in the order in which they came, except those whose value is not UTF-8.
+    /// All headers in the order received, except those whose value is not UTF-8.
     pub fn headers(&self) -> HeaderIter<'s> {
         HeaderIter::from_head(self.reader.raw_head())
     }
 
-    /// The head as it came, status line included; [`HeaderIter::of`] reads it again.
+    /// The raw head with its status line, for [`HeaderIter`].
     pub fn raw_head(&self) -> &'s [u8] {
         self.reader.raw_head()
     }
 
-    /// The decoded body; empty unless it was asked for with [`BodyMode::Keep`].
+    /// The decoded body; empty without [`BodyMode::Keep`].
     pub fn body(&self) -> &'s [u8] {
         self.reader.body()
     }
@@ -92,7 +92,7 @@ impl std::fmt::Debug for HttpResponse<'_> {
     }
 }
 
-/// Iterates over the lines of a head that has been parsed before.
+/// Iterates over the header lines of a parsed head.
 #[derive(Debug, Clone)]
 pub struct HeaderIter<'s> {
     rest: &'s [u8],

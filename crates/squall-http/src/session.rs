@@ -18,10 +18,10 @@ use crate::request::PreparedRequest;
 use crate::request_timer::RequestTimer;
 use crate::response::{BodyMode, Exchange, ExchangePhases, HttpResponse};
 
-/// Buffers larger than this are given back instead of kept for the next response.
+/// Buffers larger than this are freed instead of kept for the next response.
 const MAX_KEPT_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A virtual user's HTTP client. Stays on its thread, with all that shares its cookies.
+/// A virtual user's HTTP client. It stays on its thread, like everything that shares its cookies.
 #[derive(Debug)]
 pub struct Session {
     connector: Connector,
@@ -29,7 +29,7 @@ pub struct Session {
     reader: ResponseParser,
     timer: RequestTimer,
     cookies: Cookies,
-    /// The request as sent, where cookies make it differ from its rendering.
+    /// The bytes to send, where cookies are added to the rendered request.
     request_buffer: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ struct PooledConnection {
     connection: HttpConnection,
 }
 
-/// HTTP/2 is boxed: most users have none.
+/// HTTP/2 is boxed, because most users do not use it.
 #[derive(Debug)]
 enum HttpConnection {
     Http1(Http1Connection),
@@ -56,12 +56,12 @@ impl HttpConnection {
 }
 
 impl Session {
-    /// A user without connections or cookies; costs little until it sends something.
+    /// A user without connections or cookies. It costs little until it sends a request.
     pub fn new(connector: &Connector) -> Session {
         Session::with_cookies(connector, Cookies::default())
     }
 
-    /// One more session of a user whose cookies these are.
+    /// Another session of the user that owns these cookies.
     pub fn with_cookies(connector: &Connector, cookies: Cookies) -> Session {
         let config = connector.config();
         let limits = ParseLimits { head: config.max_head_bytes, body: config.max_body_bytes };
@@ -75,9 +75,9 @@ impl Session {
         }
     }
 
-    /// Sends a request and reads the whole response. Never retries what may have been processed: a connection that was closed before the
-    /// first byte was written, or on which an HTTP/2 server gave the request back, is replaced; one that fails later is a failure. Redirects are the caller's, see
-    /// [`PreparedRequest::redirect`].
+    /// Sends a request and reads the whole response. It never repeats a request that the server may have processed: it replaces a
+    /// connection that closed before the first byte was written, or on which an HTTP/2 server returned the request unprocessed.
+    /// A later failure is the result. The caller follows redirects, see [`PreparedRequest::redirect`].
     ///
     /// Dropping the future abandons the exchange; its connection is not used again.
     pub async fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> Exchange<'_> {
@@ -130,7 +130,7 @@ impl Session {
         if !matches!(traffic.outcome, Ok(AfterExchange::Reuse)) || request.closes_connection() {
             self.connections.swap_remove(index);
         }
-        // A server may close a connection that it has kept for long enough; what crossed its goodbye goes out on a new one.
+        // A server may close an idle connection at any time. A request that crossed that close is sent on a new connection.
         if dialled.is_none() && matches!(traffic.outcome, Err(HttpError::H2Refused { .. })) {
             let again = Box::pin(self.send(request, body)).await;
             let (bytes_in, bytes_out) = (traffic.bytes_in + again.bytes_in, traffic.bytes_out + again.bytes_out);
@@ -179,13 +179,13 @@ impl Session {
         self.connections.clear();
     }
 
-    /// Gives back the memory of the last response; worth calling before a long pause.
+    /// Frees the memory of the last response; useful before a long pause.
     pub fn trim(&mut self) {
         self.reader.trim(0);
         self.request_buffer = Vec::new();
     }
 
-    /// An open connection to this origin, if there is one that the server has not closed.
+    /// An open connection to this origin that the server has not closed.
     fn find_idle_connection(&mut self, origin: &Arc<Origin>) -> Option<usize> {
         let index =
             self.connections.iter().position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
@@ -196,7 +196,7 @@ impl Session {
         None
     }
 
-    /// Makes a connection; a rare path, kept apart and boxed so that the usual future stays small.
+    /// Opens a connection. This rare path is boxed, so that the usual future stays small.
     async fn open_connection(
         &mut self,
         request: &PreparedRequest,
@@ -216,7 +216,7 @@ impl Session {
         Ok(self.connections.len() - 1)
     }
 
-    /// What remains once the last byte has been read, outside the measured time: cookies and decoding.
+    /// Stores cookies and decodes the body, outside the measured time.
     fn finish_response(&mut self, request: &PreparedRequest) -> Result<(), HttpError> {
         let facts = *self.reader.parsed_head();
         if facts.sets_cookie && self.connector.config().cookies {
@@ -238,7 +238,7 @@ impl Session {
     }
 }
 
-/// What an exchange left behind, over either protocol.
+/// The result of an exchange over either protocol.
 struct ExchangeOutcome {
     outcome: Result<AfterExchange, HttpError>,
     bytes_in: u64,

@@ -1,5 +1,5 @@
-//! Connections that are more than one exchange: an answer that is read piece by piece while it comes, and the bare stream that is left
-//! where HTTP goes on as something else. HTTP/1.1 only; reuses nothing.
+//! Responses that are read chunk by chunk while they arrive, and the raw stream that remains after an upgrade (WebSocket). HTTP/1.1
+//! only; connections are not reused.
 
 use std::io;
 use std::pin::Pin;
@@ -19,25 +19,25 @@ use crate::parse::{ParseLimits, ParseProgress, ResponseExpectation, ResponsePars
 use crate::request::PreparedRequest;
 use crate::response::{ExchangePhases, HeaderIter, HttpResponse};
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ_CHUNK_BYTES: usize = 16 * 1024;
 
-/// An answer whose body is still coming.
+/// A response whose body is still arriving.
 #[derive(Debug)]
 pub struct StreamingResponse {
     io: ConnectionStream,
     reader: ResponseParser,
-    /// Undoes the body's compression, if it has any.
+    /// Decodes a compressed body.
     decoder: BodyDecoder,
-    /// Bytes that came after the answer.
+    /// Bytes received after the response.
     leftover: Vec<u8>,
     bytes_sent: usize,
     done: bool,
 }
 
 impl StreamingResponse {
-    /// Sends `request` on a connection of its own, with the user's cookies, and reads the head of the answer, all within the
-    /// request's limit.
+    /// Sends `request` on a connection of its own, with the user's cookies, and reads the head of the response, all
+    /// within the request's limit.
     pub async fn open(
         connector: &Connector,
         request: &PreparedRequest,
@@ -63,7 +63,7 @@ impl StreamingResponse {
         io.write_all(wire).await.map_err(HttpError::from_io)?;
         io.flush().await.map_err(HttpError::from_io)?;
         let config = connector.config();
-        // Pieces are forgotten as they are handed out, so a body may be of any length.
+        // Chunks are removed as they are returned, so a body may have any length.
         let mut reader = ResponseParser::new(ParseLimits { head: config.max_head_bytes, body: usize::MAX });
         reader.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: true });
         let sent = wire.len();
@@ -93,7 +93,7 @@ impl StreamingResponse {
         self.reader.parsed_head().status
     }
 
-    /// The head as it came; [`crate::HeaderIter::of`] reads it.
+    /// The raw head, for [`crate::HeaderIter`].
     pub fn raw_head(&self) -> &[u8] {
         self.reader.raw_head()
     }
@@ -108,12 +108,12 @@ impl StreamingResponse {
         self.bytes_sent as u64
     }
 
-    /// The request that it asks for instead, if it is a redirect of `request` that is to be followed.
+    /// The next request, if this response redirects `request` and redirects are followed.
     pub fn redirect(&self, request: &PreparedRequest) -> Option<Result<PreparedRequest, RequestError>> {
         request.redirect(&HttpResponse::new(&self.reader))
     }
 
-    /// The next piece of the decoded body, of whatever size it came in; `None` at its end.
+    /// The next chunk of the decoded body, in any size; `None` at the end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, HttpError>> {
         loop {
             let piece = self.decoder.feed(self.reader.take_body_chunk())?;
@@ -128,7 +128,7 @@ impl StreamingResponse {
         }
     }
 
-    /// The connection, for what was agreed upon to come after the answer, and what has come of it already.
+    /// The connection for the upgraded protocol, with the bytes of it that have already arrived.
     pub fn into_upgraded(self) -> (UpgradedStream, Vec<u8>) {
         let (read, written) = (self.received() + self.leftover.len() as u64, self.sent());
         (UpgradedStream { io: self.io, read, written }, self.leftover)
@@ -153,7 +153,7 @@ impl StreamingResponse {
     }
 }
 
-/// A connection that does not speak HTTP any more.
+/// A connection after an upgrade from HTTP.
 #[derive(Debug)]
 pub struct UpgradedStream {
     io: ConnectionStream,
@@ -162,7 +162,7 @@ pub struct UpgradedStream {
 }
 
 impl UpgradedStream {
-    /// Bytes read and written so far, what was HTTP included.
+    /// Bytes read and written so far, including HTTP.
     pub fn bytes_transferred(&self) -> (u64, u64) {
         (self.read, self.written)
     }

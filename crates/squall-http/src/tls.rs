@@ -1,4 +1,4 @@
-//! TLS settings: whom to trust, who we are, which protocols to offer. Reads the files once, at start-up.
+//! TLS settings: trusted authorities, client certificate, offered protocols. It reads the files once, at start-up.
 
 mod certificate_verifier;
 mod error_text;
@@ -52,12 +52,12 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
         }
     };
     config.alpn_protocols = alpn_protocols(version);
-    // Every virtual user is a client of its own: tickets shared between them would make handshakes look cheap.
+    // Every virtual user is its own client. Session tickets shared between users would make handshakes look cheap.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// What a handshake offers to speak.
+/// The protocols that a handshake offers (ALPN).
 pub(crate) fn alpn_protocols(version: HttpVersion) -> Vec<Vec<u8>> {
     match version {
         HttpVersion::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
@@ -66,13 +66,13 @@ pub(crate) fn alpn_protocols(version: HttpVersion) -> Vec<Vec<u8>> {
     }
 }
 
-/// The name that a handshake asks for.
+/// The server name of a handshake (SNI).
 pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, ConnectorError> {
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     ServerName::try_from(bare.to_owned()).map_err(|_| ConnectorError::BadServerName { name: name.into() })
 }
 
-/// `--ca`: those that the file's certificates vouch for, and the holders of these certificates themselves.
+/// `--ca`: trusts servers whose chain ends in one of the file's certificates, and servers that present one of them.
 fn pinned_trust(path: &Path, provider: Arc<CryptoProvider>) -> Result<ServerTrust, ConnectorError> {
     let what = "CA certificate";
     let bad = |reason: String| ConnectorError::BadPem { what, path: path.into(), reason };
@@ -87,7 +87,7 @@ fn pinned_trust(path: &Path, provider: Arc<CryptoProvider>) -> Result<ServerTrus
 
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    // A machine may hold some certificates that rustls cannot read; the rest still counts.
+    // The system's store may hold certificates that rustls cannot read. The others are used.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

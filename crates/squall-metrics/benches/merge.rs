@@ -1,8 +1,9 @@
-//! The cost of collecting a fleet: deltas from the wire, merged into the view. The figure to look at is histograms per second.
+//! Measures the collection of a fleet's deltas: decoded, and merged into the view. The main figure
+//! is histograms per second.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use squall_metrics::{
-    Collector, Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId, decode, encode_delta,
+    Collector, Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId, decode_delta, encode_delta,
 };
 use std::{hint::black_box, time::Duration};
 
@@ -10,8 +11,8 @@ const WORKERS: u64 = 20;
 const METRICS: u64 = 10;
 const SECONDS: u32 = 5;
 
-/// What a worker ships in a second: ten metrics of a hundred requests each, service times from 0.5 to about 30 ms, most of them
-/// short, and a wait of some 50 µs.
+/// What a worker sends in a second: ten metrics of a hundred requests each, service times from 0.5
+/// to about 30 ms, most of them short, and a wait of about 50 µs.
 fn second(worker: u64, second: u32, random: &mut u64) -> Vec<u8> {
     let mut unit = || {
         *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -34,7 +35,7 @@ fn second(worker: u64, second: u32, random: &mut u64) -> Vec<u8> {
     encode_delta(&Delta { source, seq: second.into(), second, metrics, errors, engine, last: false })
 }
 
-/// Of this thread, so that the figure holds on a busy machine too.
+/// CPU time of this thread, so that the figure also holds on a busy machine.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("it begins with a number"))

@@ -1,4 +1,4 @@
-//! The cost of recording one sample, and of harvesting a second's worth.
+//! Measures recording one sample, and harvesting a second of samples.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use squall_metrics::{MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample};
@@ -10,7 +10,7 @@ fn record(c: &mut Criterion) {
     let mut random = 1u64;
     c.bench_function("record one sample", |b| {
         b.iter(|| {
-            // A spread of latencies around a millisecond, so that the branch and cache behaviour is that of a real run.
+            // Latencies around a millisecond, so that branches and caches behave as in a real run.
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let service = Duration::from_nanos(200_000 + (random >> 43));
             let outcome = Outcome::of_status(200);

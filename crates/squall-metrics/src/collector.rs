@@ -1,53 +1,54 @@
-//! Merges every delta exactly once. A second of the run is closed, and becomes visible, when all sources have reported it.
-//! Decides nothing about the run; it only adds up.
+//! Merges every delta exactly once. A second of the run is closed, and becomes visible, when all
+//! sources have reported it. It decides nothing about the run; the orchestrator does.
 //!
-//! A local run knows its sources from the beginning. In a fleet they come ([`Collector::add_source`]) and are lost
-//! ([`Collector::mark_lost`]); what arrives for a second that was closed without it is counted with the next one.
+//! A local run knows its sources from the start. In a fleet, sources join
+//! ([`Collector::add_source`]) and are lost ([`Collector::mark_lost`]). A delta for a second that
+//! was closed without it counts in the next second.
 
 use crate::{
     Delta, RunView, SourceId,
     second_aligner::{ClosedSeconds, MergeError, SecondAligner, SourceProgress},
 };
 
-/// Adds deltas up to a [`RunView`].
+/// Adds deltas to a [`RunView`].
 pub struct Collector {
     pub(crate) view: RunView,
     pub(crate) aligner: SecondAligner,
 }
 
 impl Collector {
-    /// `window_s`: how many of the latest seconds stay available with full histograms, for sliding windows. Where several close at once,
-    /// each of them does with a window of its own, until the next one closes.
+    /// `window_s` is how many of the latest seconds keep full histograms, for sliding windows. When
+    /// several seconds close at once, each keeps a window of its own until the next one closes.
     pub fn new(sources: impl IntoIterator<Item = SourceId>, window_s: u32) -> Collector {
         Collector { view: RunView::new(window_s), aligner: SecondAligner::new(sources) }
     }
 
-    /// From now on open seconds wait for `source`; those that are closed stay closed. A source that is known already, or was
-    /// lost, is left as it is.
+    /// Open seconds wait for `source` from now on; closed ones stay closed. A source that is
+    /// already known, or was lost, does not change.
     pub fn add_source(&mut self, source: SourceId) {
         self.aligner.add_source(source);
     }
 
-    /// From now on open seconds wait for `source` again, which was lost; those that were closed without it stay closed.
+    /// Open seconds wait for the lost `source` again; seconds closed without it stay closed.
     pub fn restore_source(&mut self, source: SourceId) {
         self.aligner.restore_source(source);
     }
 
-    /// From now on nobody waits for `source`, unless it is regained; what still arrives from it is merged all the same. Returns how many
-    /// seconds were closed by it.
+    /// Seconds do not wait for `source` from now on, unless it is restored. Its later deltas are
+    /// still merged. Returns how many seconds this closed.
     pub fn mark_lost(&mut self, source: SourceId) -> usize {
         let ready = self.aligner.mark_lost(source);
         self.close_seconds(ready)
     }
 
-    /// Merges `delta`; returns how many seconds were closed by it.
+    /// Merges `delta`; returns how many seconds this closed.
     pub fn merge(&mut self, delta: Delta) -> Result<usize, MergeError> {
         let ready = self.aligner.add_delta(delta)?;
         Ok(self.close_seconds(ready))
     }
 
-    /// Closes what is left, for a run whose sources ended without saying so. What came too late for any second is added to the
-    /// last one.
+    /// Closes all open seconds, for a run whose sources ended without a last delta. Deltas that are
+    /// too late for any second count in the last one.
     pub fn finish(mut self) -> RunView {
         let (ready, late) = std::mem::take(&mut self.aligner).finish();
         self.close_seconds(ready);
@@ -61,32 +62,33 @@ impl Collector {
         &self.view
     }
 
-    /// Whether every source has said its last, or is lost.
+    /// Whether every source has sent its last delta, or is lost.
     pub fn is_complete(&self) -> bool {
         self.aligner.is_complete()
     }
 
-    /// Whether `source` has said its last.
+    /// Whether `source` has sent its last delta.
     pub fn is_finished(&self, source: SourceId) -> bool {
         self.aligner.sources.get(&source).is_some_and(|progress| progress.complete_below == SourceProgress::ALL)
     }
 
-    /// The number of the delta that `source` is expected to send next: so many were merged.
+    /// The number of the next delta of `source`, which is the number of its merged deltas.
     pub fn next_seq(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.next_seq)
     }
 
-    /// How many requests of `source` were merged as sent and recorded, in whatever second.
+    /// How many requests of `source` were merged as recorded, in any second, without those that were
+    /// never sent.
     pub fn recorded_of(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded)
     }
 
-    /// How many requests of `source` were merged as sent, in whatever second.
+    /// How many requests of `source` were merged as sent, in any second.
     pub fn sent_of(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.sent)
     }
 
-    /// Everybody who was announced so far, lost ones included.
+    /// All sources so far, including lost ones.
     pub fn sources(&self) -> impl Iterator<Item = SourceId> + '_ {
         self.aligner.sources.keys().copied()
     }
@@ -102,156 +104,4 @@ impl Collector {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{EngineDelta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample};
-    use std::time::Duration;
-
-    fn source(thread: u32) -> SourceId {
-        SourceId { instance: 0, thread }
-    }
-
-    fn delta(thread: u32, seq: u64, second: u32, requests: u64) -> Delta {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let metric = recorder.metric(MetricKey::request("browse"));
-        for i in 0..requests {
-            recorder.count_sent();
-            let outcome = Outcome::of_status(if i == 0 { 500 } else { 200 });
-            let service = Duration::from_millis(10 * (i + 1));
-            let wait = Duration::ZERO;
-            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
-        }
-        recorder.record_users(4);
-        let (metrics, errors, engine) = recorder.harvest(3, 1);
-        Delta { source: source(thread), seq, second, metrics, errors, engine, last: false }
-    }
-
-    #[test]
-    fn a_second_closes_when_all_sources_have_reported_it() {
-        let mut collector = Collector::new([source(0), source(1)], 10);
-        assert_eq!(collector.merge(delta(0, 0, 0, 5)), Ok(0));
-        assert_eq!(collector.view().all.requests, 0);
-        assert_eq!(collector.merge(delta(1, 0, 0, 3)), Ok(1));
-        assert_eq!((collector.view().all.requests, collector.view().all.errors), (8, 2));
-        let second = &collector.view().timeline[0];
-        assert_eq!((second.requests, second.users, second.busy), (8, 6, 2));
-        assert_eq!(collector.view().engine.peak_users, 8);
-    }
-
-    #[test]
-    fn a_delta_is_merged_exactly_once_and_in_order() {
-        let mut collector = Collector::new([source(0)], 10);
-        collector.merge(delta(0, 0, 0, 5)).unwrap();
-        assert_eq!(collector.merge(delta(0, 0, 0, 5)), Err(MergeError::Duplicate { seq: 0 }));
-        assert_eq!(collector.merge(delta(0, 2, 2, 5)), Err(MergeError::Gap { seq: 2, expected: 1 }));
-        assert_eq!(collector.merge(delta(7, 0, 0, 5)), Err(MergeError::UnknownSource));
-        assert_eq!(collector.view().all.requests, 5);
-    }
-
-    #[test]
-    fn sources_that_end_early_do_not_hold_up_the_others() {
-        let mut collector = Collector::new([source(0), source(1)], 10);
-        collector.merge(Delta { last: true, ..delta(0, 0, 0, 1) }).unwrap();
-        for second in 0..4 {
-            collector.merge(delta(1, u64::from(second), second, 2)).unwrap();
-        }
-        assert_eq!(collector.view().timeline.len(), 4);
-        assert!(!collector.is_complete());
-    }
-
-    #[test]
-    fn windows_cover_the_latest_seconds_only() {
-        let mut collector = Collector::new([source(0)], 3);
-        for second in 0..5 {
-            collector.merge(delta(0, u64::from(second), second, u64::from(second) + 1)).unwrap();
-        }
-        let window = collector.view().window(Some("browse"), 2).expect("two seconds were kept");
-        assert_eq!(window.requests, 4 + 5);
-        assert!(collector.view().window(None, 4).is_none(), "only three seconds are kept");
-        assert!(collector.view().window(Some("nobody"), 2).is_some_and(|w| w.requests == 0));
-    }
-
-    /// What closed at once was judged only as far as some spare seconds went.
-    #[test]
-    fn seconds_that_close_at_once_have_a_window_each() {
-        let mut collector = Collector::new([source(0), source(1)], 3);
-        for second in 0..9 {
-            collector.merge(delta(0, u64::from(second), second, 1)).unwrap();
-        }
-        for second in 0..2 {
-            collector.merge(delta(1, u64::from(second), second, 1)).unwrap();
-        }
-        assert_eq!(collector.mark_lost(source(1)), 7);
-        for after in 0..7 {
-            let window = collector.view().window_before(None, 3, after).expect("a window that ended then");
-            // Both sources in the first two seconds, one afterwards.
-            assert_eq!(window.requests, [3, 3, 3, 3, 3, 4, 5][after], "{after}");
-        }
-        collector.merge(delta(0, 9, 9, 1)).unwrap();
-        assert!(collector.view().window(None, 4).is_none(), "only three seconds are kept");
-    }
-
-    /// Each of two processes had kept 500 series apart, which made a report of 800.
-    #[test]
-    fn names_of_all_sources_together_are_capped() {
-        let of = |thread: u32, second: u32| {
-            let mut recorder = MetricRecorder::new(RecorderConfig::default());
-            for name in 0..300 {
-                let metric = recorder.metric(MetricKey::request(format!("/{thread}/{name}")));
-                recorder.count_sent();
-                let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
-                recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
-            }
-            let (metrics, errors, engine) = recorder.harvest(0, 0);
-            Delta { source: source(thread), seq: u64::from(second), second, metrics, errors, engine, last: false }
-        };
-        let mut collector = Collector::new([source(0), source(1)], 1);
-        for second in 0..2 {
-            collector.merge(of(0, second)).unwrap();
-            collector.merge(of(1, second)).unwrap();
-        }
-        let view = collector.finish();
-        assert_eq!((view.metrics.len(), view.all.requests), (500, 1200));
-        let other = view.metric("(other)").expect("what goes beyond");
-        assert_eq!((other.requests, other.timeline[1].requests), (2 * 101, 101));
-        assert!(view.engine.metrics_refused > 0 && view.accounting().balances());
-    }
-
-    #[test]
-    fn a_silent_second_keeps_its_place_in_the_timeline() {
-        let mut collector = Collector::new([source(0)], 3);
-        collector.merge(delta(0, 0, 0, 1)).unwrap();
-        collector.merge(delta(0, 1, 3, 1)).unwrap();
-        let seconds: Vec<_> = collector.view().timeline.iter().map(|s| (s.t_s, s.requests)).collect();
-        assert_eq!(seconds, [(1, 1), (2, 0), (3, 0), (4, 1)]);
-    }
-
-    /// The chart of users fell to nothing at the end of every run.
-    #[test]
-    fn the_second_in_which_everybody_goes_home_shows_who_was_there() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        recorder.record_users(10);
-        let mut collector = Collector::new([source(0)], 1);
-        for (second, users) in [(0, 10), (1, 10), (2, 0), (3, 0)] {
-            let (metrics, errors, engine) = recorder.harvest(users, 0);
-            let (seq, last) = (u64::from(second), second == 3);
-            collector.merge(Delta { source: source(0), seq, second, metrics, errors, engine, last }).unwrap();
-        }
-        let users: Vec<u64> = collector.view().timeline.iter().map(|second| second.users).collect();
-        assert_eq!(users, [10, 10, 10, 0]);
-        assert_eq!(collector.view().engine.users, 0, "now there is nobody");
-    }
-
-    #[test]
-    fn accounting_adds_up_over_sources() {
-        let mut collector = Collector::new([source(0), source(1)], 1);
-        collector.merge(delta(0, 0, 0, 5)).unwrap();
-        let engine = EngineDelta { sent: 2, recorded: 2, warm_up: 2, ..EngineDelta::default() };
-        let (metrics, errors) = (Vec::new(), Vec::new());
-        let warm = Delta { source: source(1), seq: 0, second: 0, metrics, errors, engine, last: true };
-        collector.merge(warm).unwrap();
-        assert_eq!(collector.view().timeline[0].warm_up, 2);
-        let accounting = collector.finish().accounting();
-        assert_eq!((accounting.sent, accounting.recorded, accounting.reported, accounting.warm_up), (7, 7, 7, 2));
-    }
-}
+mod tests;

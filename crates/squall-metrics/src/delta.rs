@@ -1,11 +1,11 @@
-//! What a thread or worker ships once a second: everything recorded since its last delta, numbered so that it can be merged
-//! exactly once. Raw samples never travel.
+//! What a thread or worker sends once a second: everything recorded since its last delta, numbered
+//! so that it is merged exactly once. Raw samples are never sent.
 
 use std::sync::Arc;
 
 use crate::{Histogram, MetricKey, Outcome, OutcomeCategory, recorder::PHASES};
 
-/// Who a delta comes from: one life of one engine thread.
+/// The source of a delta: one engine thread of one worker instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
     /// The worker's instance; 0 for a local run.
@@ -13,22 +13,22 @@ pub struct SourceId {
     pub thread: u32,
 }
 
-/// One source's second.
+/// One second of one source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delta {
     pub source: SourceId,
-    /// Counts up from 0 for each source without gaps.
+    /// Counts from 0 for each source, without gaps.
     pub seq: u64,
-    /// The second of the run that these samples ended in, 0 for the first.
+    /// The second of the run in which these samples ended; 0 is the first.
     pub second: u32,
     pub metrics: Vec<MetricDelta>,
     pub errors: Vec<ErrorNote>,
     pub engine: EngineDelta,
-    /// Nothing follows from this source.
+    /// Whether this is the source's last delta.
     pub last: bool,
 }
 
-/// What one metric gained.
+/// The samples of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricDelta {
     pub key: Arc<MetricKey>,
@@ -52,7 +52,7 @@ impl MetricDelta {
     }
 }
 
-/// A failure in words, with how often it was seen.
+/// A failure message, with the number of its occurrences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorNote {
     pub metric: Arc<MetricKey>,
@@ -61,31 +61,31 @@ pub struct ErrorNote {
     pub count: u64,
 }
 
-/// What the engine itself has to say.
+/// The engine's own figures.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineDelta {
     /// Requests begun, warm-up included.
     pub sent: u64,
     /// Requests ended and recorded, warm-up included.
     pub recorded: u64,
-    /// Of those, the ones kept out of the results because they were due during warm-up.
+    /// Recorded requests that are not in the results, because they were due during the warm-up.
     pub warm_up: u64,
-    /// Of those begun, the ones that never left this machine: there was nothing to send, or nothing to send it by.
+    /// Begun requests that were never sent: they failed on this machine.
     pub unsent: u64,
     /// Iterations started.
     pub iterations: u64,
-    /// Starts that were due and never happened, because no user was free and no more could be added.
+    /// Starts that were due and not made, because no user was free and no more users were allowed.
     pub dropped: u64,
-    /// Starts that happened later than the allowance after they were due.
+    /// Starts made later than `late_after` after they were due.
     pub late: u64,
-    /// How much later than due the engine itself got round to each start.
+    /// How late the engine itself was for each start.
     pub schedule_lag: Histogram,
     /// Virtual users alive at the end of the second.
     pub users: u64,
-    /// Most virtual users alive at any moment of the second.
+    /// The most virtual users alive at any moment of the second.
     pub peak_users: u64,
     /// Users in an iteration at the end of the second.
     pub busy: u64,
-    /// Metrics refused because the cap on their number was reached.
+    /// Metrics refused because of the limit on their number.
     pub metrics_refused: u64,
 }

@@ -1,5 +1,6 @@
-//! The histogram that is merged, shipped and asked: chunks of counts that exist only where values fell. Merging is
-//! commutative and associative, and equal counts answer equally however they came together.
+//! The histogram that is merged, sent and queried: chunks of counts that exist only where values
+//! are. Merging is commutative and associative, and equal counts give equal results in any
+//! order they were merged.
 
 use crate::bucket_layout::{CHUNK, CHUNKS, highest_of, index_of, lowest_of, middle_of};
 
@@ -20,7 +21,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one value. For tests and rare events: threads record into a [`LiveHistogram`](crate::LiveHistogram).
+    /// Counts one value. For tests and rare events: threads record into a
+    /// [`LiveHistogram`](crate::LiveHistogram).
     pub fn record(&mut self, nanos: u64) {
         let index = index_of(nanos);
         self.chunk(index / CHUNK)[index % CHUNK] += 1;
@@ -53,7 +55,7 @@ impl Histogram {
         self.max = self.max.max(max);
     }
 
-    /// Adds `n` values to a bucket; their extremes are added apart.
+    /// Adds `n` values to a bucket. The caller adds their extremes separately.
     pub(crate) fn add_bucket(&mut self, index: usize, n: u64) {
         self.chunk(index / CHUNK)[index % CHUNK] += n;
         self.count += n;
@@ -98,7 +100,7 @@ impl Histogram {
 
     /// The standard deviation, from bucket middles; 0 if empty.
     pub fn stdev(&self) -> f64 {
-        // Of equal values it is known exactly.
+        // For equal values it is exactly 0, which bucket middles would not give.
         if self.is_empty() || self.min() == self.max() {
             return 0.0;
         }
@@ -107,7 +109,8 @@ impl Histogram {
         (squares / self.count as f64).sqrt()
     }
 
-    /// The smallest value that at least `percentile` (0..=100) of all values do not exceed, exact to three digits; 0 if empty.
+    /// The smallest value that is not exceeded by at least `percentile` (0..=100) of all values,
+    /// exact to three digits; 0 if empty.
     pub fn percentile(&self, percentile: f64) -> u64 {
         let rank = rank_of(percentile, self.count);
         let mut seen = 0;
@@ -126,12 +129,12 @@ impl Histogram {
         self.buckets().take_while(|(index, _)| *index <= last).map(|(_, n)| n).sum()
     }
 
-    /// `(lowest, highest, count)` of every bucket that holds something, upwards.
+    /// `(lowest, highest, count)` of every bucket that is not empty, in ascending order.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.buckets().map(|(index, n)| (lowest_of(index), highest_of(index), n))
     }
 
-    /// The same counts as the HdrHistogram library has them, for its file formats.
+    /// The same counts in the HdrHistogram library's type, for its file formats.
     pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
         let mut hdr =
             hdrhistogram::Histogram::new_with_bounds(1, crate::HIGHEST_TRACKABLE_NS, 3).expect("bounds are in order");
@@ -141,7 +144,7 @@ impl Histogram {
         hdr
     }
 
-    /// `(index, count)` of every bucket that holds something, upwards.
+    /// `(index, count)` of every bucket that is not empty, in ascending order.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.chunks
             .iter()
@@ -152,8 +155,9 @@ impl Histogram {
     }
 }
 
-/// How many of `count` values are `percentile` of them, rounded up; 1 at least. In whole numbers: 0.999 · 2000 is a hair above 1998 in
-/// floating point, and rounding that up would name the next value.
+/// How many of `count` values are `percentile` of them, rounded up; at least 1. In whole numbers:
+/// in floating point, 0.999 · 2000 is slightly more than 1998, and rounding up would give the next
+/// rank.
 fn rank_of(percentile: f64, count: u64) -> u64 {
     const UNITS: f64 = 1e9;
     let units = (percentile.clamp(0.0, 100.0) * UNITS).round() as u128;
@@ -177,9 +181,9 @@ mod tests {
         prop::collection::vec((0u32..42, any::<u64>()).prop_map(|(bits, v)| v & ((1 << bits) - 1)), 1..300)
     }
 
-    /// p99.9 was the slowest request of every thousand, and not what a reader of the HDR log finds.
+    /// p99.9 of a thousand values is the 999th, as in the HDR log, not the slowest.
     #[test]
-    fn a_percentile_is_no_rank_too_high_where_it_is_a_whole_number() {
+    fn percentile_of_a_whole_rank_is_not_rounded_up() {
         for (p, n) in [(99.9, 1000), (99.9, 2000), (99.9, 5000), (55.0, 100), (99.99, 10_000), (7.0, 100), (14.5, 200)]
         {
             let below = (p * n as f64 / 100.0).round() as u64;
@@ -188,13 +192,13 @@ mod tests {
             histogram.add_bucket(index_of(2000), n - below);
             histogram.add_extremes(0, 1000, 2000);
             assert_eq!(histogram.percentile(p), 1000, "p{p} of {n}");
-            // Whoever reads the HDR log by counting finds the same.
+            // Counting the values of the HDR log gives the same.
             assert_eq!(histogram.to_hdr().count_between(0, 1000), below, "p{p} of {n}");
         }
     }
 
     #[test]
-    fn equal_values_do_not_deviate() {
+    fn standard_deviation_of_equal_values_is_zero() {
         assert_eq!(of(&[4_057_482]).stdev(), 0.0);
         assert_eq!(of(&[4_057_482, 4_057_482]).stdev(), 0.0);
         assert!(of(&[4_057_482, 4_157_482]).stdev() > 0.0);
@@ -202,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merge_is_order_free(parts in prop::collection::vec(latencies(), 1..5)) {
+        fn merge_result_does_not_depend_on_the_order(parts in prop::collection::vec(latencies(), 1..5)) {
             let mut forward = Histogram::default();
             parts.iter().for_each(|p| forward.merge(&of(p)));
             let mut backward = Histogram::default();
@@ -211,7 +215,7 @@ mod tests {
             prop_assert_eq!(&forward, &of(&parts.concat()));
         }
 
-        /// Thousandths of a percent, so that the exact rank can be had by counting.
+        /// In thousandths of a percent, so that the test can count the exact rank.
         #[test]
         fn percentiles_match_an_exact_sort_within_a_tenth_of_a_percent(mut values in latencies(), p in 0usize..=100_000) {
             let histogram = of(&values);
@@ -222,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn a_rank_is_the_smallest_that_is_enough(p in 0u64..=100_000, n in 1u64..10_000_000, thousands in any::<bool>()) {
+        fn rank_is_the_smallest_that_covers_the_percentile(p in 0u64..=100_000, n in 1u64..10_000_000, thousands in any::<bool>()) {
             let n = if thousands { n * 1000 } else { n };
             let rank = rank_of(p as f64 / 1000.0, n);
             prop_assert!(rank * 100_000 >= p * n, "{} of {} is too few", rank, n);
@@ -230,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn harvesting_a_live_histogram_loses_nothing(values in latencies(), cut in 0usize..300) {
+        fn harvest_moves_all_counts_of_a_live_histogram(values in latencies(), cut in 0usize..300) {
             let mut live = LiveHistogram::default();
             let mut harvested = Histogram::default();
             for (i, &v) in values.iter().enumerate() {
@@ -242,7 +246,7 @@ mod tests {
         }
 
         #[test]
-        fn agrees_with_the_hdr_library(values in latencies(), p in 0.0..=100.0f64) {
+        fn percentiles_agree_with_the_hdr_library(values in latencies(), p in 0.0..=100.0f64) {
             let hdr = of(&values).to_hdr();
             prop_assert_eq!(hdr.len(), values.len() as u64);
             prop_assert!(hdr.value_at_percentile(p).abs_diff(of(&values).percentile(p)) <= hdr.max() / 1000 + 1);
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_histogram_answers_zero() {
+    fn empty_histogram_returns_zeros() {
         let empty = Histogram::default();
         assert_eq!((empty.min(), empty.max(), empty.percentile(99.0), empty.mean()), (0, 0, 0, 0.0));
     }

@@ -1,5 +1,6 @@
-//! What happened, counted: samples, per-thread recorders, mergeable snapshots, and the run as it is seen while it goes on.
-//! Holds no I/O and no runtime. Recording neither locks nor allocates; percentiles are read only from merged histograms.
+//! Counts what happens in a run: samples, a recorder per thread, mergeable deltas, and the view of
+//! the run so far. It has no I/O and no runtime. Recording neither locks nor allocates, and
+//! percentiles come only from merged histograms.
 
 mod bucket_layout;
 mod collector;

@@ -1,14 +1,15 @@
-//! The histogram that samples are recorded into: dense, allocated once, emptied once a second. It answers no questions; that
-//! is the work of the [`Histogram`] it is emptied into.
+//! The histogram that samples are recorded into: dense, allocated once, emptied once a second. It
+//! cannot be queried; the [`Histogram`] that it is emptied into can.
 
 use crate::{
     Histogram,
     bucket_layout::{CHUNK, CHUNKS, index_of},
 };
 
-/// Counts of one thread and metric since the last harvest.
+/// The counts of one thread and metric since the last harvest.
 ///
-/// The 264 KiB are zero pages that the system only provides once touched, and harvesting visits only chunks that were.
+/// Its 264 KiB are zero pages that the system provides only when they are written, and a harvest
+/// visits only chunks that hold a count.
 pub struct LiveHistogram {
     counts: Box<[u64]>,
     /// Bit `c` is set if chunk `c` holds a count.
@@ -36,7 +37,7 @@ impl LiveHistogram {
         self.max = self.max.max(nanos);
     }
 
-    /// Moves all counts into `into`, leaving this empty.
+    /// Moves all counts to `into`, leaving this empty.
     pub fn harvest(&mut self, into: &mut Histogram) {
         while self.touched != 0 {
             let chunk = self.touched.trailing_zeros() as usize;

@@ -1,4 +1,4 @@
-//! The name of a metric. A metric is a series of samples that belong together: a request, or a group of them.
+//! Identifies a metric: a series of samples of a request, a group or a custom metric.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
-    /// Counts towards the run's totals.
+    /// Counts in the run's totals.
     Request,
-    /// A named group or a whole task: timed, but no request of its own.
+    /// A named group or a whole task: timed, but not a request itself.
     Group,
-    /// Emitted by the scenario's own code.
+    /// Recorded by the scenario's own code.
     Custom,
 }
 
-/// What identifies a metric within a run.
+/// Identifies a metric within a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MetricKey {
     pub name: String,
@@ -33,7 +33,7 @@ impl MetricKey {
         MetricKey { kind: MetricKind::Group, ..MetricKey::request(name) }
     }
 
-    /// Its name in stores and APIs: its group before it, its tags after it.
+    /// The metric's name in stores and APIs: its group, its name, its tags.
     pub fn id(&self) -> String {
         let group = self.group.as_ref().map(|group| format!("{group}/")).unwrap_or_default();
         let tags: Vec<String> = self.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();

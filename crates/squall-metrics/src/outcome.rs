@@ -1,20 +1,20 @@
-//! How a request ended: a category that every driver shares and a code of the driver's own. Both are `Copy`, so that an
-//! outcome costs the hot path nothing.
+//! How a request ended: a category that all drivers share and a code of the driver. Both are
+//! `Copy`, so that recording an outcome does not allocate.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The kind of ending; everything but `Ok` is an error.
+/// The category of an outcome. All but `Ok` are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeCategory {
     Ok,
-    /// An answer came, and the protocol says that it is a failure (HTTP 4xx, 5xx) or cannot be understood.
+    /// The response is a failure by the protocol (HTTP 4xx, 5xx) or cannot be parsed.
     ProtocolError,
-    /// No whole answer came: refused, reset, cut off, name not found.
+    /// No complete response arrived: refused, reset, cut off, name not found.
     TransportError,
     Timeout,
-    /// An answer came, and an expectation of the scenario did not hold.
+    /// A response arrived, and a check of the scenario failed.
     CheckFailed,
     /// The scenario's own code failed.
     Exception,
@@ -42,12 +42,12 @@ impl OutcomeCategory {
     }
 }
 
-/// What exactly happened, in the words of the protocol.
+/// The exact outcome, in the protocol's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutcomeCode {
     /// An HTTP status, shown as `HTTP_200`.
     Http(u16),
-    /// A fixed word, `CONNECT_REFUSED`.
+    /// A fixed name, for example `CONNECT_REFUSED`.
     Named(&'static str),
 }
 
@@ -68,7 +68,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The request was still under way when the run was aborted.
+    /// The request was in progress when the run was aborted.
     pub const ABORTED: Outcome =
         Outcome { category: OutcomeCategory::TransportError, code: OutcomeCode::Named("ABORTED") };
 
@@ -76,7 +76,7 @@ impl Outcome {
         Outcome { category, code: OutcomeCode::Named(code) }
     }
 
-    /// The usual reading of an HTTP status: from 400 on it is an error.
+    /// The outcome of an HTTP status: an error from 400 on.
     pub fn of_status(status: u16) -> Outcome {
         let category = if status < 400 { OutcomeCategory::Ok } else { OutcomeCategory::ProtocolError };
         Outcome { category, code: OutcomeCode::Http(status) }

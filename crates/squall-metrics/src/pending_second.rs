@@ -1,11 +1,11 @@
-//! A second that is still being added up, from threads or from workers. It only adds; when it is whole is decided by the
-//! [`SecondAligner`](crate::align::Alignment).
+//! Adds up a second of several threads or workers. It does not decide when the second is complete;
+//! the [`SecondAligner`](crate::second_aligner::SecondAligner) does.
 
 use std::sync::Arc;
 
 use crate::{Delta, EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome};
 
-/// Most distinct failure messages kept of a second, and of a run.
+/// The most distinct failure messages of a second, and of a run.
 pub(crate) const MAX_MESSAGES: usize = 200;
 
 /// A second that not all sources have reported yet.
@@ -21,14 +21,15 @@ impl PendingSecond {
         PendingSecond { metrics: delta.metrics, errors: delta.errors, engine: delta.engine }
     }
 
-    /// The same without what is a state rather than a count: in another second it would be counted twice.
+    /// The same without states such as the number of users: another second would count them twice.
     pub(crate) fn without_gauges(mut self) -> PendingSecond {
         (self.engine.users, self.engine.busy, self.engine.peak_users) = (0, 0, 0);
         self
     }
 
     pub(crate) fn merge(&mut self, other: PendingSecond) {
-        // Sources name their metrics in much the same order: the next one is nearly always found at once.
+        // Sources list their metrics in nearly the same order, so the next one is usually found at
+        // once.
         let mut expected = 0;
         for theirs in other.metrics {
             let (before, after) = self.metrics.split_at(expected);
@@ -47,14 +48,15 @@ impl PendingSecond {
     }
 }
 
-/// Adds a failure to those of its kind.
+/// Adds a failure message to equal ones.
 pub(crate) fn add_note(notes: &mut Vec<ErrorNote>, note: ErrorNote) {
     let ErrorNote { metric, outcome, message, count } = note;
     note_failure(notes, MAX_MESSAGES, (&metric, outcome, &message), count);
 }
 
-/// Adds a failure to those of its kind. Once there are `most` kinds, a new one is only counted, with the others of its metric and outcome:
-/// texts that carry an id would never end.
+/// Adds a failure message to equal ones. From `most` distinct messages on, a new one is only
+/// counted, with others of its metric and outcome, because messages with an id in them are all
+/// distinct.
 pub(crate) fn note_failure(
     notes: &mut Vec<ErrorNote>,
     most: usize,
@@ -77,7 +79,7 @@ pub(crate) fn note_failure(
     }
 }
 
-/// Stands for all messages that were not kept apart.
+/// Stands for all messages beyond the limit.
 const OTHER_MESSAGES: &str = "(other messages)";
 
 impl MetricDelta {

@@ -1,5 +1,5 @@
-//! The recorder of one engine thread: takes samples, hands out one delta a second. It is never shared, so recording is a few
-//! additions: no lock, no allocation, no message.
+//! The recorder of one engine thread: takes samples and gives one delta a second. Threads do not
+//! share it, so recording is a few additions: no lock, no allocation, no message.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,13 +8,13 @@ use crate::{
     pending_second::note_failure,
 };
 
-/// The phases of a request in the order of [`PhaseTimes`].
+/// The names of the phases, in the order of [`PhaseTimes`].
 pub const PHASES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body"];
 
-/// How long each of [`PHASES`] took; zero where it did not happen.
+/// How long each of [`PHASES`] took; zero for a phase that did not happen.
 pub type PhaseTimes = [Duration; PHASES.len()];
 
-/// A metric's place in one recorder.
+/// Identifies a metric in one recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MetricId(u32);
 
@@ -29,20 +29,22 @@ pub struct Sample {
     pub outcome: Outcome,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Due during warm-up: counted, but kept out of the results.
+    /// Whether the sample was due during the warm-up: it is counted, but not in the results.
     pub warm_up: bool,
 }
 
 /// Limits of a recorder.
 #[derive(Debug, Clone, Copy)]
 pub struct RecorderConfig {
-    /// Most metrics of one recorder; further ones share a metric named `(other)`. Each costs up to a few hundred KiB.
+    /// The most metrics of one recorder. Further ones share a metric named `(other)`. Each takes up
+    /// to a few hundred KiB.
     pub max_metrics: usize,
-    /// Keep a histogram per phase.
+    /// Whether to keep a histogram per phase.
     pub phases: bool,
-    /// Most distinct failure messages kept between two harvests.
+    /// The most distinct failure messages between two harvests.
     pub max_messages: usize,
-    /// It records somebody who only looks on: nothing of that counts as load, and requests are series of their own.
+    /// Whether it records a background scenario: nothing counts as load, and requests are custom
+    /// metrics.
     pub background: bool,
 }
 
@@ -64,7 +66,7 @@ pub struct MetricRecorder {
 
 struct LiveMetric {
     key: Arc<MetricKey>,
-    /// Few and repetitive: the one that was just seen is nearly always first.
+    /// Few and repetitive: the latest outcome is nearly always first.
     outcomes: Vec<(Outcome, u64)>,
     bytes_in: u64,
     bytes_out: u64,
@@ -74,7 +76,8 @@ struct LiveMetric {
     phases: Option<Box<[LiveHistogram; PHASES.len()]>>,
 }
 
-/// More distinct codes than this in one metric and harvest would make `outcomes` grow while recording.
+/// With more distinct codes than this in one metric and harvest, `outcomes` would grow while
+/// recording.
 const OUTCOMES_WITHOUT_ALLOCATION: usize = 32;
 
 impl MetricRecorder {
@@ -89,7 +92,7 @@ impl MetricRecorder {
         }
     }
 
-    /// The place of `key`, made at its first use. Past the cap all new keys share one place.
+    /// The id of `key`. Beyond the limit, all new keys share one id.
     pub fn metric(&mut self, mut key: MetricKey) -> MetricId {
         if self.config.background && key.kind == MetricKind::Request {
             key.kind = MetricKind::Custom;
@@ -114,7 +117,7 @@ impl MetricRecorder {
         self.engine.sent += 1;
     }
 
-    /// Counts that a request, counted as begun and recorded like any other, never left this machine.
+    /// Counts that a request, already counted as begun and recorded, was never sent.
     pub fn count_unsent(&mut self) {
         self.engine.unsent += 1;
     }
@@ -132,14 +135,14 @@ impl MetricRecorder {
         metric.record(sample);
     }
 
-    /// Adds what was read and written for a request after it was recorded: the rest of a body that comes bit by bit.
+    /// Adds bytes to a request that is already recorded, for example the rest of a streamed body.
     pub fn add_bytes(&mut self, metric: MetricId, bytes_in: u64, bytes_out: u64) {
         let metric = &mut self.metrics[metric.0 as usize];
         metric.bytes_in += bytes_in;
         metric.bytes_out += bytes_out;
     }
 
-    /// Adds the phases of a request that was just recorded; a no-op unless phases are kept.
+    /// Adds the phases of a request; does nothing unless phases are recorded.
     pub fn record_phases(&mut self, metric: MetricId, times: &PhaseTimes) {
         if let Some(phases) = &mut self.metrics[metric.0 as usize].phases {
             for (histogram, time) in phases.iter_mut().zip(times).filter(|(_, time)| !time.is_zero()) {
@@ -148,10 +151,10 @@ impl MetricRecorder {
         }
     }
 
-    /// Keeps a failure in words. Only for failures: it may allocate.
+    /// Keeps a failure message. It may allocate, so call it only for failures.
     pub fn note_error(&mut self, metric: MetricId, outcome: Outcome, message: &str) {
         let key = &self.metrics[metric.0 as usize].key;
-        // Some say all they know, a whole body for instance; nobody reads that.
+        // Some messages contain a whole body; their beginning is enough.
         let message = message.char_indices().nth(MAX_MESSAGE_CHARS).map_or(message, |(end, _)| &message[..end]);
         note_failure(&mut self.messages, self.config.max_messages, (key, outcome, message), 1);
     }
@@ -164,22 +167,23 @@ impl MetricRecorder {
         self.schedule_lag.record(lag.as_nanos() as u64);
     }
 
-    /// Takes note that the engine itself was behind by `lag`, though no start was due: a closed model's users wait for it all the same.
+    /// Records that the engine itself was late by `lag` though no start was due. Users of a closed
+    /// model wait for the engine too.
     pub fn record_lag(&mut self, lag: Duration) {
         self.schedule_lag.record(lag.as_nanos() as u64);
     }
 
-    /// Takes note of how many users are alive, for the most that ever were.
+    /// Records the number of users alive, for the peak.
     pub fn record_users(&mut self, alive: u64) {
         self.engine.peak_users = self.engine.peak_users.max(alive);
     }
 
-    /// Counts starts that were due and will never happen.
+    /// Counts starts that were due and will not be made.
     pub fn count_dropped(&mut self, starts: u64) {
         self.engine.dropped += starts;
     }
 
-    /// Everything since the last harvest; what saw no sample is left out.
+    /// Takes everything recorded since the last harvest. Metrics without a sample are left out.
     pub fn harvest(&mut self, users: u64, busy: u64) -> (Vec<MetricDelta>, Vec<ErrorNote>, EngineDelta) {
         let metrics = self.metrics.iter_mut().filter_map(LiveMetric::harvest).collect();
         let mut engine = std::mem::take(&mut self.engine);
@@ -189,19 +193,19 @@ impl MetricRecorder {
         }
         self.schedule_lag.harvest(&mut engine.schedule_lag);
         (engine.users, engine.busy, engine.peak_users) = (users, busy, engine.peak_users.max(users));
-        // They are there when the next second begins.
+        // These users are alive when the next second begins.
         self.engine.peak_users = users;
         (metrics, std::mem::take(&mut self.messages), engine)
     }
 }
 
-/// What shares one metric beyond the cap.
+/// The metric that further keys beyond the limit share.
 pub(crate) const OTHER_METRIC: &str = "(other)";
 
-/// How many metrics are kept apart, of a recorder and of a run.
+/// The most metrics of a recorder, and of a run.
 pub(crate) const MAX_METRICS: usize = 500;
 
-/// In characters.
+/// The longest failure message, in characters.
 const MAX_MESSAGE_CHARS: usize = 2000;
 
 impl LiveMetric {
@@ -260,119 +264,4 @@ impl LiveMetric {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample(metric: MetricId) -> Sample {
-        Sample {
-            metric,
-            wait: Duration::from_millis(1),
-            service: Duration::from_millis(2),
-            outcome: Outcome::of_status(200),
-            bytes_in: 10,
-            bytes_out: 5,
-            warm_up: false,
-        }
-    }
-
-    #[test]
-    fn response_is_wait_plus_service() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::request("a"));
-        recorder.count_sent();
-        recorder.record(&sample(id));
-        let (metrics, _, engine) = recorder.harvest(0, 0);
-        assert_eq!((metrics[0].service.max(), metrics[0].response.max()), (2_000_000, 3_000_000));
-        assert_eq!((engine.sent, engine.recorded, metrics[0].requests()), (1, 1, 1));
-        assert!(recorder.harvest(0, 0).0.is_empty(), "a harvest takes everything");
-    }
-
-    #[test]
-    fn warm_up_is_counted_but_kept_out() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::request("a"));
-        recorder.record(&Sample { warm_up: true, ..sample(id) });
-        let (metrics, _, engine) = recorder.harvest(0, 0);
-        assert!(metrics.is_empty());
-        assert_eq!((engine.recorded, engine.warm_up), (1, 1));
-    }
-
-    #[test]
-    fn groups_are_no_requests() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::group("checkout"));
-        recorder.record(&sample(id));
-        let (metrics, _, engine) = recorder.harvest(0, 0);
-        assert_eq!((metrics.len(), engine.recorded), (1, 0));
-    }
-
-    #[test]
-    fn what_is_moved_later_counts_in_its_own_second() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::request("a"));
-        recorder.record(&sample(id));
-        recorder.harvest(0, 0);
-        recorder.add_bytes(id, 7, 3);
-        let (metrics, _, _) = recorder.harvest(0, 0);
-        assert_eq!((metrics[0].bytes_in, metrics[0].bytes_out, metrics[0].requests()), (7, 3, 0));
-        assert!(recorder.harvest(0, 0).0.is_empty(), "a harvest takes everything");
-    }
-
-    #[test]
-    fn who_looks_on_is_no_load() {
-        let mut recorder = MetricRecorder::new(RecorderConfig { background: true, ..RecorderConfig::default() });
-        let id = recorder.metric(MetricKey::request("a"));
-        recorder.record_users(1);
-        recorder.record_iteration(Duration::ZERO, false);
-        recorder.count_sent();
-        recorder.record(&sample(id));
-        let (metrics, _, engine) = recorder.harvest(1, 1);
-        assert_eq!((metrics[0].key.kind, metrics[0].requests()), (MetricKind::Custom, 1));
-        assert_eq!(engine, EngineDelta::default());
-    }
-
-    #[test]
-    fn the_number_of_metrics_is_capped() {
-        let mut recorder = MetricRecorder::new(RecorderConfig { max_metrics: 3, ..RecorderConfig::default() });
-        let ids: Vec<_> = (0..5).map(|i| recorder.metric(MetricKey::request(format!("/users/{i}")))).collect();
-        assert_eq!(ids[2], ids[4]);
-        ids.into_iter().for_each(|id| recorder.record(&sample(id)));
-        let (metrics, _, engine) = recorder.harvest(0, 0);
-        assert_eq!((metrics.len(), metrics[2].key.name.as_str(), engine.metrics_refused), (3, OTHER_METRIC, 3));
-    }
-
-    #[test]
-    fn equal_messages_are_counted_together() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::request("a"));
-        let failed = Outcome::new(crate::OutcomeCategory::CheckFailed, "STATUS");
-        for message in ["expected 200", "expected 200", "expected 201"] {
-            recorder.note_error(id, failed, message);
-        }
-        let counts: Vec<_> = recorder.harvest(0, 0).1.into_iter().map(|note| note.count).collect();
-        assert_eq!(counts, [2, 1]);
-    }
-
-    #[test]
-    fn a_message_is_kept_to_a_length() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::request("a"));
-        recorder.note_error(id, Outcome::ABORTED, &"ä".repeat(100_000));
-        assert_eq!(recorder.harvest(0, 0).1[0].message, "ä".repeat(MAX_MESSAGE_CHARS));
-    }
-
-    #[test]
-    fn messages_beyond_the_cap_are_counted_together() {
-        let mut recorder = MetricRecorder::new(RecorderConfig::default());
-        let id = recorder.metric(MetricKey::request("a"));
-        let failed = Outcome::new(crate::OutcomeCategory::Exception, "ValueError");
-        let mut kept = Vec::new();
-        for harvest in 0..10 {
-            (0..1000).for_each(|n| recorder.note_error(id, failed, &format!("no order {harvest}-{n}")));
-            let notes = recorder.harvest(0, 0).1;
-            assert_eq!((notes.len(), notes.iter().map(|note| note.count).sum()), (51, 1000));
-            notes.into_iter().for_each(|note| crate::pending_second::add_note(&mut kept, note));
-        }
-        assert_eq!((kept.len(), kept.iter().map(|note| note.count).sum()), (200, 10_000));
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
-//! The run as it is seen: totals, metrics, seconds and the engine's own figures, all from merged histograms. Terminal, files,
-//! Prometheus and thresholds read it; none of them computes statistics of its own.
+//! The view of a run: totals, metrics, seconds and the engine's own figures, all from merged
+//! histograms. Terminal, files, Prometheus and thresholds read it and compute no statistics of
+//! their own.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,24 +13,24 @@ use crate::{
     recorder::{MAX_METRICS, OTHER_METRIC, PHASES},
 };
 
-/// Everything known of a run so far.
+/// Everything known about a run so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunView {
     /// All requests together; its key is named `all`.
     pub all: MetricView,
-    /// In the order of their first appearance.
+    /// In the order of their first sample.
     pub metrics: Vec<MetricView>,
-    /// One entry a second, without holes.
+    /// One entry per second, without gaps.
     pub timeline: Vec<RunSecond>,
     pub engine: EngineView,
-    /// Distinct failures in words, most of them first seen first.
+    /// Distinct failure messages, in the order of their first occurrence.
     pub errors: Vec<ErrorNote>,
     pub(crate) index: HashMap<Arc<MetricKey>, usize>,
     pub(crate) recent: VecDeque<Vec<MetricDelta>>,
     pub(crate) window_s: u32,
 }
 
-/// One metric, whole run.
+/// One metric over the whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricView {
     pub key: Arc<MetricKey>,
@@ -43,7 +44,7 @@ pub struct MetricView {
     pub wait: Histogram,
     /// In the order of [`PHASES`], if phases are recorded.
     pub phases: Option<Box<[Histogram; PHASES.len()]>>,
-    /// One entry for each second that saw a sample.
+    /// One entry for each second with a sample.
     pub timeline: Vec<MetricSecond>,
 }
 
@@ -56,13 +57,14 @@ pub struct RunSecond {
     pub errors: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Alive at its end; the most that there were in a second that everybody left.
+    /// Users alive at its end; their peak in a second in which all users left.
     pub users: u64,
     pub busy: u64,
     pub iterations: u64,
     pub dropped: u64,
     pub late: u64,
-    /// Requests that ended and were due during warm-up; they are in none of the other numbers.
+    /// Requests that ended in this second and were due during the warm-up. No other number includes
+    /// them.
     pub warm_up: u64,
     pub mean: f64,
     pub p50: u64,
@@ -75,7 +77,8 @@ pub struct RunSecond {
     pub lag_p99: u64,
 }
 
-/// One second of one metric, kept small because there are many. Times are response times in nanoseconds.
+/// One second of one metric, kept small because there are many. Times are response times in
+/// nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MetricSecond {
     pub t_s: u32,
@@ -87,7 +90,7 @@ pub struct MetricSecond {
     pub p99: f32,
 }
 
-/// What the engine says of itself.
+/// The engine's own figures over the whole run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineView {
     pub sent: u64,
@@ -104,15 +107,16 @@ pub struct EngineView {
     pub metrics_refused: u64,
 }
 
-/// The identity that every report checks: what was sent was recorded, what was recorded is reported.
+/// The balance that every report checks: all sent requests were recorded, and all recorded ones are
+/// reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accounting {
     pub sent: u64,
     pub recorded: u64,
     pub reported: u64,
-    /// Part of all three: requests due during warm-up, reported only here.
+    /// Requests due during the warm-up. They are part of all three numbers and reported only here.
     pub warm_up: u64,
-    /// Recorded and reported, but never sent: they failed before they could leave this machine.
+    /// Recorded and reported, but never sent: they failed on this machine.
     pub unsent: u64,
 }
 
@@ -136,14 +140,15 @@ impl RunView {
         }
     }
 
-    /// Sent, recorded and reported so far.
+    /// Sent, recorded and reported requests so far.
     pub fn accounting(&self) -> Accounting {
         let EngineView { sent, recorded, warm_up, unsent, .. } = self.engine;
         let sent = sent.saturating_sub(unsent);
         Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up, unsent }
     }
 
-    /// How often users did not come through their on_start: a group in Python, where several scenarios have one each, steps elsewhere.
+    /// How often users failed their on_start: a group in Python, which several scenarios may each
+    /// have, and steps elsewhere.
     pub fn failed_starts(&self) -> u64 {
         let is_start = |key: &MetricKey| match key.kind {
             MetricKind::Group => key.name.rsplit('/').next() == Some("on_start"),
@@ -152,17 +157,18 @@ impl RunView {
         self.metrics.iter().filter(|metric| is_start(&metric.key)).map(|metric| metric.errors).sum()
     }
 
-    /// The metric called `name`.
+    /// The metric named `name`.
     pub fn metric(&self, name: &str) -> Option<&MetricView> {
         self.metrics.iter().find(|m| m.key.name == name)
     }
 
-    /// The latest `seconds` of one metric or of all requests; `None` while the run is younger, or if fewer are kept.
+    /// The latest `seconds` of one metric or of all requests; `None` if the run is younger, or
+    /// fewer are kept.
     pub fn window(&self, metric: Option<&str>, seconds: u32) -> Option<MetricView> {
         self.window_before(metric, seconds, 0)
     }
 
-    /// The same of the seconds before the latest `after`.
+    /// As [`RunView::window`], without the latest `after` seconds.
     pub fn window_before(&self, metric: Option<&str>, seconds: u32, after: usize) -> Option<MetricView> {
         if self.recent.len() < seconds as usize + after {
             return None;
@@ -177,7 +183,8 @@ impl RunView {
         Some(view)
     }
 
-    /// Up to `seconds` of the latest seconds of the metric `key`, as many as are kept, and how many those are.
+    /// Up to `seconds` of the latest seconds of the metric `key`, as many as are kept, and how many
+    /// these are.
     pub fn window_of(&self, key: &MetricKey, seconds: usize) -> (MetricView, usize) {
         let mut view = MetricView::new(self.all.key.clone());
         let latest = self.recent.len().min(seconds);
@@ -186,7 +193,7 @@ impl RunView {
         (view, latest)
     }
 
-    /// The merged deltas of the latest second, one for each metric that saw a sample.
+    /// The merged deltas of the latest second, one for each metric with a sample.
     pub fn latest(&self) -> &[MetricDelta] {
         self.recent.back().map_or(&[], Vec::as_slice)
     }
@@ -203,7 +210,8 @@ impl RunView {
         self.push_second(pending);
     }
 
-    /// Adds what came after the last second was closed to that second, for a run that has no next one.
+    /// Adds deltas that came after the last second was closed to that second, for a run that has no
+    /// next one.
     pub(crate) fn amend_last(&mut self, late: PendingSecond) {
         let (Some(row), Some(metrics)) = (self.timeline.pop(), self.recent.pop_back()) else {
             return self.push_second(late);
@@ -238,22 +246,23 @@ impl RunView {
         self.recent.push_back(pending.metrics);
     }
 
-    /// Keeps as many of the latest seconds as a window needs that ends with the next one.
+    /// Keeps the seconds that a window ending with the next second needs.
     pub(crate) fn trim_recent(&mut self) {
         let keep = self.window_s.saturating_sub(1) as usize;
         self.recent.drain(..self.recent.len().saturating_sub(keep));
     }
 
-    /// The second with no more new names than there is room for. Every source keeps to the cap; all of them together may not.
+    /// Moves new metrics beyond the limit into one. Each source keeps to the limit, but all
+    /// together may exceed it.
     fn cap_metrics(&self, mut pending: PendingSecond) -> PendingSecond {
-        let mut room = (MAX_METRICS - 1).saturating_sub(self.metrics.len());
-        if pending.metrics.len() <= room {
+        let mut free_names = (MAX_METRICS - 1).saturating_sub(self.metrics.len());
+        if pending.metrics.len() <= free_names {
             return pending;
         }
         let mut fits = |delta: &MetricDelta| {
             let known = self.index.contains_key(&delta.key) || delta.key.name == OTHER_METRIC;
-            let new = !known && room > 0;
-            room -= usize::from(new);
+            let new = !known && free_names > 0;
+            free_names -= usize::from(new);
             known || new
         };
         let (metrics, beyond): (Vec<_>, Vec<_>) = pending.metrics.into_iter().partition(|delta| fits(delta));
@@ -266,7 +275,7 @@ impl RunView {
         pending
     }
 
-    /// Counts a second in the totals.
+    /// Adds a second to the totals.
     fn add_totals(&mut self, pending: &PendingSecond) {
         for delta in &pending.metrics {
             if delta.key.kind == MetricKind::Request {
@@ -278,7 +287,7 @@ impl RunView {
         pending.errors.iter().for_each(|note| add_note(&mut self.errors, note.clone()));
     }
 
-    /// Writes the metrics' rows of second `t_s`; returns all its requests together.
+    /// Adds the rows of second `t_s` to the metrics; returns all its requests together.
     fn push_metric_rows(&mut self, t_s: u32, metrics: &[MetricDelta]) -> MetricView {
         let mut all = MetricView::new(self.all.key.clone());
         for delta in metrics {
@@ -286,7 +295,7 @@ impl RunView {
                 all.merge(delta);
             }
             let timeline = &mut self.metric_entry(&delta.key).timeline;
-            // Bytes of an earlier request have no times to show.
+            // Late bytes of an earlier request have no times.
             if delta.requests() == 0 {
                 continue;
             }
@@ -325,7 +334,7 @@ impl MetricView {
         }
     }
 
-    /// Failed requests as a fraction of all; 0 if there were none.
+    /// Failed requests as a fraction of all; 0 without requests.
     pub fn error_rate(&self) -> f64 {
         if self.requests == 0 { 0.0 } else { self.errors as f64 / self.requests as f64 }
     }
@@ -372,7 +381,7 @@ impl RunSecond {
             errors: all.errors,
             bytes_in: all.bytes_in,
             bytes_out: all.bytes_out,
-            // A run that ends sends everybody home: the load of its last second was not nobody's.
+            // At the end of a run all users leave, but they made the load of its last second.
             users: if engine.users == 0 { engine.peak_users } else { engine.users },
             busy: engine.busy,
             iterations: engine.iterations,

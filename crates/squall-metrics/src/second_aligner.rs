@@ -1,11 +1,12 @@
-//! Which seconds are whole: takes each source's deltas once and in order, and hands a second out when nobody is left to wait
-//! for. It neither shows nor ships anything; the [`Collector`](crate::Collector) and the [`ThreadMerger`](crate::Fold) do.
+//! Decides which seconds are complete: takes each source's deltas once and in order, and releases a
+//! second when all sources have reported it. It neither shows nor sends anything; the
+//! [`Collector`](crate::Collector) and the [`ThreadMerger`](crate::ThreadMerger) do.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use crate::{Delta, SourceId, pending_second::PendingSecond};
 
-/// A second further ahead of the run than this is not believed: each second in between would take its place in memory.
+/// A delta further ahead of the run is refused, because each second in between would take memory.
 pub(crate) const MAX_AHEAD_S: u32 = 30 * 24 * 3600;
 
 /// Why a delta was not merged.
@@ -15,30 +16,31 @@ pub enum MergeError {
     Duplicate { seq: u64 },
     #[error("delta {seq} came before delta {expected}")]
     Gap { seq: u64, expected: u64 },
-    #[error("a delta came from a source that nobody announced")]
+    #[error("a delta came from an unknown source")]
     UnknownSource,
     #[error("a delta claims to be of second {second}, while the run is at {now}")]
     TooFarAhead { second: u32, now: u32 },
 }
 
-/// Sources, and the seconds that wait for them.
+/// The sources, and the seconds that wait for them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct SecondAligner {
     pub(crate) sources: BTreeMap<SourceId, SourceProgress>,
-    /// None of them is below `closed_below`.
+    /// All are at or above `closed_below`.
     pub(crate) pending: BTreeMap<u32, PendingSecond>,
-    /// What came for seconds that were closed already; it goes out with the next one.
+    /// Deltas for seconds that are already closed. They are released with the next second.
     pub(crate) late: Option<PendingSecond>,
     pub(crate) closed_below: u32,
 }
 
-/// How far one source is.
+/// The progress of one source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SourceProgress {
     pub(crate) next_seq: u64,
-    /// Seconds below this are complete from this source; [`SourceProgress::ALL`] after its last delta.
+    /// This source has completed all seconds below this; [`SourceProgress::ALL`] after its last
+    /// delta.
     pub(crate) complete_below: u32,
-    /// Nobody waits for it, whatever it has reported.
+    /// Whether the source is lost, so that seconds do not wait for it.
     pub(crate) lost: bool,
     pub(crate) sent: u64,
     pub(crate) recorded: u64,
@@ -52,7 +54,7 @@ impl SourceProgress {
     }
 }
 
-/// A second handed out.
+/// A released second.
 pub(crate) type ClosedSeconds = Vec<(u32, PendingSecond)>;
 
 impl SecondAligner {
@@ -61,13 +63,13 @@ impl SecondAligner {
         SecondAligner { sources, ..SecondAligner::default() }
     }
 
-    /// From now on open seconds wait for `source`.
+    /// Open seconds wait for `source` from now on.
     pub(crate) fn add_source(&mut self, source: SourceId) {
         let complete_below = self.closed_below;
         self.sources.entry(source).or_insert(SourceProgress { complete_below, ..SourceProgress::default() });
     }
 
-    /// From now on open seconds wait for `source` again, which was lost.
+    /// Open seconds wait for the lost `source` again.
     pub(crate) fn restore_source(&mut self, source: SourceId) {
         let closed_below = self.closed_below;
         self.add_source(source);
@@ -77,7 +79,7 @@ impl SecondAligner {
         });
     }
 
-    /// From now on nobody waits for `source`, unless it is regained.
+    /// Seconds do not wait for `source` from now on, unless it is restored.
     pub(crate) fn mark_lost(&mut self, source: SourceId) -> ClosedSeconds {
         self.add_source(source);
         self.sources.entry(source).and_modify(|progress| progress.lost = true);
@@ -108,7 +110,7 @@ impl SecondAligner {
         self.complete_below() == SourceProgress::ALL
     }
 
-    /// Everything that still waits, in order, and what came too late for any second.
+    /// Releases all pending seconds, in order, and the deltas that were too late for any second.
     pub(crate) fn finish(mut self) -> (ClosedSeconds, Option<PendingSecond>) {
         let ready = self.take_ready_below(SourceProgress::ALL);
         (ready, self.late)
@@ -123,7 +125,7 @@ impl SecondAligner {
     }
 
     fn take_ready(&mut self) -> ClosedSeconds {
-        // Without sources nothing can be pending.
+        // Without sources no second can be pending.
         self.take_ready_below(self.complete_below())
     }
 

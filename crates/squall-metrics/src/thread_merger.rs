@@ -1,14 +1,16 @@
-//! The deltas of one worker's engine threads as one delta a second, to be shipped. It only adds up: no clock, no I/O.
+//! Merges the deltas of a worker's engine threads into one delta a second. It has no clock and no
+//! I/O; squall-worker sends the result.
 
 use crate::{
     Delta, SourceId,
     second_aligner::{ClosedSeconds, MergeError, SecondAligner, SourceProgress},
 };
 
-/// Adds the deltas of several threads up to deltas of one source.
+/// Adds the deltas of several threads to deltas of one source.
 ///
-/// A second leaves when all threads have reported it, even if nothing happened in it: whoever collects waits for it. Seconds
-/// that every thread skipped (a machine that stood still) are skipped here too; the numbers of the deltas have no gaps.
+/// A second is released when all threads have reported it, even if it is empty, because the
+/// collector waits for it. Seconds that every thread skipped (a suspended machine) are skipped here
+/// too; the numbers of the deltas have no gaps.
 pub struct ThreadMerger {
     source: SourceId,
     next_seq: u64,
@@ -16,18 +18,21 @@ pub struct ThreadMerger {
 }
 
 impl ThreadMerger {
-    /// `source`: who the folded deltas come from; `threads`: everybody who has to report a second.
+    /// `source` is the source of the merged deltas; `threads` are all threads that must report a
+    /// second.
     pub fn new(source: SourceId, threads: impl IntoIterator<Item = SourceId>) -> ThreadMerger {
         ThreadMerger { source, next_seq: 0, aligner: SecondAligner::new(threads) }
     }
 
-    /// Merges a thread's `delta`; returns the seconds that are whole by it, in order. The very last is marked as such.
+    /// Merges a thread's `delta`; returns the seconds that this completes, in order. The last delta
+    /// of all is marked as the last.
     pub fn merge(&mut self, delta: Delta) -> Result<Vec<Delta>, MergeError> {
         let ready = self.aligner.add_delta(delta)?;
         Ok(self.number_deltas(ready))
     }
 
-    /// The seconds that wait for threads of which nothing more will come. None is marked as the last, because something is missing.
+    /// Releases the seconds that wait for threads that will send no more. None is marked as the
+    /// last, because deltas are missing.
     pub fn flush_incomplete(&mut self) -> Vec<Delta> {
         let silent = self.aligner.sources.iter().filter(|(_, progress)| progress.complete_below != SourceProgress::ALL);
         let silent: Vec<SourceId> = silent.map(|(thread, _)| *thread).collect();
@@ -37,7 +42,7 @@ impl ThreadMerger {
         deltas
     }
 
-    /// Whether every thread has said its last.
+    /// Whether every thread has sent its last delta.
     pub fn is_complete(&self) -> bool {
         self.aligner.is_complete()
     }

@@ -1,9 +1,11 @@
-//! Deltas and checkpoints as bytes, for workers and orchestrators that do not share a process. Both are versioned by their
-//! first byte. Nothing is believed: whatever cannot have been written here is refused, and never panics or takes more memory
-//! than the limits below allow. It knows nothing of where the bytes travel.
+//! Deltas and checkpoints as bytes, for workers and orchestrators in different processes. The first
+//! byte of both is a version. The decoder trusts nothing: it refuses bytes that the encoder cannot
+//! have written, and never panics or takes more memory than the limits below. It does not know how
+//! the bytes travel.
 //!
-//! Numbers are LEB128 in their shortest form; texts have their length in front; a metric's key is written at its first use and
-//! referred to by its place from then on; a histogram is a list of (gap, count), then its exact extremes and sum.
+//! Numbers are LEB128 in their shortest form. A text has its length in front. A metric's key is
+//! written at its first use and then referred to by its index. A histogram is a list of (gap,
+//! count), then its exact extremes and sum.
 
 mod checkpoint;
 mod code_names;
@@ -16,30 +18,31 @@ use wire_codec::{WireLimits, WireReader, WireWriter};
 /// The first byte of a delta.
 const DELTA: u8 = 1;
 
-/// A second of one worker: 512 MiB of histograms at the very most, and less than 2⁴⁸ of anything that is counted.
+/// Limits of one second of one worker: 512 MiB of histograms, and counts below 2⁴⁸.
 const DELTA_LIMITS: WireLimits = WireLimits { bytes: 16 << 20, chunks: 1 << 16, count: 1 << 48 };
 
-/// Ten years; a run is shorter.
+/// Ten years, longer than any run.
 const MAX_SECOND: u64 = 10 * 366 * 24 * 3600;
 
-/// Why bytes were not read.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    #[error("version {found} is not known here: run the same version of squall everywhere")]
+    #[error("version {found} of the format is unknown: run the same version of squall everywhere")]
     Version { found: u8 },
-    #[error("it ends too early")]
+    #[error("the bytes end too early")]
     CutOff,
-    #[error("{bytes} bytes follow its end")]
+    #[error("{bytes} bytes follow the end")]
     Trailing { bytes: usize },
-    #[error("it has too much of one thing: {what}")]
+    #[error("a value is too large: {what}")]
     TooLarge { what: &'static str },
-    #[error("it is not what squall writes: {what}")]
+    #[error("squall does not write such bytes: {what}")]
     Invalid { what: &'static str },
-    #[error("it was damaged: its checksum differs")]
+    #[error("the bytes are damaged: the checksum differs")]
     Checksum,
 }
 
-/// `delta` as bytes. Texts over 16 KiB are cut, and codes that are no short plain word become `OTHER`; no count is changed.
+/// Encodes `delta`. Texts over 16 KiB are cut, and codes that are not a short plain name become
+/// `OTHER`; no count changes.
 pub fn encode_delta(delta: &Delta) -> Vec<u8> {
     let mut out = WireWriter::new(DELTA);
     out.source(delta.source);
@@ -52,7 +55,7 @@ pub fn encode_delta(delta: &Delta) -> Vec<u8> {
     out.finish()
 }
 
-/// What [`encode`] made of a delta.
+/// Decodes a delta that [`encode_delta`] has written.
 pub fn decode_delta(bytes: &[u8]) -> Result<Delta, WireError> {
     let mut input = WireReader::new(bytes, DELTA, DELTA_LIMITS)?;
     let delta = Delta {

@@ -7,9 +7,9 @@ use serde::{
     de::{DeserializeOwned, Error, IgnoredAny, SeqAccess, Visitor},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt};
 
-use crate::{Load, Plan, duration::bounded};
+use crate::{EngineLimits, Load, Plan};
 
 /// What a fleet needs to run a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,8 @@ pub struct Bundle {
     /// The environment variables that the scenario reads.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    pub limits: WorkerLimits,
+    /// The limits of each worker.
+    pub limits: EngineLimits,
     /// Whether the scenario has set-up and tear-down hooks, which run once in the fleet.
     #[serde(default)]
     pub hooks: bool,
@@ -44,7 +45,7 @@ pub struct Bundle {
 
 impl Bundle {
     /// A bundle of one scenario without settings, parameters, files and hooks.
-    pub fn new(plan: Plan, limits: WorkerLimits) -> Bundle {
+    pub fn new(plan: Plan, limits: EngineLimits) -> Bundle {
         Bundle {
             version: BundleVersion,
             plan,
@@ -139,28 +140,12 @@ impl fmt::Debug for EncodedSettings {
     }
 }
 
-/// The limits of each worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkerLimits {
-    /// Engine threads of each worker; by default one per core.
-    pub threads: Option<usize>,
-    /// Most users an open model may bring in on each worker.
-    pub max_users: usize,
-    #[serde(deserialize_with = "bounded")]
-    pub grace: Duration,
-    #[serde(deserialize_with = "bounded")]
-    pub slack: Duration,
-    #[serde(deserialize_with = "bounded")]
-    pub late_after: Duration,
-    pub phases: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{LoadModel, Pause, Profile, TaskSpec};
     use serde_json::{Value, json};
+    use std::time::Duration;
 
     fn bundle() -> Value {
         let users = Profile::constant(5.0, Duration::from_secs(60)).unwrap();
@@ -169,13 +154,13 @@ mod tests {
         let tasks = vec![TaskSpec { every: Some(Pause::NONE), ..TaskSpec::new("a") }];
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
-        let limits = WorkerLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
+        let limits = EngineLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
         let bundle = Bundle::new(plan, limits);
         serde_json::to_value(bundle).unwrap()
     }
 
     #[test]
-    fn unknown_fields_are_refused_at_every_depth() {
+    fn unknown_fields_of_a_bundle_are_refused_at_every_depth() {
         serde_json::from_value::<Bundle>(bundle()).unwrap();
         for place in [
             "",
@@ -194,9 +179,9 @@ mod tests {
         }
     }
 
-    /// A leader adds to these; a sum that overflows would end it, and after it the next one.
+    /// A leader adds to these times; an overflow would end it and each leader after it.
     #[test]
-    fn times_that_could_overflow_are_refused() {
+    fn durations_that_could_overflow_are_refused() {
         let longest = json!({"secs": u64::MAX, "nanos": 0});
         for place in [
             "/limits/grace",

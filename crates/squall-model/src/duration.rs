@@ -1,13 +1,14 @@
-//! Durations as people write them: `500ms`, `30s`, `2m`, `1h30m`, or a bare number of seconds. Refuses signs, blanks inside
-//! and unknown units, because a load test that ran sixty times too long is found out too late.
+//! Parses and formats durations as people write them: `500ms`, `30s`, `2m`, `1h30m`, or a bare
+//! number of seconds. It refuses signs, inner blanks and unknown units instead of guessing, because
+//! a guess could make a run sixty times too long.
 
 use serde::{Deserialize, Deserializer, de::Error};
 use std::time::Duration;
 
-/// Nothing here lasts longer; sums of a few such times stay far from where they overflow.
+/// The longest duration. Sums of a few such durations do not overflow.
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
-/// A duration of a message that may come from anywhere.
+/// Deserializes a duration that may come from an untrusted message.
 pub(crate) fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let duration = Duration::deserialize(from)?;
     if duration > MAX_DURATION { Err(D::Error::custom("a time is longer than a hundred years")) } else { Ok(duration) }
@@ -51,13 +52,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
     Ok(total)
 }
 
-/// Digits with at most one point; refuses what `f64::from_str` would also take (`inf`, `1e9`, signs).
+/// Digits with at most one point. Refuses other forms that `f64::from_str` accepts (`inf`, `1e9`,
+/// signs).
 fn plain_number(text: &str) -> Option<f64> {
     let ok = text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit());
     ok.then(|| text.parse().ok()).flatten()
 }
 
-/// A form that `parse_duration` reads back to the very same value: `90s` is `1m30s`, `3900us` is `3.9ms`.
+/// A form that `parse_duration` reads back to the same value: `90s` is `1m30s`, `3900us` is
+/// `3.9ms`.
 pub fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_people_write() {
+    fn durations_in_all_units_are_parsed() {
         check("500ms", 500);
         check("30s", 30_000);
         check("2m", 120_000);
@@ -107,23 +110,23 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_would_be_a_guess() {
+    fn ambiguous_durations_are_refused() {
         for text in ["", " ", "-1s", "1 s 2", "5x", "s", "1e9", "inf", "1..5s", "1m30", "999999999999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text:?} should be refused");
         }
     }
 
     #[test]
-    fn formatting_reads_back() {
+    fn formatted_durations_parse_back() {
         for millis in [0, 1, 500, 1_500, 30_000, 90_000, 5_400_000, 61_250] {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
         }
     }
 
-    /// A limit of 3900us was shown as 3ms, one of 999ns as 0us.
+    /// Formatting must not drop the fraction of a unit.
     #[test]
-    fn no_digit_is_lost_in_formatting() {
+    fn formatting_keeps_fractions_of_a_unit() {
         for (nanos, text) in [
             (0, "0s"),
             (999, "999ns"),
@@ -142,7 +145,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_duration_reads_back(nanos in 0..=MAX_DURATION.as_nanos() as u64) {
+        fn any_formatted_duration_parses_back(nanos in 0..=MAX_DURATION.as_nanos() as u64) {
             let duration = Duration::from_nanos(nanos);
             proptest::prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
         }

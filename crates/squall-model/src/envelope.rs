@@ -1,4 +1,5 @@
-//! The message that wakes a worker. It says what has happened, for those who watch; what is to be done stands in the run's order.
+//! The command message that wakes a worker, in vikhry's format. It says what has happened to the
+//! run, for tools that watch; workers read what to do from the [`RunSpec`](crate::RunSpec).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ pub enum CommandType {
     RemoveUser,
 }
 
-/// A message on `worker:<id>:commands`. Anything that does not fit is refused.
+/// A message on `worker:<id>:commands`. Any other form is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandEnvelope {
@@ -40,11 +41,11 @@ pub enum EnvelopeError {
     InvalidStop,
 }
 
-/// Larger than the envelope of 100,000 users.
+/// Larger than a command for 100,000 users.
 const MAX_ENVELOPE_BYTES: usize = 2 << 20;
 
 impl CommandEnvelope {
-    /// Reads a message strictly.
+    /// Decodes a message strictly.
     pub fn decode(bytes: &[u8]) -> Result<CommandEnvelope, EnvelopeError> {
         if bytes.len() > MAX_ENVELOPE_BYTES {
             return Err(EnvelopeError::TooLong(bytes.len()));
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_messages_are_read_and_others_are_refused() {
+    fn vikhry_messages_are_decoded_and_others_are_refused() {
         let good = [
             r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"target_users":5,"init_params":{}}}"#,
             r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"rate":20.5,"init_params":{"a":[1]}}}"#,
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_starts_and_stops_are_read_strictly() {
+    fn invalid_payloads_of_starts_and_stops_are_refused() {
         let message = |kind: &str, payload: &str| {
             format!(r#"{{"type":"{kind}","command_id":"c","epoch":3,"sent_at":1.5,"payload":{payload}}}"#)
         };

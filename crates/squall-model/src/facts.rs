@@ -1,28 +1,28 @@
-//! What is known of a run besides its measurements: when it ran, why it ended, how its thresholds fared and how the generator
-//! itself was doing. Written by the orchestrator, read by the report.
+//! The facts of a run besides its measurements: when it ran, why it ended, the results of its
+//! thresholds and the cost of the generator. The orchestrator writes them, the report reads them.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::Threshold;
 
-/// The frame around a finished run's numbers.
+/// The facts of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFacts {
     /// Wall-clock start in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// How long load was being made: rates are per this, less the warm-up.
+    /// How long the engine made load. Rates are calculated over this time, without the warm-up.
     pub active: Duration,
-    /// From the start until the last answer was in.
+    /// From the start until the last response.
     pub elapsed: Duration,
     pub stop: StopReason,
     pub thresholds: Vec<ThresholdResult>,
     pub generator: GeneratorStats,
-    /// Requests that lost workers may have sent and that are not reported, at the very most; those that they had begun and never
-    /// recorded are part of it. 0 for a local run.
+    /// The most requests that lost workers may have sent and that are not reported, including those
+    /// they had begun and never recorded. 0 for a local run.
     #[serde(default)]
     pub lost_at_most: u64,
-    /// Who made the load, if it was a fleet.
+    /// The workers that made the load, if it was a fleet.
     #[serde(default)]
     pub fleet: Option<FleetFacts>,
 }
@@ -31,62 +31,64 @@ pub struct RunFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The profile or the number of iterations was done.
+    /// The profile or the iteration limit was completed.
     Completed,
-    /// A person asked for it (Ctrl-C, SIGTERM); what was under way was finished.
+    /// A person stopped it (Ctrl-C, SIGTERM); iterations in progress finished.
     Interrupted,
-    /// A person asked twice, or the grace was over; what was under way was cut off.
+    /// A person stopped it twice, or the grace period ended; iterations in progress were aborted.
     Aborted,
     /// A threshold marked `!abort` was breached.
     Threshold,
 }
 
-/// How one threshold fared.
+/// The result of one threshold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThresholdResult {
     pub threshold: Threshold,
-    /// The final value, or the worst window's; `None` if there was nothing to judge, which counts as a breach.
+    /// The final value, or that of the worst window. `None` without samples, which counts as a
+    /// breach.
     pub value: Option<f64>,
     pub passed: bool,
     /// The second at which a window first breached it.
     pub breached_at_s: Option<u32>,
 }
 
-/// The generator's own cost and whether it could keep up.
+/// The generator's own cost and whether it kept up.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GeneratorStats {
     pub threads: u32,
     /// User and system time of the whole process during the run.
     pub cpu_s: f64,
     pub max_rss_bytes: u64,
-    /// The generator was the bottleneck: results understate what the target can do.
+    /// Whether the generator was the bottleneck, so that the results understate what the target can
+    /// do.
     pub saturated: bool,
-    /// Why, in words people can act on.
+    /// The reasons, with what to do about them.
     pub saturated_because: Vec<String>,
 }
 
-/// The workers of a run and what became of them.
+/// The workers of a run and how each ended.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FleetFacts {
     pub workers: Vec<WorkerFacts>,
     /// What happened to the fleet, in order.
     pub events: Vec<FleetEvent>,
-    /// Starts that were due while nobody held their share.
+    /// Starts that were due while no worker held their share.
     pub missed_starts: u64,
 }
 
-/// One life of one worker.
+/// One instance of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerFacts {
     pub id: String,
-    /// Tells the lives of a worker that was restarted apart.
+    /// Distinguishes the instances of a worker that was restarted.
     pub instance: String,
-    /// Recorded by it and merged into the results.
+    /// Requests that it recorded and that are merged into the results.
     pub requests: u64,
     pub state: WorkerState,
     /// Seconds from the start of the run.
     pub joined_s: f64,
-    /// `None` if it was there until the end.
+    /// `None` if it stayed until the end.
     pub ended_s: Option<f64>,
     /// Its part of [`RunFacts::lost_at_most`].
     pub lost_at_most: u64,
@@ -96,11 +98,11 @@ pub struct WorkerFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It was there to the end, and everything it did is reported.
+    /// It stayed to the end, and all its samples are reported.
     Finished,
-    /// It was not heard of again.
+    /// It stopped reporting before the end.
     Lost,
-    /// It went before the end, and everything it did is reported.
+    /// It left before the end, and all its samples are reported.
     Left,
     /// It could not carry out the run and took no part.
     Unable,

@@ -1,8 +1,9 @@
-//! The vocabulary of a run: plans, load profiles, tasks, thresholds. Holds no I/O, no clock and no runtime: everything here
-//! is a value that can be computed, compared and shipped. Every other room speaks in these types.
+//! The types of a run that all other crates share: plans, load profiles, tasks, thresholds. It has
+//! no I/O, no clock and no runtime: every type is a value that can be computed, compared and sent.
 
 mod bundle;
 mod duration;
+mod engine_limits;
 mod envelope;
 mod error_chain;
 mod facts;
@@ -12,13 +13,13 @@ mod pool_contents;
 mod profile;
 mod run_phase;
 mod run_spec;
-mod segment;
 mod send_budget_report;
 mod share_set;
 mod threshold;
 
-pub use bundle::{Bundle, BundleVersion, EncodedSettings, WorkerLimits};
+pub use bundle::{Bundle, BundleVersion, EncodedSettings};
 pub use duration::{ParseDurationError, format_duration, parse_duration};
+pub use engine_limits::EngineLimits;
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
 pub use error_chain::error_chain;
 pub use facts::{
@@ -30,7 +31,6 @@ pub use pool_contents::PoolContents;
 pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, ProfileStage, parse_stages};
 pub use run_phase::{PhaseEvent, PhaseTransitionError, RunPhase};
 pub use run_spec::{HookAssignment, ITERATIONS_COUNTER, RunChangeError, RunSpec, RunStopRequest};
-pub use segment::Segment;
 pub use send_budget_report::SendBudgetReport;
 pub use share_set::{SHARE_COUNT, ShareSet};
-pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold};
+pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold, ThresholdProblem};

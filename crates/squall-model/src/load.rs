@@ -1,5 +1,5 @@
-//! How much load, of which kind, for how long. Refuses to know how it is produced: the engine turns these values into
-//! start times.
+//! How much load, of which kind, for how long. It does not know how load is made; the engine turns
+//! these values into start times.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::{Profile, duration::bounded};
 #[serde(deny_unknown_fields)]
 pub struct Load {
     pub model: LoadModel,
-    /// Stop after this many iterations have been started, if the profile has not ended before.
+    /// Stop after this many iterations, if the profile has not ended before.
     pub iterations: Option<u64>,
-    /// The first part of the run whose samples are kept out of the results.
+    /// The first part of the run, whose samples are not in the results.
     #[serde(deserialize_with = "bounded")]
     pub warm_up: Duration,
 }
 
-/// Who decides when the next iteration starts.
+/// What decides when the next iteration starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum LoadModel {
-    /// The clock: iterations start at the profile's rate per second, whatever the target does.
+    /// The clock: iterations start at the profile's rate per second, however slow the target is.
     Open { rate: Profile, arrivals: Arrivals },
-    /// The users: each starts its next iteration when the last has ended and it has paused.
+    /// The users: each starts its next iteration when the previous one and a pause have ended.
     Closed { users: Profile, pause: Pause },
 }
 
@@ -38,13 +38,13 @@ impl LoadModel {
     }
 }
 
-/// How open-model starts are spread in time.
+/// How the starts of an open model are spread over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Arrivals {
-    /// Evenly, as the profile says.
+    /// At even intervals, by the profile.
     #[default]
     Even,
-    /// As independent people arrive: exponential gaps with the profile as their mean rate.
+    /// As independent clients arrive: exponential intervals with the profile as their mean rate.
     Poisson,
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_per_second_minute_and_hour() {
+    fn rates_per_second_minute_and_hour_are_parsed() {
         assert_eq!(parse_rate("500"), Ok(500.0));
         assert_eq!(parse_rate("0.5/s"), Ok(0.5));
         assert_eq!(parse_rate("7200/h"), Ok(2.0));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_stays_between_its_ends() {
+    fn random_pause_is_within_its_range() {
         let pause = Pause::Between(Duration::from_secs(1), Duration::from_secs(3));
         assert_eq!(pause.pick(0.0), Duration::from_secs(1));
         assert_eq!(pause.pick(0.5), Duration::from_secs(2));

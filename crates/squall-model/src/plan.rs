@@ -1,5 +1,5 @@
-//! The plan of a run: what every face of Squall (URL, TOML, Python, CQL) is turned into before anything is sent. It carries
-//! what the engine and the report need; what a task does is the driver's own.
+//! The plan of a run: what every kind of scenario (URL, TOML, Python, CQL) is compiled to before
+//! any request. It holds what the engine and the report need; the driver knows what a task does.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -11,33 +11,33 @@ use crate::{Load, Pause, Threshold};
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     pub name: String,
-    /// What is under test, as shown to people.
+    /// The target, as shown to people.
     pub target: String,
     pub load: Load,
     pub tasks: Vec<TaskSpec>,
     pub thresholds: Vec<Threshold>,
-    /// Decides every random choice of the run; the same seed gives the same order of tasks.
+    /// Decides all random choices of the run. The same seed gives the same order of tasks.
     pub seed: u64,
 }
 
-/// Position of a task in [`Plan::tasks`].
+/// The index of a task in [`Plan::tasks`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskIndex(pub usize);
 
-/// What the engine must know of a task to choose it.
+/// What the engine needs to choose a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSpec {
     pub name: String,
-    /// Share of iterations relative to the other tasks; above 0.
+    /// The task's part of all iterations, relative to other tasks; above 0.
     pub weight: f64,
-    /// Tasks that the same user must have completed before.
+    /// Tasks that the same user must complete first.
     pub requires: Vec<TaskIndex>,
-    /// Least distance between two starts of this task by the same user.
+    /// The least time between two starts of this task by the same user.
     pub every: Option<TaskInterval>,
 }
 
-/// A distance in time, fixed or drawn anew each time.
+/// An interval, fixed or random.
 pub type TaskInterval = Pause;
 
 impl TaskSpec {
@@ -46,14 +46,14 @@ impl TaskSpec {
         TaskSpec { name: name.into(), weight: 1.0, requires: Vec::new(), every: None }
     }
 
-    /// Whether a user may always run this task, whatever it has done before.
+    /// Whether a user may run this task at any time.
     pub fn is_unconditional(&self) -> bool {
         self.requires.is_empty() && self.every.is_none()
     }
 }
 
 impl Plan {
-    /// The target, unless the name says it already, as that of a URL does.
+    /// The target, unless the plan's name already contains it, as for a URL.
     pub fn distinct_target(&self) -> Option<&str> {
         Some(self.target.as_str()).filter(|target| !target.is_empty() && !self.name.starts_with(target))
     }
@@ -70,7 +70,7 @@ mod tests {
     use crate::{Arrivals, LoadModel, Profile};
 
     #[test]
-    fn a_target_is_told_apart_from_a_name_that_has_it() {
+    fn target_is_distinct_unless_the_name_contains_it() {
         let rate = Profile::constant(1.0, Duration::from_secs(1)).expect("a profile");
         let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
         let load = Load { model, iterations: None, warm_up: Duration::ZERO };

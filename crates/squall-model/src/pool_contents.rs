@@ -1,10 +1,10 @@
-//! What a scenario wants to find in a pool when its run begins.
+//! What a scenario declares a resource pool to contain when its run begins.
 
-/// A pool that the scenario declares. It is emptied for each run, and then holds these things; where there are none they are made as they
-/// are asked for, and the pool keeps what it has.
+/// A declared pool. Each run empties it and fills it with these resources. Without any, users
+/// create resources on request, and the pool keeps those it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolContents {
     pub pool: String,
-    /// One JSON object for each thing; its number here is its name in the pool.
+    /// One JSON object for each resource; its index is its name in the pool.
     pub payloads: Vec<String>,
 }

@@ -1,12 +1,13 @@
-//! Load over time as straight pieces: constant, ramp, step, spike and stages are all lists of linear pieces, so one
-//! integral and one inverse serve every shape. Knows nothing of clocks; time is the distance from the start of the run.
+//! Load over time as linear stages. Constant, ramp, step, spike and stages are all lists of linear
+//! stages, so one integral and one inverse serve every shape. It has no clock; time counts from the
+//! start of the run.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::{duration::MAX_DURATION, parse_duration};
 
-/// One straight piece: the level goes from `from` to `to` within `duration`.
+/// One stage: the level changes linearly from `from` to `to` within `duration`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileStage {
@@ -22,7 +23,7 @@ pub struct Profile {
     stages: Vec<ProfileStage>,
 }
 
-/// A profile as it is written down. It may come from anywhere, so it is checked like any other.
+/// A serialized profile. It may come from an untrusted source, so it is validated like any other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawProfile {
@@ -37,13 +38,14 @@ impl TryFrom<RawProfile> for Profile {
     }
 }
 
-/// No level is higher; areas stay numbers.
+/// The highest level; areas under it stay finite numbers.
 const MAX_PROFILE_LEVEL: f64 = 1e12;
 
-/// The highest rate or number of users. Beyond this a number is a typing mistake, and sums over a run stay exact below it.
+/// The highest rate or number of users that a person may give. A higher number is a typing mistake,
+/// and sums over a run stay exact below it.
 pub const HIGHEST_LEVEL: f64 = 1e7;
 
-/// Why a shape cannot be built.
+/// Why a profile cannot be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     #[error("a level of {0} is not possible: give a number of 0 or more, below 10¹²")]
@@ -60,7 +62,7 @@ pub enum ProfileError {
     TooLong,
 }
 
-/// Why `--stages` cannot be read.
+/// Why `--stages` cannot be parsed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("`{part}` is not a stage: write DURATION:LEVEL, for example 10s:100,30s:500")]
 pub struct ParseStagesError {
@@ -68,12 +70,13 @@ pub struct ParseStagesError {
 }
 
 impl Profile {
-    /// The same level throughout.
+    /// The same level for the whole run.
     pub fn constant(level: f64, run: Duration) -> Result<Profile, ProfileError> {
         Profile::from_stages(vec![ProfileStage { duration: run, from: level, to: level }])
     }
 
-    /// From 0 to `level` within `ramp`, then steady until `run` is over; the ramp is part of the run.
+    /// From 0 to `level` within `ramp`, then constant until the end of `run`, which includes the
+    /// ramp.
     pub fn ramp(level: f64, ramp: Duration, run: Duration) -> Result<Profile, ProfileError> {
         if ramp > run {
             return Err(ProfileError::RampTooLong { ramp, run });
@@ -95,14 +98,15 @@ impl Profile {
         )
     }
 
-    /// Thirds: 20 % of `level` (but at least 1, or `level` if that is less), then all of it, then 20 % again.
+    /// Thirds: 20 % of `level` (at least 1, or `level` if that is less), then `level`, then 20 %
+    /// again.
     pub fn spike(level: f64, run: Duration) -> Result<Profile, ProfileError> {
         let base = (level * 0.2).max(level.min(1.0));
         let third = |level: f64| ProfileStage { duration: run / 3, from: level, to: level };
         Profile::from_stages(vec![third(base), third(level), third(base)])
     }
 
-    /// Goes in a straight line from one target to the next, starting at 0.
+    /// Changes linearly from one target to the next, starting at 0.
     pub fn from_targets(targets: &[(Duration, f64)]) -> Result<Profile, ProfileError> {
         let mut from = 0.0;
         let mut stages = Vec::with_capacity(targets.len());
@@ -113,7 +117,7 @@ impl Profile {
         Profile::from_stages(stages)
     }
 
-    /// Any list of pieces; a piece of no duration is a jump.
+    /// Any list of stages; a stage without duration is a jump.
     pub fn from_stages(stages: Vec<ProfileStage>) -> Result<Profile, ProfileError> {
         for level in stages.iter().flat_map(|s| [s.from, s.to]) {
             if !(0.0..=MAX_PROFILE_LEVEL).contains(&level) {
@@ -134,7 +138,8 @@ impl Profile {
         Ok(Profile { stages })
     }
 
-    /// The same up to `at`, then `tail`: how a run's load is changed while it goes on. What was due before `at` stays due.
+    /// The same up to `at`, then `tail`: how the load of a running test changes. Starts due before
+    /// `at` stay due.
     pub fn replace_tail(&self, at: Duration, tail: &[ProfileStage]) -> Result<Profile, ProfileError> {
         let mut begin = Duration::ZERO;
         let mut stages = Vec::new();
@@ -150,7 +155,7 @@ impl Profile {
         Profile::from_stages(stages)
     }
 
-    /// The pieces from `at` on.
+    /// The stages from `at` on.
     pub fn tail(&self, at: Duration) -> Vec<ProfileStage> {
         let mut begin = Duration::ZERO;
         let mut tail = Vec::new();
@@ -164,7 +169,8 @@ impl Profile {
         tail
     }
 
-    /// All levels at once, as long as the longest of them; one that is over adds nothing. `None` without any.
+    /// The sum of several profiles, as long as the longest of them; a profile that has ended adds
+    /// nothing. `None` without profiles.
     pub fn sum<'p>(profiles: impl IntoIterator<Item = &'p Profile>) -> Option<Profile> {
         let profiles: Vec<&Profile> = profiles.into_iter().collect();
         let mut bounds: Vec<Duration> = Vec::new();
@@ -191,7 +197,7 @@ impl Profile {
         Profile::from_stages(stages).ok()
     }
 
-    /// The pieces, in order, none of them empty.
+    /// The stages, in order, none of them empty.
     pub fn pieces(&self) -> &[ProfileStage] {
         &self.stages
     }
@@ -219,7 +225,7 @@ impl Profile {
         0.0
     }
 
-    /// If the level at `at` stays the same for a while: until when.
+    /// The time until which the level at `at` stays constant, if it does.
     pub fn level_until(&self, at: Duration) -> Option<Duration> {
         let mut end = Duration::ZERO;
         for stage in &self.stages {
@@ -231,7 +237,7 @@ impl Profile {
         None
     }
 
-    /// For how long between `from` and `to` there is any load.
+    /// How long there is load between `from` and `to`.
     pub fn time_under_load(&self, from: Duration, to: Duration) -> Duration {
         let (mut begin, mut loaded) = (Duration::ZERO, Duration::ZERO);
         for stage in &self.stages {
@@ -258,7 +264,8 @@ impl Profile {
 
     /// When the area under the curve reaches `area`; `None` if it never does.
     pub fn time_of_area(&self, area: f64) -> Option<Duration> {
-        // Areas of several stages do not add up to the last digit; what is that near the end of one is at it.
+        // The areas of several stages do not add up exactly; a value this near the end of a stage
+        // is at its end.
         let rounding = (area * 1e-12).max(1e-9);
         let mut begin = Duration::ZERO;
         let mut left = area;
@@ -283,7 +290,8 @@ impl ProfileStage {
         self.from * seconds + self.slope() * seconds * seconds / 2.0
     }
 
-    /// Solves `from·t + slope·t²/2 = area` in the form that keeps its digits when the slope is tiny or `from` is 0.
+    /// Solves `from·t + slope·t²/2 = area` in a form that stays precise when the slope is tiny or
+    /// `from` is 0.
     fn time_of_area(&self, area: f64) -> Duration {
         let root = (self.from * self.from + 2.0 * self.slope() * area).max(0.0).sqrt();
         let denominator = self.from + root;
@@ -292,7 +300,7 @@ impl ProfileStage {
     }
 }
 
-/// Reads `10s:100,30s:500`.
+/// Parses `10s:100,30s:500`.
 pub fn parse_stages(text: &str) -> Result<Vec<(Duration, f64)>, ParseStagesError> {
     let stage = |part: &str| {
         let (duration, level) = part.split_once(':')?;
@@ -310,7 +318,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn ramp_is_part_of_the_run_and_not_longer() {
+    fn ramp_is_part_of_the_run_and_not_longer_than_it() {
         let profile = Profile::ramp(100.0, S(10), S(30)).unwrap();
         assert_eq!(profile.duration(), S(30));
         assert_eq!(profile.level(S(5)), 50.0);
@@ -319,20 +327,20 @@ mod tests {
     }
 
     #[test]
-    fn spike_is_thirds_of_twenty_hundred_twenty() {
+    fn spike_has_thirds_of_20_100_and_20_percent() {
         let profile = Profile::spike(100.0, S(30)).unwrap();
         assert_eq!([profile.level(S(1)), profile.level(S(15)), profile.level(S(29))], [20.0, 100.0, 20.0]);
     }
 
     #[test]
-    fn stages_go_from_target_to_target() {
+    fn stages_change_linearly_from_target_to_target() {
         let profile = Profile::from_targets(&parse_stages("10s:100, 30s:500").unwrap()).unwrap();
         assert_eq!([profile.level(S(5)), profile.level(S(10)), profile.level(S(25))], [50.0, 100.0, 300.0]);
         assert!(parse_stages("10s").is_err() && parse_stages("10s:-1").is_err() && parse_stages("").is_err());
     }
 
     #[test]
-    fn a_sum_is_the_levels_at_once_for_as_long_as_the_longest() {
+    fn sum_of_profiles_lasts_as_long_as_the_longest() {
         let ramp = Profile::ramp(100.0, S(10), S(20)).unwrap();
         let short = Profile::constant(7.0, S(4)).unwrap();
         let sum = Profile::sum([&ramp, &short]).unwrap();
@@ -343,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_send_is_refused() {
+    fn profile_without_load_is_refused() {
         assert_eq!(Profile::constant(0.0, S(1)), Err(ProfileError::AlwaysZero));
         assert!(matches!(Profile::constant(-1.0, S(1)), Err(ProfileError::BadLevel(_))));
         assert_eq!(Profile::constant(1.0, S(0)), Err(ProfileError::Empty));
@@ -365,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn replacing_the_tail_by_itself_changes_nothing(profile in profiles(), part in 0.0..1.0f64) {
+        fn replacing_the_tail_by_itself_keeps_the_profile(profile in profiles(), part in 0.0..1.0f64) {
             let at = profile.duration().mul_f64(part);
             let same = profile.replace_tail(at, &profile.tail(at)).unwrap();
             prop_assert_eq!(same.duration(), profile.duration());
@@ -376,7 +384,7 @@ mod tests {
         }
 
         #[test]
-        fn time_of_area_never_goes_back(profile in profiles()) {
+        fn time_of_area_never_decreases(profile in profiles()) {
             let starts: Vec<_> = (0..200).map_while(|k| profile.time_of_area(f64::from(k))).collect();
             prop_assert!(starts.is_sorted());
         }

@@ -1,4 +1,5 @@
-//! Where a run of a fleet is, and what may happen next. Pure: whoever holds the record applies the step in one atomic write.
+//! The phases of a fleet's run and their transitions. It is pure: the leader applies a step to the run
+//! record in one atomic write.
 //!
 //! | phase     | begin     | ready   | stop     | drained |
 //! |-----------|-----------|---------|----------|---------|
@@ -7,27 +8,27 @@
 //! | running   | –         | –       | stopping | –       |
 //! | stopping  | –         | –       | stopping | idle    |
 //!
-//! `–` is refused. Stopping again is no mistake: it may come from another person, or be a stronger wish.
+//! `–` is refused. A second stop is allowed: it may come from another person, or abort a run that drains.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum RunPhase {
     /// Nothing runs.
     #[default]
     Idle,
-    /// The plan is out, workers build their users.
+    /// Workers have the plan and build their users.
     Preparing,
-    /// Load is made, or will be at the agreed instant.
+    /// Workers make load, or will at the agreed time.
     Running,
-    /// No further starts; workers finish and ship what they have.
+    /// Workers make no further starts, finish, and send their last deltas.
     Stopping,
 }
 
-/// What happens to a run.
+/// An event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhaseEvent {
     Begin,
@@ -36,7 +37,7 @@ pub enum PhaseEvent {
     Drained,
 }
 
-/// A step that the phase does not allow.
+/// An event that the phase does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a test that is {phase} cannot {event}")]
 pub struct PhaseTransitionError {
@@ -60,7 +61,7 @@ impl RunPhase {
         }
     }
 
-    /// As it stands in `test:state`.
+    /// The name in `test:state`.
     pub fn name(self) -> &'static str {
         match self {
             RunPhase::Idle => "IDLE",
@@ -70,7 +71,7 @@ impl RunPhase {
         }
     }
 
-    /// Reads what [`RunPhase::name`] wrote.
+    /// Parses a [`RunPhase::name`].
     pub fn from_name(name: &str) -> Option<RunPhase> {
         RunPhase::ALL.into_iter().find(|phase| phase.name() == name)
     }
@@ -106,7 +107,7 @@ mod tests {
 
     /// The table above, row by row.
     #[test]
-    fn every_phase_and_event() {
+    fn every_phase_and_event_has_its_transition() {
         check(Idle, Begin, Some(Preparing));
         check(Idle, Ready, None);
         check(Idle, Stop, None);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn from_every_phase_there_is_a_way_back_to_idle() {
+    fn every_phase_can_return_to_idle() {
         for start in RunPhase::ALL {
             let stopped = start.step(Stop).unwrap_or(start);
             assert_eq!(stopped.step(Drained).unwrap_or(stopped), Idle);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn names_read_back() {
+    fn phase_names_parse_back() {
         RunPhase::ALL.iter().for_each(|phase| assert_eq!(RunPhase::from_name(phase.name()), Some(*phase)));
     }
 }

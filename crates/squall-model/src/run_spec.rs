@@ -1,45 +1,47 @@
-//! What a fleet should be doing: the desired state of one run, as every worker reads it. Changed only by replacing it whole.
+//! What a fleet should do: the desired state of one run, which every worker reads. The leader
+//! changes it only by replacing it as a whole.
 
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{Profile, ProfileError, ProfileStage, StopReason};
 
-/// How long a paused run waits for somebody to resume it.
+/// How long a run may stay paused.
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 3600);
 
-/// The counter from which a fleet draws the iterations of a closed run that has so many and no more.
+/// The counter from which a fleet takes the iterations of a closed run with an iteration limit.
 pub const ITERATIONS_COUNTER: &str = "iterations";
 
 /// The desired state of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// This run and no other: a store that was restarted empty counts its epochs from the beginning again.
+    /// Identifies the run. The epoch is not enough: a store that restarts empty counts epochs from
+    /// 0 again.
     #[serde(default)]
     pub run: String,
-    /// Where the plan with all it needs is kept, by its content.
+    /// The key of the bundle in the store, by its content.
     pub bundle: String,
-    /// The load over time; changed by those who steer the run.
+    /// The load over time. Commands on the run change it.
     pub profile: Profile,
-    /// When all start, in milliseconds of the store's clock; `None` while workers prepare.
+    /// When all workers start, in milliseconds of the store's clock; `None` while they prepare.
     pub start_at_ms: Option<u64>,
-    /// It is several scenarios with a load each, so that there is no one level to change.
+    /// Whether several scenarios run with a load each, so that no single level can be changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub several: bool,
-    /// Workers that were there at the beginning.
+    /// The workers that were there at the beginning.
     pub expected: Vec<String>,
     /// By when they must be ready, in milliseconds of the store's clock.
     pub ready_by_ms: u64,
-    /// What was left to do when the run was paused.
+    /// The rest of the profile when the run was paused.
     #[serde(default)]
     pub paused: Option<Vec<ProfileStage>>,
     #[serde(default)]
     pub stop: Option<RunStopRequest>,
-    /// Who was told to set the run up, where the scenario does. Nobody is told twice.
+    /// The worker that runs set-up, if the scenario has it. It is assigned only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_up: Option<HookAssignment>,
-    /// Who was told to tear it down.
+    /// The worker that runs tear-down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tear_down: Option<HookAssignment>,
     /// Parameters for the scenario, by name.
@@ -47,30 +49,30 @@ pub struct RunSpec {
     pub params: BTreeMap<String, serde_json::Value>,
 }
 
-/// A worker that was told to do something once for the whole run.
+/// A worker that does something once for the whole run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookAssignment {
     pub worker: String,
-    /// Which life of it: one that was restarted knows nothing of the order.
+    /// Its instance: a restarted worker does not know of the assignment.
     pub instance: u64,
 }
 
-/// Why and how a run is to end.
+/// Why and how a run must end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunStopRequest {
     pub reason: StopReason,
-    /// Cut off what is under way.
+    /// Whether to abort iterations in progress.
     pub abort: bool,
     /// In milliseconds of the store's clock.
     pub asked_at_ms: u64,
-    /// For people, when something went wrong.
+    /// A message for people, when something failed.
     #[serde(default)]
     pub message: Option<String>,
 }
 
-/// Why a run cannot be changed like this.
+/// Why a run cannot be changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RunChangeError {
     #[error("the test is paused already")]
@@ -80,7 +82,7 @@ pub enum RunChangeError {
     #[error("the test is paused: resume it before its load is changed")]
     Paused,
     #[error(
-        "several scenarios run together, each with its own load: there is no one level to change. Stop the test, or run one of them"
+        "several scenarios run together, each with its own load, so no single level can be changed: stop the test, or run one of them"
     )]
     MultipleScenarios,
     #[error(transparent)]
@@ -88,7 +90,7 @@ pub enum RunChangeError {
 }
 
 impl RunSpec {
-    /// Run `run` of the plan that is kept as `bundle`, as it is when nobody has been asked for anything yet.
+    /// Run `run` of the plan in `bundle`, before any command.
     pub fn new(run: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunSpec {
         RunSpec {
             run: run.into(),
@@ -106,12 +108,12 @@ impl RunSpec {
         }
     }
 
-    /// Whether it was to end because it is over.
+    /// Whether the run ended by itself.
     pub fn is_complete(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort)
     }
 
-    /// When the load is to end, seen at `at`: of a paused run as if it were resumed then.
+    /// When the load should end. For a paused run, as if it were resumed at `at`.
     pub fn planned_end(&self, at: Duration) -> Duration {
         match &self.paused {
             Some(rest) => at + rest.iter().map(|stage| stage.duration).sum::<Duration>(),
@@ -124,7 +126,8 @@ impl RunSpec {
         self.ramp_level(at, level, Duration::ZERO)
     }
 
-    /// From `at` on towards `level`, reached after `ramp` and kept until the planned end, which may come first.
+    /// From `at` on towards `level`, reached after `ramp` and kept until the planned end, which may
+    /// come first.
     pub fn ramp_level(&mut self, at: Duration, level: f64, ramp: Duration) -> Result<(), RunChangeError> {
         if self.paused.is_some() {
             return Err(RunChangeError::Paused);
@@ -152,7 +155,7 @@ impl RunSpec {
         Ok(())
     }
 
-    /// From `at` on everything that was left to do at the pause.
+    /// From `at` on the rest of the profile that the pause has kept.
     pub fn resume(&mut self, at: Duration) -> Result<(), RunChangeError> {
         let rest = self.paused.take().ok_or(RunChangeError::NotPaused)?;
         self.profile = self.profile.replace_tail(at, &rest)?;
@@ -166,38 +169,38 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
-    fn order() -> RunSpec {
+    fn spec() -> RunSpec {
         RunSpec::new("r", "b", Profile::constant(100.0, S(10)).unwrap())
     }
 
     #[test]
-    fn a_pause_takes_nothing_away() {
-        let mut order = order();
-        order.pause(S(4)).unwrap();
-        assert_eq!((order.profile.level(S(3)), order.profile.level(S(100))), (100.0, 0.0));
-        assert_eq!((order.planned_end(S(4)), order.planned_end(S(9))), (S(10), S(15)), "as if it were resumed then");
-        assert_eq!(order.pause(S(5)), Err(RunChangeError::PausedAlready));
-        assert_eq!(order.set_level(S(5), 9.0), Err(RunChangeError::Paused));
-        order.resume(S(20)).unwrap();
-        assert_eq!((order.profile.duration(), order.profile.area(S(26))), (S(26), 1000.0));
-        assert_eq!(order.resume(S(21)), Err(RunChangeError::NotPaused));
+    fn paused_and_resumed_run_keeps_its_load() {
+        let mut spec = spec();
+        spec.pause(S(4)).unwrap();
+        assert_eq!((spec.profile.level(S(3)), spec.profile.level(S(100))), (100.0, 0.0));
+        assert_eq!((spec.planned_end(S(4)), spec.planned_end(S(9))), (S(10), S(15)), "as if it were resumed then");
+        assert_eq!(spec.pause(S(5)), Err(RunChangeError::PausedAlready));
+        assert_eq!(spec.set_level(S(5), 9.0), Err(RunChangeError::Paused));
+        spec.resume(S(20)).unwrap();
+        assert_eq!((spec.profile.duration(), spec.profile.area(S(26))), (S(26), 1000.0));
+        assert_eq!(spec.resume(S(21)), Err(RunChangeError::NotPaused));
     }
 
     #[test]
-    fn a_new_level_lasts_until_the_planned_end() {
-        let mut order = order();
-        order.set_level(S(5), 300.0).unwrap();
-        assert_eq!((order.profile.duration(), order.profile.area(S(10))), (S(10), 2000.0));
+    fn new_level_lasts_until_the_planned_end() {
+        let mut spec = spec();
+        spec.set_level(S(5), 300.0).unwrap();
+        assert_eq!((spec.profile.duration(), spec.profile.area(S(10))), (S(10), 2000.0));
     }
 
     #[test]
-    fn a_new_level_may_be_reached_slowly() {
-        let mut order = order();
-        order.ramp_level(S(4), 300.0, S(2)).unwrap();
-        assert_eq!([4, 5, 6, 9].map(|at| order.profile.level(S(at))), [100.0, 200.0, 300.0, 300.0]);
-        assert_eq!(order.profile.duration(), S(10));
-        // A ramp that is longer than the run gets as far as it gets.
-        order.ramp_level(S(8), 0.0, S(4)).unwrap();
-        assert_eq!((order.profile.duration(), order.profile.level(S(9))), (S(10), 225.0));
+    fn new_level_is_reached_after_its_ramp() {
+        let mut spec = spec();
+        spec.ramp_level(S(4), 300.0, S(2)).unwrap();
+        assert_eq!([4, 5, 6, 9].map(|at| spec.profile.level(S(at))), [100.0, 200.0, 300.0, 300.0]);
+        assert_eq!(spec.profile.duration(), S(10));
+        // A ramp longer than the run does not reach its level.
+        spec.ramp_level(S(8), 0.0, S(4)).unwrap();
+        assert_eq!((spec.profile.duration(), spec.profile.level(S(9))), (S(10), 225.0));
     }
 }

@@ -1,8 +1,10 @@
-//! A run is cut into 256 equal shares, and whoever makes load holds some of them: start or user number `k` belongs to share
-//! `k mod 256`. Shares never overlap and together are the whole, so any division of them among threads and workers, changed
-//! at any moment, adds up to exactly the planned load. A local run holds them all.
+//! A run is divided into 256 equal shares, and each process that makes load holds some of them:
+//! start or user number `k` belongs to share `k mod 256`. Shares never overlap and together are the
+//! whole run. Therefore any division among threads and workers, changed at any time, adds up to
+//! exactly the planned load. A local run holds all shares.
 
-/// How many shares a run has. Enough that workers' loads differ by less than a percent, few enough to lease one by one.
+/// The number of shares of a run. Enough that the loads of workers differ by less than a percent,
+/// few enough to lease one by one.
 pub const SHARE_COUNT: u32 = 256;
 
 /// Some of a run's shares.
@@ -33,18 +35,18 @@ impl ShareSet {
         *self == ShareSet::NONE
     }
 
-    /// The shares in it that are not in `other`.
+    /// The shares of this set that are not in `other`.
     #[must_use]
     pub fn without(&self, other: ShareSet) -> ShareSet {
         ShareSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// The shares in it, upwards.
+    /// The shares, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..SHARE_COUNT).filter(|share| self.contains(u64::from(*share)))
     }
 
-    /// Part `part` of these shares divided evenly into `parts`, dealt out in turn.
+    /// Part `part` of these shares, divided evenly into `parts` in turn.
     #[must_use]
     pub fn part(&self, part: usize, parts: usize) -> ShareSet {
         self.iter().skip(part).step_by(parts).collect()
@@ -55,12 +57,12 @@ impl ShareSet {
         (from..from + u64::from(SHARE_COUNT)).find(|number| self.contains(*number))
     }
 
-    /// All of it as text, for messages.
+    /// The set as text, for messages.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|word| format!("{word:016x}")).collect()
     }
 
-    /// Reads what [`ShareSet::to_hex`] wrote.
+    /// Parses the text of [`ShareSet::to_hex`].
     pub fn from_hex(text: &str) -> Option<ShareSet> {
         let plain = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let word = |at: usize| u64::from_str_radix(text.get(at * 16..at * 16 + 16)?, 16).ok();
@@ -94,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_the_whole_and_even(set in sets(), parts in 1usize..9) {
+        fn parts_of_a_set_are_disjoint_complete_and_even(set in sets(), parts in 1usize..9) {
             let divided: Vec<_> = (0..parts).map(|part| set.part(part, parts)).collect();
             for share in 0..u64::from(SHARE_COUNT) {
                 let owners = divided.iter().filter(|part| part.contains(share)).count();
@@ -105,14 +107,14 @@ mod tests {
         }
 
         #[test]
-        fn a_set_reads_as_it_was_written(set in sets(), junk in ".{0,70}") {
+        fn hex_of_a_set_parses_back(set in sets(), junk in ".{0,70}") {
             prop_assert_eq!(ShareSet::from_hex(&set.to_hex()), Some(set));
-            // Anything else is refused, not guessed.
+            // Any other text is refused.
             prop_assert!(ShareSet::from_hex(&junk).is_none_or(|set| set.to_hex() == junk.to_lowercase()));
         }
 
         #[test]
-        fn counting_agrees_with_walking(set in sets(), total in 0u64..2000) {
+        fn count_below_equals_the_numbers_enumerated(set in sets(), total in 0u64..2000) {
             let mut walked = 0;
             let mut at = 0;
             while let Some(next) = set.next_number(at).filter(|next| *next < total) {
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn two_users_go_to_two_threads() {
+    fn first_two_users_are_in_different_parts() {
         assert!(ShareSet::ALL.part(0, 2).contains(0) && ShareSet::ALL.part(1, 2).contains(1));
     }
 }

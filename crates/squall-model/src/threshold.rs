@@ -1,28 +1,28 @@
-//! Thresholds as people write them: `p99<500ms`, `browse:p95[10s]<300ms !abort`, `error_rate<1%`, `rate>450`. This room only
-//! reads and prints them; judging a run by them is the report's work.
+//! Thresholds as people write them: `p99<500ms`, `browse:p95[10s]<300ms !abort`, `error_rate<1%`,
+//! `rate>450`. It only parses and prints them; the orchestrator judges a run by them.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::{duration::MAX_DURATION, format_duration, parse_duration};
+use crate::{ParseDurationError, ParseRateError, duration::MAX_DURATION, format_duration, parse_duration};
 
-/// One promise about the run.
+/// One condition that the run must meet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Threshold {
-    /// Only this metric; `None` is the whole run.
+    /// The metric's name; `None` for the whole run.
     pub metric: Option<String>,
     pub statistic: Statistic,
-    /// Judged over a sliding window of this length instead of the whole run.
+    /// Judge a sliding window of this length instead of the whole run.
     pub window: Option<Duration>,
     pub comparison: ComparisonOperator,
-    /// In the statistic's own unit: nanoseconds, a fraction, per second, or a count.
+    /// In the statistic's unit: nanoseconds, a fraction, per second, or a count.
     pub limit: f64,
     /// Stop the run as soon as it is breached.
     pub abort: bool,
 }
 
-/// What is compared.
+/// The statistic that is compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
     /// Percentile of the response time (from the intended start), 0..=100.
@@ -65,7 +65,36 @@ pub enum ComparisonOperator {
 #[error("`{text}` is not a threshold: {problem}")]
 pub struct ParseThresholdError {
     pub text: String,
-    pub problem: String,
+    pub problem: ThresholdProblem,
+}
+
+/// What is wrong with the text of a threshold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdProblem {
+    #[error("it needs a comparison: <, <=, > or >=, as in p99<500ms")]
+    NoComparison,
+    #[error("`!{word}` is not known; only !abort can stand at the end")]
+    UnknownSuffix { word: String },
+    #[error("the metric's name before `:` is empty")]
+    EmptyMetric,
+    #[error("the window has no closing `]`")]
+    UnclosedWindow,
+    #[error("a window is at least 1s long")]
+    ShortWindow,
+    #[error("`{text}` is not a statistic; there are p50, p99, p99.9 (any percentile), service_p99, {known}", known = STATISTIC_NAMES.map(|(name, _)| name).join(", "))]
+    UnknownStatistic { text: String },
+    #[error("`{text}` has no unit; write {text}ms or {text}s")]
+    NoUnit { text: String },
+    #[error("`{text}` is longer than a hundred years")]
+    TooLong { text: String },
+    #[error("`{text}` is not a share of at most 100%; write 1% or 0.01")]
+    NotAFraction { text: String },
+    #[error("`{text}` is not a number of 0 or more")]
+    NotANumber { text: String },
+    #[error(transparent)]
+    Duration(#[from] ParseDurationError),
+    #[error(transparent)]
+    Rate(#[from] ParseRateError),
 }
 
 const STATISTIC_NAMES: [(&str, Statistic); 9] = [
@@ -93,9 +122,9 @@ impl Statistic {
 }
 
 impl FromStr for Statistic {
-    type Err = String;
+    type Err = ThresholdProblem;
 
-    fn from_str(text: &str) -> Result<Statistic, String> {
+    fn from_str(text: &str) -> Result<Statistic, ThresholdProblem> {
         if let Some((_, statistic)) = STATISTIC_NAMES.iter().find(|(name, _)| *name == text) {
             return Ok(*statistic);
         }
@@ -106,12 +135,11 @@ impl FromStr for Statistic {
         if let Some(p) = text.strip_prefix('p').and_then(percentile) {
             return Ok(Statistic::Percentile(p));
         }
-        let known = STATISTIC_NAMES.map(|(name, _)| name).join(", ");
-        Err(format!("`{text}` is no statistic; there are p50, p99, p99.9 (any percentile), service_p99, {known}"))
+        Err(ThresholdProblem::UnknownStatistic { text: text.to_owned() })
     }
 }
 
-/// `99` and `99.9` as they stand; `999` and `9999` are the usual short forms of 99.9 and 99.99.
+/// `99` and `99.9` as written; `999` and `9999` are the usual short forms of 99.9 and 99.99.
 fn parse_percentile(digits: &str) -> Option<f64> {
     if !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return None;
@@ -134,7 +162,7 @@ impl fmt::Display for Statistic {
 }
 
 impl ComparisonOperator {
-    /// Whether `value` keeps the promise.
+    /// Whether `value` meets the threshold.
     pub fn holds(self, value: f64, limit: f64) -> bool {
         match self {
             ComparisonOperator::Less => value < limit,
@@ -162,12 +190,12 @@ impl FromStr for Threshold {
     }
 }
 
-fn parse_threshold(text: &str) -> Result<Threshold, String> {
+fn parse_threshold(text: &str) -> Result<Threshold, ThresholdProblem> {
     let (body, abort) = match text.trim().strip_suffix("!abort") {
         Some(body) => (body.trim_end(), true),
         None => (text.trim(), false),
     };
-    let at = body.find(['<', '>']).ok_or("it needs a comparison: <, <=, > or >=, as in p99<500ms")?;
+    let at = body.find(['<', '>']).ok_or(ThresholdProblem::NoComparison)?;
     let (left, right) = body.split_at(at);
     let (comparison, right) = match (right.as_bytes()[0], right.as_bytes().get(1)) {
         (b'<', Some(b'=')) => (ComparisonOperator::AtMost, &right[2..]),
@@ -176,20 +204,20 @@ fn parse_threshold(text: &str) -> Result<Threshold, String> {
         (_, _) => (ComparisonOperator::Greater, &right[1..]),
     };
     if let Some((_, word)) = right.split_once('!') {
-        return Err(format!("`!{word}` is not known; only !abort can stand at the end"));
+        return Err(ThresholdProblem::UnknownSuffix { word: word.to_owned() });
     }
     let (metric, left) = match left.trim().rsplit_once(':') {
-        Some(("", _)) => return Err("the metric's name before `:` is empty".to_owned()),
+        Some(("", _)) => return Err(ThresholdProblem::EmptyMetric),
         Some((metric, left)) => (Some(metric.trim().to_owned()), left.trim()),
         None => (None, left.trim()),
     };
     let (left, window) = match left.split_once('[') {
         None => (left, None),
         Some((left, window)) => {
-            let window = window.strip_suffix(']').ok_or("the window has no closing `]`")?;
-            let window = parse_duration(window).map_err(|e| e.to_string())?;
+            let window = window.strip_suffix(']').ok_or(ThresholdProblem::UnclosedWindow)?;
+            let window = parse_duration(window)?;
             if window < Duration::from_secs(1) {
-                return Err("a window is at least 1s long".to_owned());
+                return Err(ThresholdProblem::ShortWindow);
             }
             (left.trim(), Some(window))
         }
@@ -199,26 +227,24 @@ fn parse_threshold(text: &str) -> Result<Threshold, String> {
     Ok(Threshold { metric, statistic, window, comparison, limit, abort })
 }
 
-fn parse_limit(quantity: StatisticUnit, text: &str) -> Result<f64, String> {
+fn parse_limit(unit: StatisticUnit, text: &str) -> Result<f64, ThresholdProblem> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
-    match quantity {
-        StatisticUnit::Time if number(text).is_some() => {
-            Err(format!("`{text}` has no unit; write {text}ms or {text}s"))
-        }
-        StatisticUnit::Time => match parse_duration(text) {
-            Ok(limit) if limit > MAX_DURATION => Err(format!("`{text}` is longer than a hundred years")),
-            Ok(limit) => Ok(limit.as_nanos() as f64),
-            Err(error) => Err(error.to_string()),
+    let owned = || text.to_owned();
+    match unit {
+        StatisticUnit::Time if number(text).is_some() => Err(ThresholdProblem::NoUnit { text: owned() }),
+        StatisticUnit::Time => match parse_duration(text)? {
+            limit if limit > MAX_DURATION => Err(ThresholdProblem::TooLong { text: owned() }),
+            limit => Ok(limit.as_nanos() as f64),
         },
         StatisticUnit::Fraction => match text.strip_suffix('%') {
             Some(percent) => number(percent).map(|v| v / 100.0),
             None => number(text),
         }
         .filter(|share| *share <= 1.0)
-        .ok_or_else(|| format!("`{text}` is not a share of at most 100%; write 1% or 0.01")),
-        StatisticUnit::PerSecond if text.contains('/') => crate::parse_rate(text).map_err(|e| e.to_string()),
+        .ok_or_else(|| ThresholdProblem::NotAFraction { text: owned() }),
+        StatisticUnit::PerSecond if text.contains('/') => Ok(crate::parse_rate(text)?),
         StatisticUnit::PerSecond | StatisticUnit::Count => {
-            number(text).ok_or_else(|| format!("`{text}` is not a number of 0 or more"))
+            number(text).ok_or_else(|| ThresholdProblem::NotANumber { text: owned() })
         }
     }
 }
@@ -243,7 +269,8 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// The shortest percentage that means exactly this share: 0.07 is `7%`, though 0.07 * 100 is a little more.
+/// The shortest percentage that parses to exactly this fraction: 0.07 is `7%`, though 0.07 * 100 is
+/// a little more.
 fn format_percent(share: f64) -> String {
     let written = (0..=17).map(|digits| format!("{:.digits$}", share * 100.0));
     let exact = |text: &String| text.parse::<f64>().is_ok_and(|percent| percent / 100.0 == share);
@@ -276,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_form() {
+    fn every_form_of_threshold_is_parsed() {
         check("p99<500ms", "p99<500ms");
         check("p999 <= 1s", "p99.9<=1s");
         check("error_rate<1%", "error_rate<1%");
@@ -291,9 +318,9 @@ mod tests {
         check("go!:p50<1s", "go!:p50<1s");
     }
 
-    /// Every output showed `p50<3900us` as `p50<3ms`.
+    /// Printing must not round the limit.
     #[test]
-    fn a_limit_is_shown_as_it_was_meant() {
+    fn limits_are_printed_without_rounding() {
         check("p50<3900us", "p50<3.9ms");
         check("p99<999ns", "p99<999ns");
         check("p99[90500ms]<1.0000005s", "p99[1m30.5s]<1.0000005s");
@@ -306,21 +333,21 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_share_reads_back(share in 0.0..=1.0f64) {
+        fn any_formatted_percentage_parses_back(share in 0.0..=1.0f64) {
             let printed = format_percent(share);
             proptest::prop_assert_eq!(parse_limit(StatisticUnit::Fraction, &printed), Ok(share));
         }
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn invalid_thresholds_are_refused_with_the_problem() {
         for (text, problem) in [
             ("p99", "comparison"),
             ("p99<500", "no unit"),
-            ("p101<1s", "no statistic"),
-            ("foo<1", "no statistic"),
+            ("p101<1s", "not a statistic"),
+            ("foo<1", "not a statistic"),
             ("error_rate<5", "not a share"),
-            // Found by a reader: a promise that nothing can break was taken.
+            // No run could breach it.
             ("error_rate<150%", "not a share of at most 100%"),
             ("p99[10s<1s", "closing"),
             ("p99[0s]<1s", "at least 1s"),

@@ -1,8 +1,8 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
 use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineGroup, InFlightIterations, ResourceClient};
-use squall_metrics::{Collector, Delta, Histogram, MetricKind, OutcomeCode, RecorderConfig, RunView};
-use squall_model::{GeneratorStats, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
+use squall_metrics::{Collector, Delta, Histogram, MetricKind, OutcomeCode, RunView};
+use squall_model::{EngineLimits, GeneratorStats, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
@@ -16,18 +16,7 @@ use crate::{
 /// How a run is carried out on this machine; none of it changes what is asked of the target.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Engine threads; by default one per core this process may use.
-    pub threads: Option<usize>,
-    /// Most users an open model may bring in.
-    pub max_users: usize,
-    /// How long what is under way may take to finish when the load is over.
-    pub grace: Duration,
-    /// Least distance between two looks at the schedule.
-    pub slack: Duration,
-    /// A start later than this counts as late.
-    pub late_after: Duration,
-    /// Keep timings per phase.
-    pub phases: bool,
+    pub limits: EngineLimits,
     /// Seconds of full histograms kept for observers, at least what the thresholds need.
     pub histogram_window_s: u32,
     /// Where users borrow things.
@@ -36,16 +25,7 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions {
-            threads: None,
-            max_users: 10_000,
-            grace: Duration::from_secs(10),
-            slack: Duration::from_micros(600),
-            late_after: Duration::from_millis(10),
-            phases: false,
-            histogram_window_s: 1,
-            resources: None,
-        }
+        RunOptions { limits: EngineLimits::default(), histogram_window_s: 1, resources: None }
     }
 }
 
@@ -170,19 +150,9 @@ pub async fn run_with_generator<C: LoadGenerator>(
 }
 
 pub(crate) fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
-    let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
-    config.threads = options.threads.unwrap_or(config.threads).max(1);
-    if matches!(plan.load.model, LoadModel::Open { .. }) {
-        // Each thread has at least one user; more threads than users would be more users than allowed.
-        config.threads = config.threads.min(options.max_users.max(1));
-    }
+    let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), options.limits.clone());
     config.seed = plan.seed;
-    config.max_users = options.max_users;
-    config.grace = options.grace;
-    config.slack = options.slack;
-    config.late_after = options.late_after;
     config.resources = options.resources.clone();
-    config.recorder = RecorderConfig { phases: options.phases, ..RecorderConfig::default() };
     config
 }
 
@@ -412,7 +382,9 @@ pub(crate) fn saturation_reasons(plan: &Plan, view: &RunView, extent: GeneratorU
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKey, MetricRecorder, Outcome, Sample, SourceId};
+    use squall_metrics::{
+        EngineDelta, ErrorNote, MetricDelta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId,
+    };
     use squall_model::{Arrivals, Load, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };

@@ -48,7 +48,7 @@ impl AsyncioLoop {
         patience: Option<Duration>,
         tell: impl Fn(&BlockingStep) + 'static,
     ) -> PyResult<AsyncioLoop> {
-        let event_loop = py.import("squall._guest")?.call_method0("start")?;
+        let event_loop = py.import("squall._asyncio_loop")?.call_method0("start_loop")?;
         let ready = event_loop.getattr("_ready")?.unbind();
         let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
         // SAFETY: the loop was made just now and keeps its selector open; only a copy of the descriptor is kept.
@@ -61,7 +61,7 @@ impl AsyncioLoop {
             })
             .map_err(|error| PyRuntimeError::new_err(format!("cannot watch asyncio's selector: {error}")))?;
         let kick = Rc::new(Notify::new());
-        let turn = event_loop.getattr("turn")?.unbind();
+        let turn = event_loop.getattr("run_once")?.unbind();
         let turning = tokio::task::spawn_local(run_loop(turn, watched, kick.clone(), patience, tell));
         let event_loop = event_loop.unbind();
         THREAD_LOOP.set(Some(ThreadLoop { event_loop: event_loop.clone_ref(py), wake: kick.clone() }));
@@ -77,7 +77,7 @@ impl AsyncioLoop {
         port: &Py<OperationQueue>,
         context: &ContextVariables,
     ) -> PyResult<Py<PyAny>> {
-        let task = self.event_loop.bind(py).call_method1("adopt", (port, context.bind(py)))?.unbind();
+        let task = self.event_loop.bind(py).call_method1("start_user_task", (port, context.bind(py)))?.unbind();
         self.wake.notify_one();
         Ok(task)
     }

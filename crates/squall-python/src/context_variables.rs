@@ -1,9 +1,9 @@
-//! A user's own context variables: whatever of its code runs, runs in one `contextvars.RenderContext`, as on asyncio a task's does.
+//! A user's own context variables: whatever of its code runs, runs in one `contextvars.Context`, as on asyncio a task's does.
 
 use pyo3::{ffi, prelude::*};
 use std::ffi::c_int;
 
-// Not in the stable ABI's headers, and the same in every CPython since 3.7. Calling `RenderContext.run` instead would cost a call of Python's
+// Not in the stable ABI's headers, and the same in every CPython since 3.7. Calling `Context.run` instead would cost a call of Python's
 // for each step, and an exception for each that is the last.
 unsafe extern "C" {
     fn PyContext_CopyCurrent() -> *mut ffi::PyObject;

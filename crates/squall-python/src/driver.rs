@@ -58,7 +58,7 @@ impl Driver for PythonDriver {
         let script = self.script.clone();
         let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
         let clients = Python::attach(|py| ThreadClients::new(py, &script, &routes))
-            .map_err(|error| DriverError(format!("cannot make a client: {error}")))?;
+            .map_err(|error| DriverError::Client { reason: error.to_string() })?;
         let tasks = script
             .tasks
             .iter()
@@ -66,7 +66,8 @@ impl Driver for PythonDriver {
             .collect();
         let lifecycle = RefCell::default();
         let metrics = RefCell::default();
-        let constant = Python::attach(|py| constant_calls(py, &script, &routes)).map_err(DriverError)?;
+        let constant = Python::attach(|py| constant_calls(py, &script, &routes))
+            .map_err(|reason| DriverError::ScriptRequest { reason })?;
         let guest = match script.on_asyncio {
             true => Some(
                 Python::attach(|py| {
@@ -75,7 +76,7 @@ impl Driver for PythonDriver {
                         record_blocking_step(&probe, &script, held, "code on asyncio")
                     })
                 })
-                .map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
+                .map_err(|error| DriverError::EventLoop { reason: error.to_string() })?,
             ),
             false => None,
         };

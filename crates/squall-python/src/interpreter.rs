@@ -107,7 +107,7 @@ fn run_stream_worker(py: Python<'_>, worker: &StreamWorkerArgs) -> PyResult<u8> 
 /// Leaves what an earlier run of this process was read from: its modules may have the same names.
 fn enter_bundle(py: Python<'_>, file: &Path) -> PyResult<()> {
     let folder = file.parent().unwrap_or(Path::new(".")).to_string_lossy();
-    py.import("squall._bundle")?.call_method1("enter", (folder,)).map(|_| ())
+    py.import("squall._bundle")?.call_method1("enter_folder", (folder,)).map(|_| ())
 }
 
 fn collect_bundle(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec<u8>>> {
@@ -128,7 +128,7 @@ fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<ScenarioParam>, bool)> {
 
 /// Refuses what would fail in the middle: every package that is not installed here is named.
 fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), String> {
-    let missing = || py.import("squall._bundle")?.call_method1("missing", (requirements,))?.extract::<Vec<String>>();
+    let missing = || py.import("squall._bundle")?.call_method1("unmet", (requirements,))?.extract::<Vec<String>>();
     match missing().map_err(|error| error_text(py, &error))? {
         missing if missing.is_empty() => Ok(()),
         missing => Err(format!("what it requires is not here:\n  {}", missing.join("\n  "))),
@@ -202,10 +202,10 @@ fn open_one(
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(plain_error_text)?, text("toml").map_err(plain_error_text)?);
     let places: Vec<PlanLineSource> =
-        loaded.getattr("places").and_then(|places| places.extract()).map_err(plain_error_text)?;
+        loaded.getattr("source_lines").and_then(|places| places.extract()).map_err(plain_error_text)?;
     let headers = flag_headers(&overrides);
     let absolute: bool =
-        loaded.getattr("absolute").and_then(|absolute| absolute.extract()).map_err(plain_error_text)?;
+        loaded.getattr("absolute_urls").and_then(|absolute| absolute.extract()).map_err(plain_error_text)?;
     let adrift = absolute && overrides.target.is_none();
     overrides.allow_unknown_metrics = true;
     let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
@@ -245,7 +245,7 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAn
 
 /// The pools that the scenario declares.
 fn declared_pools(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<PoolContents>> {
-    let pools: Vec<(String, Vec<String>)> = loaded.getattr("stock")?.extract()?;
+    let pools: Vec<(String, Vec<String>)> = loaded.getattr("pool_contents")?.extract()?;
     Ok(pools.into_iter().map(|(pool, payloads)| PoolContents { pool, payloads }).collect())
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn warn_not_awaited(py: Python<'_>, what: &str, sent: &str, port: Opt
     let on_its_way = PyErr::take(py);
     let told = py
         .import("squall._errors")
-        .and_then(|errors| errors.call_method1("not_awaited", (what, sent, port.map(|port| port.clone_ref(py)))));
+        .and_then(|errors| errors.call_method1("warn_unawaited", (what, sent, port.map(|port| port.clone_ref(py)))));
     if let Err(error) = told {
         error.write_unraisable(py, None);
     }

@@ -107,12 +107,12 @@ impl PythonScenario {
         };
         let tasks: Vec<ScenarioTask> =
             loaded.getattr("tasks")?.try_iter()?.map(|task| ScenarioTask::read(&task?)).collect::<PyResult<_>>()?;
-        let fiber = loaded.getattr("fiber")?;
+        let fiber = loaded.getattr("new_fiber")?;
         let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
         Ok(PythonScenario {
             needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
-            on_asyncio: loaded.getattr("hosted")?.extract()?,
-            mode_reason: loaded.getattr("because")?.extract()?,
+            on_asyncio: loaded.getattr("on_asyncio")?.extract()?,
+            mode_reason: loaded.getattr("mode_reason")?.extract()?,
             make_user: loaded.getattr("make_user")?.unbind(),
             on_start: hooks("on_start")?,
             on_stop: hooks("on_stop")?,
@@ -153,13 +153,13 @@ impl ScenarioTask {
                 None
             } else {
                 Some(ScenarioTaskCheck {
-                    takes_response: task.getattr("check_whole")?.extract()?,
+                    takes_response: task.getattr("check_takes_response")?.extract()?,
                     call: check.unbind(),
                 })
             },
             timeout: timeout.map(Duration::from_secs_f64),
             requests: task.getattr("requests")?.extract()?,
-            mode_reason: task.getattr("why")?.extract()?,
+            mode_reason: task.getattr("mode_reason")?.extract()?,
         })
     }
 }

@@ -176,15 +176,16 @@ impl WatchedThread {
     fn asyncio_task_is_overdue(&self) -> bool {
         self.has_asyncio_loop.load(Relaxed)
             && Python::attach(|py| {
-                let overdue =
-                    py.import("squall._guest").and_then(|guest| guest.call_method1("overdue", (self.thread_ident,)));
+                let overdue = py
+                    .import("squall._asyncio_loop")
+                    .and_then(|guest| guest.call_method1("overdue", (self.thread_ident,)));
                 overdue.and_then(|overdue| overdue.extract()).unwrap_or(false)
             })
     }
 
     fn code_location(&self, py: Python<'_>) -> String {
         let place =
-            py.import("squall._errors").and_then(|errors| errors.call_method1("place_of", (self.thread_ident,)));
+            py.import("squall._errors").and_then(|errors| errors.call_method1("location_of", (self.thread_ident,)));
         place.and_then(|place| place.extract()).unwrap_or_else(|_| "somewhere".to_owned())
     }
 }

@@ -3,7 +3,6 @@
 mod resource_row;
 
 use squall_engine::{NumberQuota, SharedCounter};
-use squall_model::Segment;
 use std::{
     borrow::Cow,
     sync::atomic::{AtomicU64, Ordering},
@@ -242,24 +241,22 @@ fn unclosed_quote(bytes: &[u8]) -> Option<usize> {
     (at == QuoteState::Quoted).then_some(opened)
 }
 
-/// Deals the rows of one source to all users of all threads of one segment.
+/// Deals the rows of one source to all users of all threads.
 #[derive(Debug)]
 pub(crate) struct DataFeeder {
-    segment: Segment,
     next: AtomicU64,
     /// One for each row, of rows that are used once.
     unique_rows: NumberQuota,
 }
 
 impl DataFeeder {
-    pub(crate) fn new(table: &DataTable, segment: Segment) -> DataFeeder {
-        let unique = NumberQuota::fixed(segment.share(table.rows as u64));
-        DataFeeder { segment, next: AtomicU64::new(0), unique_rows: unique }
+    pub(crate) fn new(table: &DataTable) -> DataFeeder {
+        DataFeeder { next: AtomicU64::new(0), unique_rows: NumberQuota::fixed(table.rows as u64) }
     }
 
     /// The same where others deal the same rows: those that are used once have to be supplied.
     pub(crate) fn with_shared_counter(table: &DataTable) -> (DataFeeder, Option<SharedCounter>) {
-        let mut dealer = DataFeeder::new(table, Segment::WHOLE);
+        let mut dealer = DataFeeder::new(table);
         if table.order != RowOrder::Unique {
             return (dealer, None);
         }
@@ -275,12 +272,12 @@ impl DataFeeder {
             RowOrder::Random => Some(rng.usize(..table.rows)),
             RowOrder::ByUserNumber => usize::try_from(user).ok().filter(|row| *row < table.rows),
             RowOrder::Unique => {
-                let row = self.segment.global_number(self.unique_rows.acquire().await?);
+                let row = self.unique_rows.acquire().await?;
                 usize::try_from(row).ok().filter(|row| *row < table.rows)
             }
             RowOrder::InTurn | RowOrder::Leased { .. } => {
                 // A counter and nothing else: no other memory is published by it.
-                let turn = self.segment.global_number(self.next.fetch_add(1, Ordering::Relaxed));
+                let turn = self.next.fetch_add(1, Ordering::Relaxed);
                 Some((turn % table.rows as u64) as usize)
             }
         }
@@ -343,15 +340,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unique_rows_of_all_segments_are_each_dealt_once() {
+    async fn unique_rows_are_each_dealt_once() {
         let table = table(10, RowOrder::Unique);
         let mut rng = fastrand::Rng::with_seed(1);
         let mut dealt = Vec::new();
-        for part in 0..3 {
-            let dealer = DataFeeder::new(&table, Segment::WHOLE.split(part, 3));
-            while let Some(row) = dealer.next_row(&table, 0, &mut rng).await {
-                dealt.push(row);
-            }
+        let dealer = DataFeeder::new(&table);
+        while let Some(row) = dealer.next_row(&table, 0, &mut rng).await {
+            dealt.push(row);
         }
         dealt.sort_unstable();
         assert_eq!(dealt, (0..10).collect::<Vec<_>>());

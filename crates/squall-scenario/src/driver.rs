@@ -12,7 +12,6 @@ use squall_engine::{
 };
 use squall_http::PreparedRequest;
 use squall_metrics::{MetricId, MetricKey};
-use squall_model::Segment;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -36,8 +35,8 @@ pub struct ScenarioDriver {
 }
 
 impl ScenarioDriver {
-    pub(crate) fn new(program: Arc<CompiledScenario>, segment: Segment) -> ScenarioDriver {
-        let dealers = program.data.iter().map(|table| DataFeeder::new(table, segment)).collect();
+    pub(crate) fn new(program: Arc<CompiledScenario>) -> ScenarioDriver {
+        let dealers = program.data.iter().map(DataFeeder::new).collect();
         ScenarioDriver { compiled: program, feeders: dealers }
     }
 
@@ -159,7 +158,10 @@ impl PreparedStep {
             metric: probe.metric(step.metric.clone()),
             redirect_metric_id: Cell::new(None),
             group: step.group.as_ref().map(|group| probe.metric(MetricKey::group(group))),
-            prepared: prepared.map_err(|error| DriverError(format!("{}: {error}", step.metric.name)))?,
+            prepared: prepared.map_err(|error| DriverError::Request {
+                request: step.metric.name.clone(),
+                reason: error.to_string(),
+            })?,
             idle_requests: RefCell::new(Vec::new()),
         })
     }

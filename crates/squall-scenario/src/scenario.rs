@@ -2,7 +2,7 @@
 
 use squall_engine::SharedCounter;
 use squall_http::HttpConfig;
-use squall_model::{Plan, PoolContents, Segment};
+use squall_model::{Plan, PoolContents};
 use std::sync::Arc;
 
 use crate::{
@@ -75,12 +75,7 @@ impl Scenario {
 
     /// The driver of the whole run.
     pub fn driver(&self) -> ScenarioDriver {
-        self.driver_for_segment(Segment::WHOLE)
-    }
-
-    /// The driver of one share of a run: data rows are dealt so that no two shares use the same one.
-    pub fn driver_for_segment(&self, segment: Segment) -> ScenarioDriver {
-        ScenarioDriver::new(self.compiled.clone(), segment)
+        ScenarioDriver::new(self.compiled.clone())
     }
 
     /// The driver of a member of a fleet, and what it has to be supplied with because the others use it too.

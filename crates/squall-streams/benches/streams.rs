@@ -1,9 +1,10 @@
-//! Measures the stream engine against a bare XREADGROUP/XACK loop on the same server, its idle cost and its rebalance.
-//! Prints what it saw; refuses to judge. Alternates the two sides, because the machine is shared.
+//! Measures the stream engine against a bare XREADGROUP/XACK loop on the same server, its idle cost
+//! and its rebalance time. Prints the figures and judges nothing. Alternates the two sides, because
+//! the machine is shared.
 //!
-//! bench/streams/run, or cargo bench -p squall-streams (EVENTS=400000 ROUNDS=3 change the amount of work; RUNNEL_PYTHON=… names a
-//! Python that has runnel, the system of the seed, for a side-by-side run of the same work; SQUALL_PYTHON=… one that has squall, for the
-//! same work in Python on this engine).
+//! Run it with bench/streams/run, or cargo bench -p squall-streams. EVENTS=400000 and ROUNDS=3 set
+//! the amount of work. RUNNEL_PYTHON names a Python that has runnel, for the same work on runnel.
+//! SQUALL_PYTHON names a Python that has squall, for the same work in Python on this engine.
 
 use std::{
     sync::Arc,
@@ -33,66 +34,70 @@ fn env_number(name: &str, default: u64) -> u64 {
 async fn main() -> Result<(), BoxError> {
     let (events, rounds) = (env_number("EVENTS", 400_000), env_number("ROUNDS", 3));
     for partitions in [1, 16] {
-        throughput(partitions, events, rounds).await?;
+        measure_throughput(partitions, events, rounds).await?;
     }
     if let Ok(python) = std::env::var("RUNNEL_PYTHON") {
         compare_with_runnel(&python, env_number("PEER_EVENTS", 20_000), rounds).await?;
     }
-    idle().await?;
-    rebalance().await
+    measure_idle().await?;
+    measure_rebalance().await
 }
 
-/// The same records on 16 partitions, taken in turn by the Python system, by Python on our engine where that is installed, and by us.
+/// Processes the same records on 16 partitions with runnel, with squall's Python package if it is
+/// installed, and with this crate.
 async fn compare_with_runnel(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
-    let (mut theirs, mut in_python, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runnel_runs, mut python_runs, mut squall_runs) = (Vec::new(), Vec::new(), Vec::new());
     let squall_python = std::env::var("SQUALL_PYTHON").ok();
     for _ in 0..rounds {
         let server = RedisServer::start();
-        theirs.push(run_python_script(python, "peer.py", &server, events)?);
+        runnel_runs.push(run_python_script(python, "peer.py", &server, events)?);
         if let Some(python) = &squall_python {
-            in_python.push(run_python_script(python, "python.py", &server, events)?);
+            python_runs.push(run_python_script(python, "python.py", &server, events)?);
         }
         let app = app(&server).await?;
         let stream = open(&app, 16).await?;
-        fill(&stream, events).await?;
-        ours.push(worker(&app, &stream, events).await?);
+        send_orders(&stream, events).await?;
+        squall_runs.push(worker(&app, &stream, events).await?);
     }
     let rates = |runs: &[(f64, f64)]| -> Vec<f64> { runs.iter().map(|run| run.0).collect() };
     let costs = |runs: &[(f64, f64)]| -> Vec<f64> { runs.iter().map(|run| run.1).collect() };
     let times = |a: Vec<f64>, b: Vec<f64>| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a / b).collect() };
     println!(
-        "the seed's system, 16 partitions, {events} events, {rounds} rounds: runnel {}/s, squall {}/s, ratio {} (bar 10)",
-        median_and_range(rates(&theirs), 0),
-        median_and_range(ours.clone(), 0),
-        median_and_range(times(ours, rates(&theirs)), 1)
+        "runnel, 16 partitions, {events} events, {rounds} rounds: runnel {}/s, squall {}/s, ratio {} (bar 10)",
+        median_and_range(rates(&runnel_runs), 0),
+        median_and_range(squall_runs.clone(), 0),
+        median_and_range(times(squall_runs, rates(&runnel_runs)), 1)
     );
-    if !in_python.is_empty() {
+    if !python_runs.is_empty() {
         println!(
             "  the same processor in Python (squall stream worker): {}/s, ratio {} (bar 10); CPU per event {} against {} µs, ratio {}",
-            median_and_range(rates(&in_python), 0),
-            median_and_range(times(rates(&in_python), rates(&theirs)), 1),
-            median_and_range(costs(&in_python), 1),
-            median_and_range(costs(&theirs), 1),
-            median_and_range(times(costs(&theirs), costs(&in_python)), 1)
+            median_and_range(rates(&python_runs), 0),
+            median_and_range(times(rates(&python_runs), rates(&runnel_runs)), 1),
+            median_and_range(costs(&python_runs), 1),
+            median_and_range(costs(&runnel_runs), 1),
+            median_and_range(times(costs(&runnel_runs), costs(&python_runs)), 1)
         );
     }
     Ok(())
 }
 
-/// Runs a script of bench/streams and reads what it prints: events per second and CPU µs per event.
+/// Runs a script of bench/streams and parses its output: events per second and CPU µs per event.
 fn run_python_script(python: &str, name: &str, server: &RedisServer, events: u64) -> Result<(f64, f64), BoxError> {
     let path = format!("{}/../../bench/streams/{name}", env!("CARGO_MANIFEST_DIR"));
     let output = std::process::Command::new(python).args([&path, &server.url(), &events.to_string()]).output()?;
     let printed = String::from_utf8(output.stdout)?;
     let mut numbers = printed.split_whitespace().map(str::parse::<f64>);
     match (numbers.next(), numbers.next()) {
-        (Some(rate), Some(cpu)) => Ok((rate?, cpu?)),
-        _ => Err(format!("{name} printed {printed:?} and said {}", String::from_utf8_lossy(&output.stderr)).into()),
+        (Some(rate), Some(cpu_seconds)) => Ok((rate?, cpu_seconds?)),
+        _ => {
+            Err(format!("{name} printed {printed:?}, and on stderr: {}", String::from_utf8_lossy(&output.stderr))
+                .into())
+        }
     }
 }
 
-/// Sends the records and says how fast.
-async fn fill(stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
+/// Sends the records and returns the rate.
+async fn send_orders(stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let begin = Instant::now();
     for chunk in 0..events / 5_000 {
         let order = |n| Order { order_id: chunk * 5_000 + n, amount: n * 7, note: "a note of some length".into() };
@@ -110,7 +115,7 @@ async fn open(app: &StreamApp, partitions: u32) -> Result<RecordStream<Order>, B
     Ok(stream.open().await?)
 }
 
-/// What one side of one round cost.
+/// The rate and the cost of one side in one round.
 #[derive(Clone, Copy)]
 struct BenchCost {
     rate: f64,
@@ -119,30 +124,31 @@ struct BenchCost {
     server: f64,
 }
 
-/// Both sides on the same server, the same records, the same batch and one connection each; they take turns at being first.
-async fn throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), BoxError> {
-    let (mut bare, mut ours, mut ratios, mut sends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+/// Both sides use the same server, records and batch size, and one connection each. The side that
+/// runs first alternates.
+async fn measure_throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), BoxError> {
+    let (mut bare, mut squall_runs, mut ratios, mut sends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         let server = RedisServer::start();
         let app = app(&server).await?;
         let stream = open(&app, partitions).await?;
-        sends.push(fill(&stream, events).await?);
-        let (theirs, mine) = if round % 2 == 0 {
-            let theirs = measure_cost(&app, events, bare_loop(server.url(), &app, &stream, events)).await?;
-            (theirs, measure_cost(&app, events, worker(&app, &stream, events)).await?)
+        sends.push(send_orders(&stream, events).await?);
+        let (bare_cost, squall_cost) = if round % 2 == 0 {
+            let bare_cost = measure_cost(&app, events, bare_loop(server.url(), &app, &stream, events)).await?;
+            (bare_cost, measure_cost(&app, events, worker(&app, &stream, events)).await?)
         } else {
-            let mine = measure_cost(&app, events, worker(&app, &stream, events)).await?;
-            (measure_cost(&app, events, bare_loop(server.url(), &app, &stream, events)).await?, mine)
+            let squall_cost = measure_cost(&app, events, worker(&app, &stream, events)).await?;
+            (measure_cost(&app, events, bare_loop(server.url(), &app, &stream, events)).await?, squall_cost)
         };
-        bare.push(theirs);
-        ours.push(mine);
-        ratios.push(mine.rate / theirs.rate);
+        bare.push(bare_cost);
+        squall_runs.push(squall_cost);
+        ratios.push(squall_cost.rate / bare_cost.rate);
     }
     let rate = |sides: &[BenchCost]| median_and_range(sides.iter().map(|side| side.rate).collect(), 0);
     println!(
         "throughput, {partitions} partition(s), batch {BATCH}, {rounds} rounds: bare loop {}/s, squall {}/s, ratio {} (bar 0.60); sending {}/s",
         rate(&bare),
-        rate(&ours),
+        rate(&squall_runs),
         median_and_range(ratios, 2),
         median_and_range(sends, 0)
     );
@@ -150,8 +156,8 @@ async fn throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), Box
         let client = median(sides.iter().map(|side| side.client).collect());
         (client, median(sides.iter().map(|side| side.server).collect()))
     };
-    // Steadier than rates on a shared machine.
-    let ((bare_client, bare_server), (client, server)) = (cost(&bare), cost(&ours));
+    // On a shared machine, CPU times vary less than rates.
+    let ((bare_client, bare_server), (client, server)) = (cost(&bare), cost(&squall_runs));
     println!(
         "  CPU per event, client + server: bare loop {bare_client:.1} + {bare_server:.1} µs, squall {client:.1} + {server:.1} µs"
     );
@@ -163,15 +169,15 @@ async fn measure_cost(
     events: u64,
     work: impl Future<Output = Result<f64, BoxError>>,
 ) -> Result<BenchCost, BoxError> {
-    let before = cpu(app).await?;
+    let before = cpu_seconds(app).await?;
     let rate = work.await?;
-    let after = cpu(app).await?;
-    let each = |seconds: f64| seconds * 1e6 / events as f64;
-    Ok(BenchCost { rate, client: each(after.0 - before.0), server: each(after.1 - before.1) })
+    let after = cpu_seconds(app).await?;
+    let micros_per_event = |seconds: f64| seconds * 1e6 / events as f64;
+    Ok(BenchCost { rate, client: micros_per_event(after.0 - before.0), server: micros_per_event(after.1 - before.1) })
 }
 
-/// The least one can do: read a hundred, acknowledge a hundred, partition after partition, on one thread and one plain connection. No
-/// decoding, no fencing, no runtime.
+/// The lower bound of the cost: reads 100 events and acknowledges them, partition after partition,
+/// on one thread and one plain connection. No decoding, no fencing, no runtime.
 async fn bare_loop(url: String, app: &StreamApp, stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let keys: Vec<String> = (0..stream.partitions()).map(|n| app.namespace().events_key(stream.name(), n)).collect();
     tokio::task::spawn_blocking(move || read_and_acknowledge(&url, &keys, events)).await?
@@ -218,13 +224,14 @@ fn summing_processor(stream: &RecordStream<Order>) -> Processor {
     })
 }
 
-/// From the first partition taken to the last event acknowledged. No read asks for more than the bare loop's.
+/// Measures from the first fetched event to the last acknowledged one. Reads have the batch size of
+/// the bare loop.
 async fn worker(app: &StreamApp, stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let settings = ProcessorSettings { prefetch: BATCH, join_delay: Duration::ZERO, ..ProcessorSettings::default() };
     let (stop, metrics, task) = start(app, summing_processor(stream).settings(settings));
-    until(|| metrics.fetched() > 0).await;
+    wait_until(|| metrics.fetched() > 0).await;
     let begin = Instant::now();
-    until(|| metrics.acked() >= events).await;
+    wait_until(|| metrics.acked() >= events).await;
     let rate = events as f64 / begin.elapsed().as_secs_f64();
     stop.cancel();
     task.await??;
@@ -239,14 +246,14 @@ fn start(app: &StreamApp, processor: Processor) -> (CancellationToken, Arc<Strea
     (stop, metrics, task)
 }
 
-async fn until(done: impl Fn() -> bool) {
+async fn wait_until(done: impl Fn() -> bool) {
     while !done() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 /// CPU seconds of this process and of the server.
-async fn cpu(app: &StreamApp) -> Result<(f64, f64), BoxError> {
+async fn cpu_seconds(app: &StreamApp) -> Result<(f64, f64), BoxError> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
@@ -258,16 +265,16 @@ async fn cpu(app: &StreamApp) -> Result<(f64, f64), BoxError> {
     Ok((ticks / 100.0, server.sum()))
 }
 
-async fn idle() -> Result<(), BoxError> {
+async fn measure_idle() -> Result<(), BoxError> {
     let server = RedisServer::start();
     let app = app(&server).await?;
     let stream = open(&app, 64).await?;
     let (stop, metrics, task) = start(&app, summing_processor(&stream));
-    until(|| metrics.held() == 64).await;
+    wait_until(|| metrics.held() == 64).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let (before, begin) = (cpu(&app).await?, Instant::now());
+    let (before, begin) = (cpu_seconds(&app).await?, Instant::now());
     tokio::time::sleep(Duration::from_secs(env_number("IDLE_SECONDS", 20))).await;
-    let (after, seconds) = (cpu(&app).await?, begin.elapsed().as_secs_f64());
+    let (after, seconds) = (cpu_seconds(&app).await?, begin.elapsed().as_secs_f64());
     println!(
         "idle, 64 partitions, one worker: {:.2} % of a core (bar 1 %), and {:.2} % in the server",
         (after.0 - before.0) / seconds * 100.0,
@@ -278,21 +285,21 @@ async fn idle() -> Result<(), BoxError> {
     Ok(())
 }
 
-async fn rebalance() -> Result<(), BoxError> {
+async fn measure_rebalance() -> Result<(), BoxError> {
     let (mut joins, mut leaves) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         let server = RedisServer::start();
         let app = app(&server).await?;
         let stream = open(&app, 64).await?;
         let (first_stop, first, first_task) = start(&app, summing_processor(&stream));
-        until(|| first.held() == 64).await;
+        wait_until(|| first.held() == 64).await;
         let begin = Instant::now();
         let (second_stop, second, second_task) = start(&app, summing_processor(&stream));
-        until(|| first.held() == 32 && second.held() == 32).await;
+        wait_until(|| first.held() == 32 && second.held() == 32).await;
         joins.push(begin.elapsed().as_secs_f64() * 1000.0);
         let begin = Instant::now();
         second_stop.cancel();
-        until(|| first.held() == 64).await;
+        wait_until(|| first.held() == 64).await;
         leaves.push(begin.elapsed().as_secs_f64() * 1000.0);
         second_task.await??;
         first_stop.cancel();
@@ -307,7 +314,7 @@ async fn rebalance() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The median, and between what the values lie.
+/// The median, with the smallest and the largest value.
 fn median_and_range(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     let (least, most, middle) = (values[0], values[values.len() - 1], median(values));

@@ -1,7 +1,8 @@
-//! The smallest whole thing: a stream of orders, a processor that adds them up, a timer, a crontab line, a clean stop.
+//! A complete small app: a stream of orders, a processor that adds them up, a timer, a crontab line
+//! and a clean stop.
 //!
 //! cargo run -p squall-streams --example orders -- redis://127.0.0.1:6379
-//! Start it twice and see how partitions are shared; stop one with Ctrl-C and see how they come back.
+//! Start it twice: the workers share the partitions. Stop one with Ctrl-C: the other takes them back.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ async fn main() -> Result<(), BoxError> {
     .policy(FailurePolicy::quarantine().retry(3, Duration::from_millis(200)))
     .middleware(DeadLetterQueue::for_stream(&app, &orders).await?);
 
-    // Only one of all workers sends, whoever leads.
+    // Only the leader sends, so that one worker does.
     let send = move || {
         let orders = orders.clone();
         async move {

@@ -1,5 +1,6 @@
-//! What operators ask and do: definitions, lag, members, quarantine, reset, reading along.
-//! Refuses to disturb running workers: a reset needs them stopped, and reading along takes nothing.
+//! Operations for administrators: definitions, lag, members, quarantine, reset, tail. Does not
+//! disturb running workers: a reset requires that they are stopped, and a tail takes no events.
+//! `squall stream` uses it.
 
 use std::collections::BTreeMap;
 
@@ -14,81 +15,81 @@ use crate::{
     partition_hasher::PartitionHasher,
 };
 
-/// How long an administrator may keep a space closed.
+/// How long the lock of an administrator lives. Meanwhile the lease store grants no partition.
 const ADMIN_LOCK_MS: u64 = 30_000;
-/// Entries counted at a time on servers that do not tell the lag.
+/// Entries per request when the client counts the lag itself.
 const PAGE_SIZE: usize = 10_000;
 
-/// An operator's request that could not be met.
+/// An operation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Nobody has opened the stream.
+    /// No client has opened the stream.
     #[error("there is no stream `{0}` (key `{1}`); is the namespace right?")]
     NoStream(StreamName, String),
-    /// The definition is not readable.
-    #[error("key `{0}` does not hold a stream's definition")]
+    /// The stored definition is invalid.
+    #[error("key `{0}` does not hold the definition of a stream")]
     InvalidDefinition(String),
-    /// Not a place to begin.
+    /// The start is neither 0, $ nor an id.
     #[error(
-        "`{0}` is not a place to begin: write 0 for the first event, $ for what comes next, or an id as in 1700000000000-0"
+        "`{0}` is not a start position: write 0 for the first event, $ for new events only, or an id as in 1700000000000-0"
     )]
     InvalidStart(String),
-    /// There are fewer.
-    #[error("stream `{stream}` has partitions 0 to {last}, and no {partition}")]
+    /// The stream has fewer partitions.
+    #[error("stream `{stream}` has no partition {partition}; it has 0 to {last}")]
     NoPartition {
         /// The stream.
         stream: StreamName,
-        /// Its last partition.
+        /// The last partition of the stream.
         last: u32,
-        /// What was asked for.
+        /// The requested partition.
         partition: u32,
     },
-    /// No worker has ever run it, or it was removed.
-    #[error("stream `{0}` knows no processor `{1}`")]
+    /// No worker has run the processor, or it was removed.
+    #[error("stream `{0}` has no processor `{1}`")]
     NoProcessor(StreamName, String),
-    /// Workers are running.
+    /// Workers of the processor are running.
     #[error("processor `{0}` has {1} running workers; stop them first")]
     WorkersRunning(ProcessorName, usize),
-    /// Another administrator is at it.
-    #[error("key `{0}` says that another administrator is at work; try again in half a minute")]
+    /// Another administrator holds the lock.
+    #[error("another administrator holds the lock `{0}`; try again in 30 s")]
     AdminLocked(String),
-    /// A store step failed, or a key is in use for something else.
+    /// A step of the lease store failed, or a key holds another type.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server did not answer, or refused.
-    #[error("Redis did not do it")]
+    /// The server did not respond, or returned an error.
+    #[error("a Redis command failed")]
     Redis(#[from] RedisError),
 }
 
-/// What everybody agrees on about a stream.
+/// The settings of a stream that all its clients share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StreamDefinition {
-    /// How many partitions.
+    /// The number of partitions.
     pub partitions: u32,
-    /// How keys become partitions.
+    /// The hash function that maps keys to partitions.
     pub hasher: PartitionHasher,
 }
 
-/// How far a processor is behind in one partition.
+/// The lag of a processor in one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartitionLag {
     /// The partition.
     pub partition: u32,
-    /// Events in it, acknowledged ones included.
+    /// Events in the partition, including acknowledged ones.
     pub length: u64,
-    /// Fetched by a worker, not acknowledged.
+    /// Events that a worker has fetched and not acknowledged.
     pub pending: u64,
-    /// Not fetched yet.
+    /// Events that no worker has fetched.
     pub waiting: u64,
-    /// The id up to which events were fetched.
+    /// The id of the last fetched event.
     pub last_delivered: String,
-    /// Whether it stands still.
+    /// Whether the partition is in quarantine.
     pub quarantined: bool,
-    /// Whether a worker has ever run the processor on it.
+    /// Whether a worker has run the processor on the partition.
     pub registered: bool,
 }
 
-/// Operators' tools on one server and namespace.
+/// The operations on one server and namespace.
 #[derive(Clone)]
 pub struct StreamAdmin {
     client: RedisClient,
@@ -96,16 +97,16 @@ pub struct StreamAdmin {
 }
 
 impl StreamAdmin {
-    /// Tools for a namespace.
-    pub fn new(link: RedisClient, namespace: Namespace) -> Self {
-        Self { client: link, namespace }
+    /// The operations on `namespace`.
+    pub fn new(client: RedisClient, namespace: Namespace) -> Self {
+        Self { client, namespace }
     }
 
     fn commands(&self) -> SharedConnection {
         self.client.connection()
     }
 
-    /// The stored definition of a stream, if anybody has opened it.
+    /// The stored definition of a stream, or `None` if no client has opened the stream.
     pub async fn definition(&self, name: &StreamName) -> Result<Option<StreamDefinition>, AdminError> {
         let key = self.namespace.definition_key(name);
         self.expect_key_type(&key, "hash").await?;
@@ -126,7 +127,7 @@ impl StreamAdmin {
         }
     }
 
-    /// Refuses a stream that nobody has opened.
+    /// Fails if no client has opened the stream.
     pub async fn check_stream_exists(&self, name: &StreamName) -> Result<(), AdminError> {
         self.partition_count(name).await.map(drop)
     }
@@ -138,7 +139,7 @@ impl StreamAdmin {
             .ok_or_else(|| AdminError::NoStream(name.clone(), self.namespace.definition_key(name)))
     }
 
-    /// How far a processor is behind, partition by partition.
+    /// The lag of a processor in each partition.
     pub async fn lag(&self, name: &ProcessorName) -> Result<Vec<PartitionLag>, AdminError> {
         let mut all = Vec::new();
         for partition in 0..self.partition_count(name.stream()).await? {
@@ -158,7 +159,7 @@ impl StreamAdmin {
             redis::cmd("XINFO").arg("GROUPS").arg(&key).query_async::<StreamInfoGroupsReply>(&mut commands).await;
         let group = match groups {
             Ok(reply) => reply.groups.into_iter().find(|group| group.name == name.processor()),
-            Err(_) if length == 0 => None, // no such key yet
+            Err(_) if length == 0 => None, // the key does not exist yet
             Err(error) => return Err(error.into()),
         };
         let mut lag = PartitionLag {
@@ -172,7 +173,7 @@ impl StreamAdmin {
         };
         if let Some(group) = group {
             lag.waiting = match group.lag {
-                Some(told) => told as u64,
+                Some(lag) => lag as u64,
                 None => self.count_after(&key, &group.last_delivered_id).await?,
             };
             lag.pending = group.pending as u64;
@@ -181,7 +182,8 @@ impl StreamAdmin {
         Ok(lag)
     }
 
-    /// Redis before 7 does not tell the lag, and no version does after entries were deleted.
+    /// Counts the entries after an id. Redis before 7 does not report the lag, and no version
+    /// reports it after entries were deleted.
     async fn count_after(&self, key: &str, id: &str) -> Result<u64, AdminError> {
         let (mut after, mut count) = (id.to_owned(), 0);
         loop {
@@ -196,7 +198,7 @@ impl StreamAdmin {
         }
     }
 
-    /// Who runs a processor and who holds which partition.
+    /// The workers of a processor, and the partitions that they hold.
     pub async fn members(&self, name: &ProcessorName) -> Result<LeaseSnapshot, AdminError> {
         Ok(self.lease_store(name).snapshot().await?)
     }
@@ -205,7 +207,7 @@ impl StreamAdmin {
         RedisLeaseStore::new(&self.client, self.namespace.lease_keys(name))
     }
 
-    /// Partitions that stand still, with the reason as JSON.
+    /// The partitions in quarantine, with the reason as JSON.
     pub async fn quarantined_partitions(&self, name: &ProcessorName) -> Result<BTreeMap<u32, String>, AdminError> {
         let mut all = BTreeMap::new();
         for partition in 0..self.partition_count(name.stream()).await? {
@@ -220,15 +222,16 @@ impl StreamAdmin {
         Ok(redis::cmd("GET").arg(key).query_async(&mut self.commands()).await?)
     }
 
-    /// Refuses a key that is in use for something else, by name.
+    /// Fails with the name of the key if it holds another type.
     async fn expect_key_type(&self, key: &str, kind: &'static str) -> Result<(), AdminError> {
         match find_wrong_type(&mut self.commands(), &[(key, kind)]).await {
-            Some(wrong) => Err(wrong.into()),
+            Some(wrong_type) => Err(wrong_type.into()),
             None => Ok(()),
         }
     }
 
-    /// Lets a partition go on; with `skip`, without the events that failed. Says whether it stood still.
+    /// Clears the quarantine of a partition. With `skip`, acknowledges the failed events first.
+    /// Returns whether the partition was in quarantine.
     pub async fn clear_quarantine(&self, name: &ProcessorName, partition: u32, skip: bool) -> Result<bool, AdminError> {
         let last = self.partition_count(name.stream()).await?.saturating_sub(1);
         if partition > last {
@@ -251,7 +254,8 @@ impl StreamAdmin {
         Ok(true)
     }
 
-    /// Makes a processor begin again at `start` (an id, `0` for the first event, `$` for what comes next), in every partition.
+    /// Restarts a processor in every partition at `start`: an id, `0` for the first event, or `$`
+    /// for new events only. Returns the number of partitions.
     pub async fn reset_processor(&self, name: &ProcessorName, start: &str) -> Result<u32, AdminError> {
         if !matches!(start, "0" | "$") && !is_entry_id(start) {
             return Err(AdminError::InvalidStart(start.to_owned()));
@@ -263,13 +267,14 @@ impl StreamAdmin {
         .await
     }
 
-    /// Makes the stream forget a processor, so that it no longer keeps events from being trimmed.
+    /// Removes a processor from the stream, so that the stream can trim events that the processor
+    /// has not acknowledged. Returns the number of partitions.
     pub async fn remove_processor(&self, name: &ProcessorName) -> Result<u32, AdminError> {
-        let mut known = false;
+        let mut registered = false;
         for partition in 0..self.partition_count(name.stream()).await? {
-            known |= self.is_registered(name, partition).await?;
+            registered |= self.is_registered(name, partition).await?;
         }
-        if !known {
+        if !registered {
             return Err(AdminError::NoProcessor(name.stream().clone(), name.processor().to_owned()));
         }
         self.recreate_groups_locked(name, |pipeline, _, _| pipeline).await
@@ -280,20 +285,21 @@ impl StreamAdmin {
         self.expect_key_type(&key, "stream").await?;
         let groups: Result<StreamInfoGroupsReply, RedisError> =
             redis::cmd("XINFO").arg("GROUPS").arg(&key).query_async(&mut self.commands()).await;
-        // Without the key there is an error, and no group.
+        // If the key does not exist, Redis returns an error, and there is no group.
         Ok(groups.is_ok_and(|reply| reply.groups.iter().any(|group| group.name == name.processor())))
     }
 
-    /// Destroys the groups while nobody can take a partition, and does what `then` adds.
+    /// Destroys the groups and runs the commands of `add_commands`, while a lock keeps workers from
+    /// taking partitions.
     async fn recreate_groups_locked(
         &self,
         name: &ProcessorName,
-        then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
+        add_commands: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
     ) -> Result<u32, AdminError> {
         let partitions = self.partition_count(name.stream()).await?;
         let admin = self.namespace.lease_keys(name).admin;
         let mut commands = self.commands();
-        let closed: Value = redis::cmd("SET")
+        let locked: Value = redis::cmd("SET")
             .arg(&*admin)
             .arg("reset")
             .arg("NX")
@@ -301,13 +307,13 @@ impl StreamAdmin {
             .arg(ADMIN_LOCK_MS)
             .query_async(&mut commands)
             .await?;
-        if closed == Value::Nil {
+        if locked == Value::Nil {
             return Err(AdminError::AdminLocked(admin.to_string()));
         }
-        let outcome = self.recreate_groups(name, partitions, then).await;
-        let opened: Result<i64, _> = redis::cmd("DEL").arg(&*admin).query_async(&mut commands).await;
+        let outcome = self.recreate_groups(name, partitions, add_commands).await;
+        let unlocked: Result<i64, _> = redis::cmd("DEL").arg(&*admin).query_async(&mut commands).await;
         outcome?;
-        opened?;
+        unlocked?;
         Ok(partitions)
     }
 
@@ -315,13 +321,14 @@ impl StreamAdmin {
         &self,
         name: &ProcessorName,
         partitions: u32,
-        then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
+        add_commands: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
     ) -> Result<(), AdminError> {
         let running = self.members(name).await?.members.len();
         if running > 0 {
             return Err(AdminError::WorkersRunning(name.clone(), running));
         }
-        // All of them first: a processor that begins again in some partitions only would be in no state at all.
+        // Checks all keys first, so that an error cannot leave the processor reset in some
+        // partitions only.
         for partition in 0..partitions {
             self.expect_key_type(&self.namespace.events_key(name.stream(), partition), "stream").await?;
         }
@@ -333,12 +340,12 @@ impl StreamAdmin {
             if exists {
                 pipeline.cmd("XGROUP").arg("DESTROY").arg(&events).arg(name.processor()).ignore();
             }
-            let () = then(pipeline, &events, name.processor()).query_async(&mut self.commands()).await?;
+            let () = add_commands(pipeline, &events, name.processor()).query_async(&mut self.commands()).await?;
         }
         Ok(())
     }
 
-    /// Reads a stream along from now on, or from its beginning.
+    /// Reads new events of a stream, or all events with `from_start`, without taking them.
     pub async fn tail(&self, name: &StreamName, from_start: bool) -> Result<StreamTail, AdminError> {
         let mut positions = Vec::new();
         for partition in 0..self.partition_count(name).await? {
@@ -358,35 +365,35 @@ impl StreamAdmin {
     }
 }
 
-/// Whether Redis takes it for an entry's id: milliseconds, perhaps with a sequence number.
+/// Whether Redis accepts the text as an id: milliseconds, optionally with a sequence number.
 fn is_entry_id(text: &str) -> bool {
     let number = |part: &str| part.parse::<u64>().is_ok() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('-').map_or_else(|| number(text), |(ms, seq)| number(ms) && number(seq))
 }
 
-/// A reader that takes nothing: no group, no acknowledgement.
+/// A reader without a consumer group: it takes and acknowledges no events.
 pub struct StreamTail {
     connection: squall_coord::BlockingConnection,
     positions: Vec<(String, String)>,
 }
 
-/// One event as it went by.
+/// One event of a tail.
 #[derive(Clone, Debug, Serialize)]
 pub struct TailedEvent {
-    /// Its partition.
+    /// The partition.
     pub partition: u32,
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// What it holds.
+    /// The content of the event.
     pub record: serde_json::Value,
 }
 
 impl StreamTail {
-    /// The next events; empty when none came for a while.
+    /// The next events, or none if no event arrived within 5 s.
     pub async fn next(&mut self) -> Result<Vec<TailedEvent>, AdminError> {
         let all = 0..self.positions.len();
         let streams = match self.read(all, 5_000).await {
-            // A cluster node answers for one slot at a time, and each partition has its own.
+            // A cluster rejects a command on several slots, and each partition has its own slot.
             Err(AdminError::Redis(error)) if error.code() == Some("CROSSSLOT") => {
                 let mut streams = Vec::new();
                 for at in 0..self.positions.len() {
@@ -396,7 +403,7 @@ impl StreamTail {
             }
             outcome => outcome?,
         };
-        let mut passed = Vec::new();
+        let mut events = Vec::new();
         for (key, entries) in streams {
             let Some((at, position)) = self.positions.iter_mut().enumerate().find(|(_, (name, _))| *name == key) else {
                 continue;
@@ -406,11 +413,11 @@ impl StreamTail {
                     .map(|body| crate::codec::to_display_json(&body))
                     .unwrap_or_default();
                 position.1.clone_from(&id);
-                passed.push(TailedEvent { partition: at as u32, id, record });
+                events.push(TailedEvent { partition: at as u32, id, record });
             }
         }
-        passed.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
-        Ok(passed)
+        events.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
+        Ok(events)
     }
 
     async fn read(
@@ -424,7 +431,7 @@ impl StreamTail {
         command.arg(keys).arg(ids);
         match self.connection.query(&command, std::time::Duration::from_millis(wait_ms)).await? {
             Value::Nil => Ok(Vec::new()),
-            answer => Ok(FromRedisValue::from_redis_value(answer).map_err(RedisError::from)?),
+            response => Ok(FromRedisValue::from_redis_value(response).map_err(RedisError::from)?),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The app: a name, a server and a namespace, from which streams and workers are made. Refuses to hold global state.
+//! An app: a name, a server and a namespace. Makes the streams and workers of the app. Holds no
+//! global state.
 
 use serde::{Serialize, de::DeserializeOwned};
 use squall_coord::{RedisClient, RedisConnectError};
@@ -9,33 +10,33 @@ use crate::{
     worker::AppWorker,
 };
 
-/// An app that cannot be used.
+/// An app that cannot connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A name that cannot be used.
+    /// The name of the app is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// No server.
+    /// The server cannot be reached, or the URL is invalid.
     #[error(transparent)]
     Redis(#[from] RedisConnectError),
-    /// Plain key names on a cluster.
+    /// The namespace is empty, and the server is a cluster.
     #[error(
-        "a cluster needs a namespace: without one, the keys of a partition lie on different nodes. Leave out the empty namespace, \
-         or use a single server"
+        "a cluster needs a namespace: without one, the keys of a partition lie on different nodes. Use a namespace that is \
+         not empty, or use a single server"
     )]
     ClusterNeedsNamespace,
 }
 
-/// Refuses the empty namespace, whose keys have no hash tags, on a cluster.
-pub(crate) fn check_namespace(link: &RedisClient, namespace: &Namespace) -> Result<(), ConnectError> {
-    if link.is_cluster() && *namespace == Namespace::empty() {
+/// Rejects the empty namespace on a cluster, because its keys have no hash tags.
+pub(crate) fn check_namespace(client: &RedisClient, namespace: &Namespace) -> Result<(), ConnectError> {
+    if client.is_cluster() && *namespace == Namespace::empty() {
         Err(ConnectError::ClusterNeedsNamespace)
     } else {
         Ok(())
     }
 }
 
-/// An app on a server. Clones share the connection.
+/// An app that is connected to a server. Clones share the connection.
 #[derive(Clone)]
 pub struct StreamApp {
     name: String,
@@ -49,30 +50,30 @@ impl StreamApp {
         Self::connect_in(name, url, Namespace::default()).await
     }
 
-    /// Connects in a namespace of your choice.
+    /// Connects in the given namespace.
     pub async fn connect_in(name: &str, url: &str, namespace: Namespace) -> Result<Self, ConnectError> {
         check_app_name(name)?;
-        let link = RedisClient::open(url).await?;
-        check_namespace(&link, &namespace)?;
-        Ok(Self { name: name.to_owned(), client: link, namespace })
+        let client = RedisClient::open(url).await?;
+        check_namespace(&client, &namespace)?;
+        Ok(Self { name: name.to_owned(), client, namespace })
     }
 
-    /// Its name.
+    /// The name of the app.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Begins the definition of a stream; [`StreamBuilder::open`] ends it.
+    /// Starts the definition of a stream. [`StreamBuilder::open`] completes it.
     pub fn stream<R: Serialize + DeserializeOwned + Send + Sync + 'static>(&self, name: &str) -> StreamBuilder<R> {
         StreamBuilder::new(self.client.clone(), self.namespace.clone(), StreamName::new(&self.name, name))
     }
 
-    /// A worker of this app, with nothing to do yet.
+    /// A new worker of this app, without processors and tasks.
     pub fn worker(&self) -> AppWorker {
         AppWorker::new(self.name.clone(), self.client.clone(), self.namespace.clone())
     }
 
-    /// The connection.
+    /// The client of the server.
     pub fn client(&self) -> &RedisClient {
         &self.client
     }

@@ -1,5 +1,6 @@
-//! Background tasks of a worker: once, at intervals, or by a crontab line; anywhere, or on the leader only.
-//! Refuses to let a failing task end the worker: it is logged, and its next time comes.
+//! Background tasks of a worker: once, at intervals, or by a crontab line; on every worker, or on
+//! the leader only. A failing task does not end the worker: the worker logs the failure, and the
+//! task keeps its schedule.
 
 use std::{future::Future, panic::AssertUnwindSafe, str::FromStr, sync::Arc, time::Duration};
 
@@ -14,21 +15,21 @@ use crate::middleware::BoxError;
 
 type TaskAction = Arc<dyn Fn() -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// A crontab line or a time zone that cannot be used.
+/// The schedule of a task is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskScheduleError {
-    /// Not a crontab line.
+    /// The crontab line is invalid.
     #[error("`{line}` is not a crontab line (minute hour day month weekday): {reason}")]
     InvalidCrontab {
-        /// What was given.
+        /// The given line.
         line: String,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         reason: String,
     },
-    /// Not a time zone.
+    /// The time zone does not exist.
     #[error("`{0}` is not a time zone; write it as Europe/Berlin or UTC")]
     UnknownTimeZone(String),
-    /// No time between two runs.
+    /// The interval is zero.
     #[error("a timer needs an interval above zero")]
     ZeroInterval,
 }
@@ -39,7 +40,7 @@ enum TaskTrigger {
     Crontab(Box<Cron>, TimeZone),
 }
 
-/// Something a worker does beside processing.
+/// A function that a worker runs beside its processors.
 pub struct BackgroundTask {
     name: String,
     trigger: TaskTrigger,
@@ -59,7 +60,8 @@ impl BackgroundTask {
         Self { name: name.to_owned(), trigger: TaskTrigger::Once, on_leader: false, action }
     }
 
-    /// Runs every `interval`, the first time after one. A run that takes longer delays the next.
+    /// Runs every `interval`, for the first time after one interval. A run that takes longer delays
+    /// the next one.
     pub fn timer<F, Fut, E>(name: &str, interval: Duration, action: F) -> Result<Self, TaskScheduleError>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -72,7 +74,8 @@ impl BackgroundTask {
         Ok(Self { trigger: TaskTrigger::Interval(interval), ..Self::once(name, action) })
     }
 
-    /// Runs at the times of a crontab line in a time zone. Times that pass while the worker is away are not made up for.
+    /// Runs at the times of a crontab line in a time zone. The task skips times at which no worker
+    /// runs.
     pub fn crontab<F, Fut, E>(name: &str, line: &str, zone: &str, action: F) -> Result<Self, TaskScheduleError>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -85,7 +88,8 @@ impl BackgroundTask {
         Ok(Self { trigger: TaskTrigger::Crontab(Box::new(cron), zone), ..Self::once(name, action) })
     }
 
-    /// Runs on the leading worker only; stopped when leadership ends, begun anew when it comes.
+    /// Runs the task on the leader only. A worker stops the task when it loses leadership, and
+    /// restarts the task when it becomes the leader again.
     #[must_use]
     pub fn on_leader(mut self) -> Self {
         self.on_leader = true;
@@ -96,13 +100,13 @@ impl BackgroundTask {
         self.on_leader
     }
 
-    /// Runs the task, if need be only while `leading`, until `stop`.
+    /// Runs the task until `stop` is cancelled; a task for the leader only while `leading` is true.
     pub(crate) async fn run(self, mut leading: watch::Receiver<bool>, stop: CancellationToken) {
         loop {
             if self.on_leader && leading.wait_for(|leads| *leads).await.is_err() {
                 return;
             }
-            let lost = async {
+            let leadership_lost = async {
                 if self.on_leader {
                     let _ = leading.wait_for(|leads| !leads).await;
                 } else {
@@ -112,12 +116,12 @@ impl BackgroundTask {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.run_by_trigger() => return,
-                () = lost => {}
+                () = leadership_lost => {}
             }
         }
     }
 
-    /// Returns only when there is nothing left to do.
+    /// Returns when the trigger has no further time.
     async fn run_by_trigger(&self) {
         match &self.trigger {
             TaskTrigger::Once => self.run_once().await,
@@ -126,7 +130,7 @@ impl BackgroundTask {
                 self.run_once().await;
             },
             TaskTrigger::Crontab(cron, zone) => {
-                while let Some(wait) = until_next(cron, &Zoned::now().with_time_zone(zone.clone())) {
+                while let Some(wait) = delay_until_next(cron, &Zoned::now().with_time_zone(zone.clone())) {
                     tokio::time::sleep(wait).await;
                     self.run_once().await;
                 }
@@ -143,8 +147,8 @@ impl BackgroundTask {
     }
 }
 
-/// How long until the line's next time after `now`.
-fn until_next(cron: &Cron, now: &Zoned) -> Option<Duration> {
+/// The time from `now` to the next time of the crontab line.
+fn delay_until_next(cron: &Cron, now: &Zoned) -> Option<Duration> {
     let next = cron.find_next_occurrence(now, false).ok()?;
     Duration::try_from(now.duration_until(&next)).ok()
 }
@@ -156,40 +160,41 @@ mod tests {
     #[track_caller]
     fn check(line: &str, now: &str, expected: Duration) {
         let cron = Cron::from_str(line).unwrap();
-        assert_eq!(until_next(&cron, &now.parse().unwrap()), Some(expected), "{line} after {now}");
+        assert_eq!(delay_until_next(&cron, &now.parse().unwrap()), Some(expected), "{line} after {now}");
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn crontab_lines_are_read_in_their_time_zone() {
+    fn crontab_line_is_evaluated_in_its_time_zone() {
         check("0 3 * * *", "2026-11-15T01:00:00+01:00[Europe/Berlin]", HOUR * 2);
         check("*/15 * * * *", "2026-11-15T01:01:00+00:00[UTC]", Duration::from_secs(14 * 60));
         check("0 0 * * MON", "2026-11-15T00:00:00+00:00[UTC]", HOUR * 24);
     }
 
     #[test]
-    fn a_skipped_hour_does_not_skip_the_day() {
-        // 2026-03-29: clocks in Berlin jump from 02:00 to 03:00, so 03:30 is only two and a half hours after 00:00.
+    fn crontab_on_the_day_of_a_skipped_hour_still_runs() {
+        // On 2026-03-29 clocks in Berlin jump from 02:00 to 03:00, so 03:30 is 2.5 hours after
+        // 00:00.
         check("30 3 * * *", "2026-03-29T00:00:00+01:00[Europe/Berlin]", HOUR * 5 / 2);
     }
 
     #[test]
-    fn lines_and_zones_that_make_no_sense_are_refused() {
-        let nothing = || async { Ok::<(), BoxError>(()) };
+    fn invalid_crontab_zone_and_interval_are_rejected() {
+        let action = || async { Ok::<(), BoxError>(()) };
         assert!(matches!(
-            BackgroundTask::crontab("x", "61 * * * *", "UTC", nothing),
+            BackgroundTask::crontab("x", "61 * * * *", "UTC", action),
             Err(TaskScheduleError::InvalidCrontab { .. })
         ));
         assert!(matches!(
-            BackgroundTask::crontab("x", "* * * * *", "Berlin", nothing),
+            BackgroundTask::crontab("x", "* * * * *", "Berlin", action),
             Err(TaskScheduleError::UnknownTimeZone(_))
         ));
-        assert!(matches!(BackgroundTask::timer("x", Duration::ZERO, nothing), Err(TaskScheduleError::ZeroInterval)));
+        assert!(matches!(BackgroundTask::timer("x", Duration::ZERO, action), Err(TaskScheduleError::ZeroInterval)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failing_timer_keeps_its_times() {
+    async fn failing_timer_keeps_its_schedule() {
         let (count, seen) = watch::channel(0);
         let count = Arc::new(count);
         let action = move || {
@@ -206,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leader_tasks_follow_leadership() {
+    async fn leader_task_runs_only_while_its_worker_leads() {
         let (count, seen) = watch::channel(0);
         let count = Arc::new(count);
         let action = move || {

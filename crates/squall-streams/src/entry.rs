@@ -1,15 +1,16 @@
-//! One entry of a Redis stream: its id and its fields, as read. Refuses to know what the fields mean.
+//! An entry of a Redis stream: its id and its fields, and the parsing of Redis responses. Does not
+//! interpret the fields; [`crate::codec`] does.
 
 use std::fmt;
 
 use redis::Value;
 
-/// `milliseconds-sequence`.
+/// The id of an entry, written `milliseconds-sequence`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryId {
-    /// Milliseconds since 1970 by the server's clock.
+    /// Milliseconds since 1970, by the clock of the server.
     pub ms: u64,
-    /// Which entry of that millisecond.
+    /// The number of the entry within its millisecond.
     pub seq: u64,
 }
 
@@ -20,7 +21,7 @@ impl fmt::Display for EntryId {
 }
 
 impl EntryId {
-    /// Reads `ms-seq`.
+    /// Parses `ms-seq`.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (ms, seq) = text.split_once('-')?;
@@ -35,7 +36,7 @@ pub enum EntryBody {
     Data(Vec<u8>),
     /// Any other fields.
     Fields(Vec<(Vec<u8>, Vec<u8>)>),
-    /// Still pending, but no longer in the stream.
+    /// The entry is pending, but was deleted from the stream.
     Deleted,
 }
 
@@ -52,18 +53,19 @@ impl EntryBody {
     }
 }
 
-/// One event as it lies in the stream.
+/// One event as stored in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its id.
+    /// The id.
     pub id: EntryId,
-    /// Its fields.
+    /// The fields.
     pub body: EntryBody,
 }
 
-/// Reads the entries of the only stream that XREADGROUP found anything in, or nothing if it found nothing.
-pub(crate) fn parse_read_response(answer: Value) -> Option<Vec<Entry>> {
-    let list = match answer {
+/// Parses the response of XREADGROUP, which has entries of at most one stream. `None` if the
+/// response is malformed.
+pub(crate) fn parse_read_response(response: Value) -> Option<Vec<Entry>> {
+    let list = match response {
         Value::Nil => return Some(Vec::new()),
         Value::Array(mut streams) => match streams.pop()? {
             Value::Array(mut stream) => stream.pop()?,
@@ -89,7 +91,7 @@ fn parse_entry(value: Value) -> Option<Entry> {
     Some(Entry { id, body })
 }
 
-/// Reads `id, body, id, body, …` as the fetch script answers it.
+/// Parses `id, body, id, body, …`, the response of the fetch script.
 pub(crate) fn parse_script_entries(values: impl Iterator<Item = Value>) -> Option<Vec<Entry>> {
     let mut values = values;
     let mut entries = Vec::new();

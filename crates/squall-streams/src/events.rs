@@ -1,5 +1,5 @@
-//! The events of one partition as a processor sees them: one by one or in batches, decoded, in order.
-//! Refuses to acknowledge early: an event counts as processed when the next one is asked for, or the processor returns.
+//! The decoded events of one partition, for a processor: one by one or in batches, in order. An
+//! event counts as processed when the processor asks for the next one or returns, never earlier.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -17,47 +17,50 @@ use crate::{
 /// One event.
 #[derive(Clone, Debug)]
 pub struct Event<R> {
-    /// Its id in the partition.
+    /// The id in the partition.
     pub id: EntryId,
     /// The record.
     pub record: R,
 }
 
-/// Proof of ownership to be checked where effects happen: an effect is valid while the hash at `key` has this `epoch`.
+/// The proof that a call of a processor owns its partition. Check it where a side effect happens:
+/// the call owns the partition while the hash at `key` has this `epoch`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceToken {
-    /// The partition's lock.
+    /// The key of the partition's lock.
     pub key: String,
-    /// The epoch under which this processor runs.
+    /// The epoch of the lease under which the processor runs.
     pub epoch: Epoch,
 }
 
-/// The events of one partition. Every method is safe to cancel: what has not been handed out is handed out next time.
+/// The events of one partition. Every method is safe to cancel: the next call returns the events
+/// that a cancelled call did not return.
 pub struct PartitionEvents<R> {
     buffer: Arc<PartitionBuffer>,
     codec: Codec,
     middleware: Arc<[Arc<dyn Middleware>]>,
-    /// Collected by a `take` that was cancelled.
+    /// Events that a cancelled `take_batch` has collected.
     batch: VecDeque<Event<R>>,
 }
 
 impl<R: DeserializeOwned> PartitionEvents<R> {
-    pub(crate) fn new(lane: Arc<PartitionBuffer>, codec: Codec, middleware: Arc<[Arc<dyn Middleware>]>) -> Self {
-        Self { buffer: lane, codec, middleware, batch: VecDeque::new() }
+    pub(crate) fn new(buffer: Arc<PartitionBuffer>, codec: Codec, middleware: Arc<[Arc<dyn Middleware>]>) -> Self {
+        Self { buffer, codec, middleware, batch: VecDeque::new() }
     }
 
-    /// The partition these events are from.
+    /// The partition of these events.
     pub fn partition(&self) -> u32 {
         self.buffer.partition.number
     }
 
-    /// The proof of ownership under which this processor runs.
+    /// The proof that this call owns the partition.
     pub fn fence_token(&self) -> FenceToken {
         FenceToken { key: self.buffer.partition.lock_key.clone(), epoch: self.buffer.lease.epoch }
     }
 
-    /// The next event, when there is one; the one before counts as processed. `None` means: return now. The partition moves to
-    /// another worker, or the next event needs the failure policy; the processor is called again if the partition stays.
+    /// Waits for the next event. The previous event counts as processed. `None` means: return now,
+    /// because the partition moves to another worker, or the failure policy must handle the next
+    /// event. The worker calls the processor again if the partition stays.
     pub async fn next(&mut self) -> Option<Event<R>> {
         self.buffer.complete_delivered();
         let event = match self.batch.pop_front() {
@@ -68,12 +71,13 @@ impl<R: DeserializeOwned> PartitionEvents<R> {
         Some(event)
     }
 
-    /// The records alone.
+    /// The records, without their ids.
     pub fn records(&mut self) -> PartitionRecords<'_, R> {
         PartitionRecords(self)
     }
 
-    /// Up to `count` records: waits for the first, then at most `within` for the others. The batch before counts as processed.
+    /// Up to `count` records: waits for the first one, then at most `within` for the others. The
+    /// previous batch counts as processed.
     pub async fn take_batch(&mut self, count: usize, within: Duration) -> Option<Vec<R>> {
         self.buffer.complete_delivered();
         if self.batch.is_empty() {
@@ -118,7 +122,7 @@ impl<R: DeserializeOwned> PartitionEvents<R> {
         let mut entry = entry;
         for step in self.middleware.iter() {
             match step.before_event(entry).await? {
-                Some(passed) => entry = passed,
+                Some(kept) => entry = kept,
                 None => return Ok(None),
             }
         }
@@ -134,7 +138,7 @@ fn decode<R: DeserializeOwned>(codec: Codec, entry: &Entry) -> Result<Event<R>, 
 pub struct PartitionRecords<'a, R>(&'a mut PartitionEvents<R>);
 
 impl<R: DeserializeOwned> PartitionRecords<'_, R> {
-    /// As [`PartitionEvents::next`].
+    /// The record of [`PartitionEvents::next`].
     pub async fn next(&mut self) -> Option<R> {
         self.0.next().await.map(|event| event.record)
     }

@@ -1,27 +1,31 @@
-//! What happens when processing fails. Refuses to crash-loop: whatever is chosen, a bad event is met once per policy, not for ever.
+//! What a worker does when processing fails. Every policy handles a failed event once, so that no
+//! event makes one worker after the other crash.
 
 use std::time::Duration;
 
-/// The last resort, after retries.
+/// What the worker does after the last retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Marks the partition, so that no other worker repeats the failure, and ends this worker with the error.
+    /// Stores a quarantine, so that no other worker repeats the failure, and ends this worker with
+    /// the error.
     #[default]
     Halt,
-    /// Marks the partition and goes on with the others. The mark is kept in Redis until somebody clears it.
+    /// Stores a quarantine and continues with the other partitions. Redis keeps the quarantine
+    /// until an operator clears it.
     Quarantine,
-    /// Acknowledges the failed events and goes on.
+    /// Acknowledges the failed events and continues.
     Ignore,
 }
 
-/// How often to try, how long to wait between, and what to do then.
+/// How often a worker retries, how long it waits between retries, and what it does afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailurePolicy {
-    /// Retries after the first failure. Events that cannot be decoded are not retried.
+    /// The number of retries after the first failure. The worker does not retry events that cannot
+    /// be decoded.
     pub retries: u32,
-    /// Wait before the first retry; doubled each time, up to a minute.
+    /// The wait before the first retry. It doubles with each retry, up to a minute.
     pub backoff: Duration,
-    /// What to do when retries are used up.
+    /// What the worker does after the last retry.
     pub on_exhausted: OnFailure,
 }
 
@@ -32,28 +36,28 @@ impl Default for FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// Stop the worker.
+    /// Puts the partition in quarantine and ends the worker.
     pub fn halt() -> Self {
         Self::default()
     }
 
-    /// Stop the partition.
+    /// Puts the partition in quarantine and continues with the others.
     pub fn quarantine() -> Self {
         Self { on_exhausted: OnFailure::Quarantine, ..Self::default() }
     }
 
-    /// Drop the failed events.
+    /// Acknowledges the failed events and continues.
     pub fn ignore() -> Self {
         Self { on_exhausted: OnFailure::Ignore, ..Self::default() }
     }
 
-    /// Try again first.
+    /// Retries before the policy acts.
     #[must_use]
     pub fn retry(self, retries: u32, backoff: Duration) -> Self {
         Self { retries, backoff, ..self }
     }
 
-    /// The wait before retry number `attempt` (from 0), or `None` when there is none.
+    /// The wait before retry number `attempt` (from 0), or `None` after the last retry.
     pub(crate) fn retry_delay(&self, attempt: u32) -> Option<Duration> {
         (attempt < self.retries)
             .then(|| self.backoff.saturating_mul(2u32.saturating_pow(attempt.min(20))).min(Duration::from_secs(60)))
@@ -65,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_minute_and_end() {
+    fn retry_delay_doubles_up_to_a_minute_then_ends() {
         let policy = FailurePolicy::ignore().retry(12, Duration::from_millis(100));
         assert_eq!(policy.retry_delay(0), Some(Duration::from_millis(100)));
         assert_eq!(policy.retry_delay(3), Some(Duration::from_millis(800)));

@@ -1,4 +1,6 @@
-//! One worker of an app leads: it holds a key that expires. Refuses to believe longer than the key lives.
+//! Leader election among the workers of an app: the leader holds a key that expires. A worker never
+//! counts itself as the leader longer than its key lives. [`crate::AppWorker`] runs the election if
+//! it has tasks for the leader only.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -13,52 +15,58 @@ static RESIGN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scr
 
 /// The longest time between attempts to become or stay the leader.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a silent leader leads, unless told otherwise.
+/// How long a silent leader stays the leader, by default.
 pub(crate) const DEFAULT_LEADER_TTL: Duration = Duration::from_millis(3500);
 
-/// Who strives for what.
+/// A worker that wants to become the leader of its app.
 pub(crate) struct LeaderCandidate {
     pub(crate) client: RedisClient,
     pub(crate) key: String,
     pub(crate) worker: String,
-    /// How long it leads without being heard of.
+    /// How long the worker stays the leader without a renewal.
     pub(crate) ttl: Duration,
 }
 
-/// Strives for leadership until `stop`; `leading` says whether it has it.
-pub(crate) async fn campaign(candidate: LeaderCandidate, leading: watch::Sender<bool>, stop: CancellationToken) {
-    let LeaderCandidate { client: link, key, worker, ttl: term } = candidate;
-    let poll = POLL_INTERVAL.min(term.mul_f64(1.0 / 3.5));
-    let mut until = Instant::now();
-    let mut commands = link.connection();
+/// Acquires and renews leadership until `stop` is cancelled. Publishes in `leading` whether this
+/// worker is the leader.
+pub(crate) async fn compete_for_leadership(
+    candidate: LeaderCandidate,
+    leading: watch::Sender<bool>,
+    stop: CancellationToken,
+) {
+    let LeaderCandidate { client, key, worker, ttl } = candidate;
+    let poll_interval = POLL_INTERVAL.min(ttl.mul_f64(1.0 / 3.5));
+    let mut leads_until = Instant::now();
+    let mut commands = client.connection();
     while !stop.is_cancelled() {
-        let sent = Instant::now();
-        let asked: Result<i64, _> = tokio::time::timeout(
-            poll,
-            LEAD.key(&key).arg(&worker).arg(term.as_millis() as u64).invoke_async(&mut commands),
+        let asked_at = Instant::now();
+        let response: Result<i64, _> = tokio::time::timeout(
+            poll_interval,
+            LEAD.key(&key).arg(&worker).arg(ttl.as_millis() as u64).invoke_async(&mut commands),
         )
         .await
         .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
-        match asked {
-            Ok(0) => until = sent,
-            // After a lapse tasks start anew, even if nobody else has led meanwhile.
+        match response {
+            Ok(0) => leads_until = asked_at,
+            // The key had expired. Tasks restart, even if no other worker was the leader in
+            // between.
             Ok(2) => {
                 leading.send_replace(false);
-                until = sent + term;
+                leads_until = asked_at + ttl;
             }
-            Ok(_) => until = sent + term,
-            Err(error) => warn!(%error, "could not ask for leadership"),
+            Ok(_) => leads_until = asked_at + ttl,
+            Err(error) => warn!(%error, "the worker could not renew its leadership"),
         }
-        let leads = Instant::now() < until;
+        let is_leading = Instant::now() < leads_until;
         leading.send_if_modified(|before| {
-            let changed = *before != leads;
+            let changed = *before != is_leading;
             if changed {
-                info!(worker, leads, "leadership");
+                info!(worker, leads = is_leading, "leadership");
             }
-            *before = leads;
+            *before = is_leading;
             changed
         });
-        let wake = if leads { until.min(sent + poll) } else { sent + poll };
+        let wake = if is_leading { leads_until.min(asked_at + poll_interval) } else { asked_at + poll_interval };
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep_until(wake.max(Instant::now() + Duration::from_millis(50))) => {}

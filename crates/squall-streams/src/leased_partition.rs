@@ -1,5 +1,6 @@
-//! The fenced steps on one partition: fence, renew, acknowledge, quarantine, each one script, and [`fetch`], one command.
-//! Refuses to decide anything; a refusal by the fence is an answer here, not an error.
+//! The fenced steps on one partition: fence, renew, acknowledge and quarantine, each as one script,
+//! and [`fetch`] as one command. Makes no decisions: a rejection by the fence is an outcome, not an
+//! error. The executor calls it.
 
 mod fetch;
 
@@ -17,7 +18,7 @@ use crate::{
     names::{Namespace, ProcessorName},
 };
 
-/// Lua can unpack only so many arguments at once.
+/// The largest number of ids in one script call, because Lua limits the arguments of `unpack`.
 pub(crate) const MAX_ACKS: usize = 1000;
 
 macro_rules! script {
@@ -32,46 +33,46 @@ script!(UNFENCE, "unfence");
 script!(ACK, "ack");
 script!(QUARANTINE, "quarantine");
 
-/// A step on a partition went wrong.
+/// A step on a partition failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PartitionError {
-    /// The server did not answer, or refused.
-    #[error("Redis did not do a step on `{key}`")]
+    /// The server did not respond, or returned an error.
+    #[error("a Redis command on `{key}` failed")]
     Redis {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
-        /// What it said.
+        /// The error of the client or the server.
         #[source]
         source: RedisError,
     },
-    /// A key is in use for something else.
+    /// A key holds another type.
     #[error(transparent)]
     WrongType(StoreError),
-    /// The server answered something no script of ours says.
-    #[error("Redis answered a step on `{key}` in a way this version does not understand")]
+    /// The server returned a response of an unknown form.
+    #[error("Redis returned an unexpected response for `{key}`; is the server Redis 6.2 or later, or Valkey?")]
     UnexpectedResponse {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
     },
 }
 
 impl PartitionError {
-    /// Whether trying again can help without anybody doing anything.
+    /// Whether a retry can succeed without an operator.
     pub(crate) fn is_transient(&self) -> bool {
         !matches!(self, Self::WrongType(_))
     }
 
-    /// The group has vanished, as after a restart without data.
+    /// Whether the consumer group is missing, as after a server restart without data.
     pub(crate) fn is_group_missing(&self) -> bool {
         matches!(self, Self::Redis { source, .. } if source.code() == Some("NOGROUP") || source.to_string().contains("NOGROUP"))
     }
 }
 
-/// What a fenced step said.
+/// The outcome of a fenced step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FenceOutcome<T> {
     Done(T),
-    /// Somebody else is the owner now, or nobody.
+    /// This owner has been replaced, or its lease has expired.
     FencedOff,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct LeasedPartition {
 
 impl LeasedPartition {
     pub(crate) fn new(
-        link: &RedisClient,
+        client: &RedisClient,
         namespace: &Namespace,
         name: &ProcessorName,
         number: u32,
@@ -109,36 +110,37 @@ impl LeasedPartition {
             group: name.processor().to_owned(),
             owner,
             ttl,
-            read_progress: ReadProgress::new(link.is_cluster()),
+            read_progress: ReadProgress::new(client.is_cluster()),
             namespace: namespace.clone(),
             processor: name.clone(),
-            commands: link.connection(),
+            commands: client.connection(),
         }
     }
 
-    /// Shuts out every earlier owner, and every read that this one has given up on. Says whether the partition is quarantined.
+    /// Locks out every earlier owner, and every read of this owner whose response was lost. Returns
+    /// whether the partition is in quarantine.
     pub(crate) async fn fence(&self) -> Result<FenceOutcome<bool>, PartitionError> {
         let (number, gate) = self.next_gate_key();
         loop {
-            let mut look = redis::cmd("HGET");
-            let open: Option<String> = self
-                .map_error(look.arg(&self.lock_key).arg("gate").query_async(&mut self.commands.clone()).await)
+            let mut lookup = redis::cmd("HGET");
+            let open_gate: Option<String> = self
+                .map_error(lookup.arg(&self.lock_key).arg("gate").query_async(&mut self.commands.clone()).await)
                 .await?;
             let mut call = FENCE.key(&self.lock_key);
-            call.key(&self.events_key).key(&self.quarantine_key).key(&gate).key(open.as_ref().unwrap_or(&gate));
+            call.key(&self.events_key).key(&self.quarantine_key).key(&gate).key(open_gate.as_ref().unwrap_or(&gate));
             call.arg(self.owner.as_str()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group).arg(number);
             match self.invoke_script::<(i64, Option<String>)>(&call).await? {
-                (-2, _) => {} // somebody else has fenced it in between
+                (-2, _) => {} // another fence opened a gate after the lookup; retry
                 (-1, _) => return Ok(FenceOutcome::FencedOff),
                 (quarantined, delivered) => {
-                    self.reset_delivered(delivered.and_then(|id| EntryId::parse(id.as_bytes())));
+                    self.record_last_delivered(delivered.and_then(|id| EntryId::parse(id.as_bytes())));
                     return Ok(FenceOutcome::Done(quarantined == 1));
                 }
             }
         }
     }
 
-    /// Keeps earlier owners shut out. Says whether the partition is quarantined.
+    /// Extends the fence by one lease. Returns whether the partition is in quarantine.
     pub(crate) async fn renew(&self) -> Result<FenceOutcome<bool>, PartitionError> {
         let mut call = RENEW.key(&self.lock_key);
         call.key(&self.quarantine_key).key(self.gate_key()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group);
@@ -151,7 +153,7 @@ impl LeasedPartition {
         self.invoke_script::<i64>(&call).await.map(drop)
     }
 
-    /// Acknowledges at most [`MOST_ACKS`] events.
+    /// Acknowledges at most [`MAX_ACKS`] events.
     pub(crate) async fn ack(&self, ids: &[EntryId]) -> Result<FenceOutcome<()>, PartitionError> {
         let mut call = ACK.key(&self.events_key);
         call.key(&self.lock_key).arg(self.epoch.0).arg(&self.group);
@@ -177,24 +179,24 @@ impl LeasedPartition {
         self.map_error(call.invoke_async(&mut self.commands.clone()).await).await
     }
 
-    /// Finds out which key it is if one is of the wrong type.
-    async fn map_error<T>(&self, answer: Result<T, RedisError>) -> Result<T, PartitionError> {
-        let source = match answer {
-            Ok(answer) => return Ok(answer),
+    /// Maps an error. After WRONGTYPE, finds the key that holds another type.
+    async fn map_error<T>(&self, response: Result<T, RedisError>) -> Result<T, PartitionError> {
+        let source = match response {
+            Ok(response) => return Ok(response),
             Err(error) => error,
         };
         if source.to_string().contains("WRONGTYPE") {
             let keys = [(&*self.lock_key, "hash"), (&*self.events_key, "stream"), (&*self.quarantine_key, "string")];
-            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
-                return Err(PartitionError::WrongType(wrong));
+            if let Some(wrong_type) = find_wrong_type(&mut self.commands.clone(), &keys).await {
+                return Err(PartitionError::WrongType(wrong_type));
             }
         }
         Err(PartitionError::Redis { key: self.events_key.clone(), source })
     }
 }
 
-fn parse_quarantined(answer: i64) -> FenceOutcome<bool> {
-    if answer < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(answer == 1) }
+fn parse_quarantined(response: i64) -> FenceOutcome<bool> {
+    if response < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(response == 1) }
 }
 
 #[cfg(test)]

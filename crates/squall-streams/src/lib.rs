@@ -1,17 +1,18 @@
 //! Partitioned, ordered stream processing on Redis or Valkey.
 //!
-//! Records go to partitions by key; every partition is processed strictly in order, at least once, by one worker at a time, and a
-//! worker that has lost a partition cannot acknowledge its events any more. Knows nothing of load tests.
+//! A stream divides records into partitions by key. One worker at a time processes a partition,
+//! strictly in order, each event at least once. A worker that has lost a partition cannot
+//! acknowledge its events. The crate does not know load tests.
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
-//! use squall_streams::{App, Processor, Policy};
+//! use squall_streams::{FailurePolicy, Processor, StreamApp};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Order { order_id: u64, amount: u64 }
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! let app = App::connect("myapp", "redis://127.0.0.1").await?;
+//! let app = StreamApp::connect("myapp", "redis://127.0.0.1").await?;
 //! let orders = app.stream::<Order>("orders").partition_by("order_id").open().await?;
 //! orders.send(&Order { order_id: 1, amount: 99 }).await?;
 //!
@@ -22,7 +23,7 @@
 //!     }
 //!     Ok::<(), std::io::Error>(())
 //! });
-//! app.worker().processor(printer.policy(Policy::quarantine())).run(Default::default()).await?;
+//! app.worker().processor(printer.policy(FailurePolicy::quarantine())).run(Default::default()).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -71,7 +72,7 @@ pub use sender::{SendError, WhenFull};
 pub use stream::{RecordStream, StreamBuilder, StreamOpenError};
 pub use worker::AppWorker;
 
-/// The README's example must compile.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,5 @@
-//! Counters of one processor in one process, and their Prometheus text. Refuses to serve them; whoever has a server does.
+//! Counters of one processor in one process, and their Prometheus text. Does not serve them over
+//! HTTP; the caller does.
 
 use std::{
     fmt::Write,
@@ -9,7 +10,7 @@ use crate::names::ProcessorName;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $field:ident $kind:literal $name:literal;)*) => {
-        /// What a processor has done in this process. All counts only grow, but for the gauges.
+        /// The counters of a processor in this process. Counters never decrease; gauges may.
         #[derive(Debug, Default)]
         pub struct StreamMetrics {
             $($(#[doc = $doc])* pub(crate) $field: AtomicU64,)*
@@ -18,19 +19,19 @@ macro_rules! counters {
         impl StreamMetrics {
             $($(#[doc = $doc])* pub fn $field(&self) -> u64 { self.$field.load(Relaxed) })*
 
-            /// The counters of several processors as Prometheus text.
+            /// Renders the counters of several processors as Prometheus text.
             pub fn render<'a>(all: impl IntoIterator<Item = (&'a ProcessorName, &'a StreamMetrics)> + Clone) -> String {
                 let mut out = String::new();
                 $(
                     let help = concat!($($doc),*).trim();
-                    write!(out, "# HELP {0} {help}\n# TYPE {0} {1}\n", $name, $kind).expect("strings grow");
+                    write!(out, "# HELP {0} {help}\n# TYPE {0} {1}\n", $name, $kind).expect("writing to a string never fails");
                     for (name, metrics) in all.clone() {
                         let (stream, processor) = (name.stream(), name.processor());
                         writeln!(
                             out,
                             "{}{{app=\"{}\",stream=\"{}\",processor=\"{processor}\"}} {}",
                             $name, stream.app(), stream.stream(), metrics.$field()
-                        ).expect("strings grow");
+                        ).expect("writing to a string never fails");
                     }
                 )*
                 out
@@ -48,11 +49,11 @@ counters! {
     replayed "counter" "squall_stream_events_replayed_total";
     /// Calls of the processor that failed.
     failures "counter" "squall_stream_failures_total";
-    /// Events given up on: dead-lettered or ignored.
+    /// Failed events that were dead-lettered or ignored.
     given_up "counter" "squall_stream_events_given_up_total";
     /// Partitions put in quarantine.
     quarantines "counter" "squall_stream_quarantines_total";
-    /// Steps refused because the partition had gone to another owner.
+    /// Actions that the server rejected because the partition had another owner.
     fenced "counter" "squall_stream_fenced_total";
     /// Partitions taken.
     granted "counter" "squall_stream_partitions_granted_total";
@@ -60,7 +61,7 @@ counters! {
     returned "counter" "squall_stream_partitions_returned_total";
     /// Partitions held now.
     held "gauge" "squall_stream_partitions_held";
-    /// Events in the partitions held that are not acknowledged, as of the last count.
+    /// Unacknowledged events in the partitions held, at the last count.
     lag "gauge" "squall_stream_lag";
     /// Events fetched and not yet processed.
     buffered "gauge" "squall_stream_events_buffered";
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_what_prometheus_reads() {
+    fn rendered_metrics_are_prometheus_text() {
         let metrics = StreamMetrics::default();
         add(&metrics.acked, 3);
         let name = ProcessorName::parse("myapp.orders.printer").unwrap();

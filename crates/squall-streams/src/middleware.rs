@@ -1,5 +1,6 @@
-//! What stands between the stream and a processor: user-written steps, and dead letters as one of them.
-//! Refuses to reorder: an event passes, is changed, or is skipped, one at a time.
+//! Middleware between a stream and a processor: the trait for user code, and the dead-letter queue.
+//! Middleware handles one event at a time and cannot change the order: it passes, changes or skips
+//! the event.
 
 use std::sync::Arc;
 
@@ -15,29 +16,32 @@ use crate::{
     stream::{RecordStream, StreamOpenError},
 };
 
-/// Any error of user code.
+/// An error of user code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Events that could not be processed.
+/// A failure of a processor, after all retries.
 pub struct ProcessingFailure<'a> {
-    /// Where.
+    /// The processor.
     pub processor: &'a ProcessorName,
-    /// In which partition.
+    /// The partition.
     pub partition: u32,
-    /// Which events, in order.
+    /// The failed events, in order.
     pub events: &'a [Entry],
-    /// Why.
+    /// The error of the processor, with its causes.
     pub error: &'a str,
 }
 
-/// A step before decoding and after failing. Both do nothing by default.
+/// A hook before an event is decoded, and a hook after processing failed. Both do nothing by
+/// default.
 pub trait Middleware: Send + Sync + 'static {
-    /// Sees an event before the processor does. `None` skips it: it counts as processed.
+    /// Handles an event before the processor does. `None` skips the event, which then counts as
+    /// processed.
     fn before_event(&self, event: Entry) -> BoxFuture<'_, Result<Option<Entry>, BoxError>> {
         Box::pin(async { Ok(Some(event)) })
     }
 
-    /// Sees a failure when retries are used up. `true` takes it over: the events count as processed and the policy does not act.
+    /// Handles a failure after all retries. With `true` the events count as processed, and the
+    /// failure policy does not act.
     fn on_failure<'a>(&'a self, _failure: &'a ProcessingFailure<'a>) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(async { Ok(false) })
     }
@@ -46,31 +50,33 @@ pub trait Middleware: Send + Sync + 'static {
 /// An event that could not be processed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// When it was given up on, RFC 3339.
+    /// When the processor gave up, in RFC 3339.
     pub failed_at: String,
-    /// Where it was.
+    /// The partition of the event.
     pub partition: u32,
-    /// Its id there.
+    /// The id of the event.
     pub xid: String,
-    /// Its `data`, or its fields as JSON; text that is not UTF-8 is shown with replacement characters.
+    /// The field `data`, or all fields as JSON. Bytes that are not UTF-8 become replacement
+    /// characters.
     pub data: String,
-    /// Why it failed.
+    /// The error of the processor.
     pub error: String,
 }
 
-/// Sends failed events to the stream `dead.<name>`, which has one partition, and goes on.
+/// Sends failed events to the stream `dead.<name>`, which has one partition. The processor then
+/// continues.
 pub struct DeadLetterQueue {
     sink: RecordStream<DeadLetter>,
 }
 
 impl DeadLetterQueue {
-    /// Dead letters of a stream.
+    /// Opens the dead-letter stream of `source`.
     pub async fn for_stream<R>(app: &StreamApp, source: &RecordStream<R>) -> Result<Arc<Self>, StreamOpenError> {
         let name = format!("dead.{}", source.name().stream());
         Ok(Arc::new(Self { sink: app.stream(&name).partitions(1).drop_unread().open().await? }))
     }
 
-    /// The stream they go to.
+    /// The dead-letter stream.
     pub fn sink(&self) -> &RecordStream<DeadLetter> {
         &self.sink
     }

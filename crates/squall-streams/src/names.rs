@@ -1,12 +1,14 @@
-//! Every Redis key of a stream, one builder each, and the names they are built from.
-//! Refuses names that would make two keys collide. docs/redis.md lists the same keys with types and writers.
+//! Names of apps, streams and processors, and every Redis key of a stream, with one builder for
+//! each key. Rejects names that would make two keys collide. docs/redis.md lists the keys with
+//! their types and writers.
 
 use std::{fmt, sync::Arc};
 
 use squall_coord::{Epoch, LeaseKeys};
 
-/// Where keys live. The default, `squall`, puts `squall:` before every key and hash-tags it, so that the keys of one
-/// partition, and those of one processor, share a cluster slot. The empty namespace gives the seed's names exactly.
+/// The prefix of every key. The default, `squall`, prepends `squall:` and adds a hash tag, so that
+/// the keys of one partition share a cluster slot, and so do the keys of one processor. The empty
+/// namespace gives the key names of runnel, without hash tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace(Arc<str>);
 
@@ -17,15 +19,19 @@ impl Default for Namespace {
 }
 
 impl Namespace {
-    /// A namespace; empty for the seed's own key names.
+    /// A namespace. The empty name gives the key names of runnel.
     pub fn new(name: &str) -> Result<Self, NameError> {
         if name.contains(|c: char| c.is_whitespace() || c == '{' || c == '}') {
-            return Err(NameError { kind: "a namespace", name: name.to_owned(), rule: "no blanks and no braces" });
+            return Err(NameError {
+                kind: "a namespace",
+                name: name.to_owned(),
+                rule: "a namespace has no blanks and no braces",
+            });
         }
         Ok(Self(name.into()))
     }
 
-    /// The empty one.
+    /// The empty namespace.
     pub(crate) fn empty() -> Self {
         Self("".into())
     }
@@ -34,25 +40,25 @@ impl Namespace {
         if self.0.is_empty() { format!("{start}:{rest}") } else { format!("{}:{start}:{rest}", self.0) }
     }
 
-    /// The part of a name that decides the cluster slot.
+    /// The part of a key that determines its cluster slot.
     fn hash_tag(&self, part: impl fmt::Display) -> String {
         if self.0.is_empty() { part.to_string() } else { format!("{{{part}}}") }
     }
 }
 
-/// A name that cannot be used.
+/// An invalid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` cannot be {kind}: {rule}")]
 pub struct NameError {
-    /// What it should name, with its article.
+    /// The kind of the name, with its article.
     pub kind: &'static str,
-    /// What was given.
+    /// The given name.
     pub name: String,
-    /// What is allowed.
+    /// The rule that the name breaks.
     pub rule: &'static str,
 }
 
-/// `app.stream`. The app's name has no dots; the stream's may.
+/// `app.stream`. The name of the app has no dots; the name of the stream may have inner dots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamName {
     app: Arc<str>,
@@ -65,7 +71,11 @@ impl StreamName {
         check_app_name(app)?;
         check_name("a stream name", stream, "letters, digits, `_`, `-` and inner dots", |c| c == '.')?;
         if stream.starts_with('.') || stream.ends_with('.') {
-            return Err(NameError { kind: "a stream name", name: stream.into(), rule: "dots only inside" });
+            return Err(NameError {
+                kind: "a stream name",
+                name: stream.into(),
+                rule: "a dot may not be first or last",
+            });
         }
         Ok(Self { app: app.into(), stream: stream.into() })
     }
@@ -117,12 +127,12 @@ impl ProcessorName {
         StreamName::new(app, stream)?.processor(processor)
     }
 
-    /// The stream it reads.
+    /// The stream that the processor reads.
     pub fn stream(&self) -> &StreamName {
         &self.stream
     }
 
-    /// Its own name, which is also the name of its consumer groups.
+    /// The name of the processor, which is also the name of its consumer groups.
     pub fn processor(&self) -> &str {
         &self.processor
     }
@@ -142,10 +152,10 @@ fn check_name(
     kind: &'static str,
     name: &str,
     rule: &'static str,
-    also: impl Fn(char) -> bool,
+    extra: impl Fn(char) -> bool,
 ) -> Result<(), NameError> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || also(c);
-    if name.is_empty() || !name.chars().all(fine) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || extra(c);
+    if name.is_empty() || !name.chars().all(allowed) {
         return Err(NameError { kind, name: name.to_owned(), rule });
     }
     Ok(())
@@ -157,27 +167,28 @@ impl Namespace {
         self.key("__strm", format_args!("{name}.{}", self.hash_tag(partition)))
     }
 
-    /// The last batch of one sender to one partition: a string, for idempotent retries.
+    /// The last batch of one sender to one partition: a string. Makes retries idempotent.
     pub(crate) fn dedup_key(&self, name: &StreamName, partition: u32, sender: &str) -> String {
         self.key("__sent", format_args!("{name}.{}.{sender}", self.hash_tag(partition)))
     }
 
-    /// What everybody must agree on about a stream: a hash.
+    /// The definition of a stream, which all clients share: a hash.
     pub(crate) fn definition_key(&self, name: &StreamName) -> String {
         self.key("__meta", format_args!("{name}"))
     }
 
-    /// Who may acknowledge events of one partition: a hash with owner, epoch and until.
+    /// The owner that may acknowledge events of one partition: a hash with owner, epoch and until.
     pub fn lock_key(&self, name: &ProcessorName, partition: u32) -> String {
         self.key("__lock", format_args!("{name}.{}", self.hash_tag(partition)))
     }
 
-    /// What an owner's reads name beside the events: a stream that is there as long as they may be done.
+    /// The gate of one partition: an empty stream that exists as long as the owner may read. Every
+    /// read names it beside the events.
     pub(crate) fn gate_key(&self, name: &ProcessorName, partition: u32, epoch: Epoch, number: u64) -> String {
         self.key("__gate", format_args!("{name}.{}.{epoch}.{number}", self.hash_tag(partition)))
     }
 
-    /// Why a partition stands still: a string, JSON.
+    /// Why a partition is in quarantine: a string with JSON.
     pub(crate) fn quarantine_key(&self, name: &ProcessorName, partition: u32) -> String {
         self.key("__quar", format_args!("{name}.{}", self.hash_tag(partition)))
     }
@@ -187,7 +198,7 @@ impl Namespace {
         self.key("__lead", format_args!("{app}"))
     }
 
-    /// Where the executors of a processor meet.
+    /// The keys by which the executors of a processor coordinate.
     pub fn lease_keys(&self, name: &ProcessorName) -> LeaseKeys {
         let name = self.hash_tag(name);
         LeaseKeys {
@@ -211,20 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_namespace_has_the_seeds_names() {
-        let seed = Namespace::new("").unwrap();
-        let space = seed.lease_keys(&printer());
-        assert_eq!(seed.events_key(printer().stream(), 3), "__strm:myapp.orders.3");
-        assert_eq!(&*space.members, "__memb:myapp.orders.printer");
-        assert_eq!(&*space.control, "__ctrl:myapp.orders.printer");
-        assert_eq!(seed.lock_key(&printer(), 3), "__lock:myapp.orders.printer.3");
-        assert_eq!(&*space.admin, "__lock:myapp.orders.printer.admin");
-        assert_eq!(space.heartbeat_key(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
-        assert_eq!(seed.leader_key("myapp"), "__lead:myapp");
+    fn empty_namespace_gives_runnel_key_names() {
+        let runnel = Namespace::new("").unwrap();
+        let keys = runnel.lease_keys(&printer());
+        assert_eq!(runnel.events_key(printer().stream(), 3), "__strm:myapp.orders.3");
+        assert_eq!(&*keys.members, "__memb:myapp.orders.printer");
+        assert_eq!(&*keys.control, "__ctrl:myapp.orders.printer");
+        assert_eq!(runnel.lock_key(&printer(), 3), "__lock:myapp.orders.printer.3");
+        assert_eq!(&*keys.admin, "__lock:myapp.orders.printer.admin");
+        assert_eq!(keys.heartbeat_key(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
+        assert_eq!(runnel.leader_key("myapp"), "__lead:myapp");
     }
 
     #[test]
-    fn other_namespaces_tag_by_partition_and_by_processor() {
+    fn default_namespace_hash_tags_partition_and_processor() {
         let squall = Namespace::default();
         assert_eq!(squall.events_key(printer().stream(), 3), "squall:__strm:myapp.orders.{3}");
         assert_eq!(squall.lock_key(&printer(), 3), "squall:__lock:myapp.orders.printer.{3}");
@@ -233,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_could_collide_are_refused() {
+    fn names_that_make_keys_collide_are_rejected() {
         for bad in ["", "a.b", "a b", "{a}", "a\n"] {
             assert!(check_app_name(bad).is_err(), "{bad:?}");
         }

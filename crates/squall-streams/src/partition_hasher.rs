@@ -1,4 +1,5 @@
-//! Chooses the partition of a key. Refuses to depend on what is installed: the hasher is part of a stream's definition.
+//! Maps keys to partitions. The hasher is part of the definition of a stream, so the mapping does
+//! not depend on installed packages.
 
 use std::fmt;
 
@@ -8,20 +9,21 @@ use serde_json::Value;
 
 use crate::python_repr::python_repr;
 
-/// How keys become partitions. Both hash the key's Python `repr`, as the seed's system does.
+/// The hash function that maps keys to partitions. Both variants hash the Python `repr` of the key,
+/// as runnel does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionHasher {
-    /// The default: fast and well spread.
+    /// xxHash64, the default.
     #[default]
     Xxh64,
-    /// What the seed's system uses where no xxhash package is installed.
+    /// MD5, which runnel uses if the xxhash package is not installed.
     Md5,
 }
 
 impl PartitionHasher {
-    /// The partition of `key` among `count`.
+    /// The partition of `key` among `count` partitions.
     ///
     /// # Panics
     /// If `count` is 0.
@@ -29,16 +31,16 @@ impl PartitionHasher {
         self.partition_of_repr(&python_repr(key), count)
     }
 
-    /// The partition of a key whose `repr` is known.
+    /// The partition of a key, given as its Python `repr`.
     pub(crate) fn partition_of_repr(self, text: &str, count: u32) -> u32 {
-        let rest = match self {
+        let partition = match self {
             Self::Xxh64 => xxhash_rust::xxh64::xxh64(text.as_bytes(), 0) % u64::from(count),
             Self::Md5 => {
                 let number = u128::from_be_bytes(Md5::digest(text.as_bytes()).into());
                 (number % u128::from(count)) as u64
             }
         };
-        u32::try_from(rest).expect("less than count")
+        u32::try_from(partition).expect("the remainder is less than `count`")
     }
 }
 
@@ -60,7 +62,7 @@ mod tests {
     /// Computed with CPython: `int(hashlib.md5(repr(key).encode()).hexdigest(), 16) % n` and
     /// `xxhash.xxh64(repr(key).encode()).intdigest() % n`.
     #[test]
-    fn partitions_are_those_of_the_seeds_system() {
+    fn partition_of_key_equals_runnel() {
         let cases = include!("hash_cases.in");
         for (key, count, md5, xxh64) in cases {
             assert_eq!(PartitionHasher::Md5.partition(&key, count), md5, "md5 {key} of {count}");

@@ -1,5 +1,5 @@
-//! A processor: a name, a stream, a function over the events of one partition, and how failures and hand-over are treated.
-//! Refuses to run itself; a [`crate::AppWorker`] does.
+//! A processor: a name, a stream, a function over the events of one partition, its failure policy
+//! and its settings. Does not run itself; a [`crate::AppWorker`] runs it.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -21,23 +21,27 @@ use crate::{
 /// Timings and sizes of a processor.
 #[derive(Clone, Debug)]
 pub struct ProcessorSettings {
-    /// Time between beats. Default 1 s.
+    /// The time between heartbeats. Default 1 s.
     pub heartbeat_interval: Duration,
-    /// How long a silent worker keeps its partitions; at least three beats. Default 3.5 s, so that others take over within 5 s.
+    /// How long a silent worker keeps its partitions; at least three heartbeats. Default 3.5 s, so
+    /// that other workers take over within 5 s.
     pub lease_ttl: Duration,
-    /// How long a new worker waits for others before partitions move to it. Default 250 ms.
+    /// How long a new worker waits for other new workers before partitions move to it. Default 250
+    /// ms.
     pub join_delay: Duration,
-    /// How long the iteration in hand may take when a partition moves or the worker stops; then it is cut off. Default 8 s.
+    /// How long the current iteration may take when a partition moves or the worker stops. Then the
+    /// worker cancels it. Default 8 s.
     pub grace: Duration,
-    /// Events fetched ahead per partition; fetched again when half are left. Default 256.
+    /// How many events the worker fetches ahead per partition. It reads again when half of them are
+    /// left. Default 256.
     pub prefetch: usize,
-    /// Fetches on their way at once. Default 16.
+    /// The largest number of concurrent reads. Default 16.
     pub max_fetches: usize,
-    /// How often lag is counted and progress is told as a tracing event. Default 10 s.
+    /// How often the worker counts lag and logs progress as a tracing event. Default 10 s.
     pub report_interval: Duration,
 }
 
-/// Settings under which nothing would ever happen.
+/// A setting is zero, with which the processor could not work.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` must not be zero")]
 pub struct ZeroSettingError(pub &'static str);
@@ -45,10 +49,10 @@ pub struct ZeroSettingError(pub &'static str);
 impl ProcessorSettings {
     pub(crate) fn check(&self) -> Result<(), ZeroSettingError> {
         let zero = [
-            ("beat", self.heartbeat_interval.is_zero()),
+            ("heartbeat_interval", self.heartbeat_interval.is_zero()),
             ("prefetch", self.prefetch == 0),
-            ("fetches", self.max_fetches == 0),
-            ("report", self.report_interval.is_zero()),
+            ("max_fetches", self.max_fetches == 0),
+            ("report_interval", self.report_interval.is_zero()),
         ];
         zero.into_iter().find(|(_, zero)| *zero).map_or(Ok(()), |(name, _)| Err(ZeroSettingError(name)))
     }
@@ -68,13 +72,13 @@ impl Default for ProcessorSettings {
     }
 }
 
-/// Middleware in the order events meet it.
+/// The middleware of a processor, in the order in which it sees events.
 pub(crate) type MiddlewareChain = Arc<[Arc<dyn Middleware>]>;
 
 pub(crate) type ProcessorFn =
     Arc<dyn Fn(Arc<PartitionBuffer>) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// A function over a stream, one call per partition.
+/// A function over a stream, with one call per partition.
 pub struct Processor {
     pub(crate) name: Result<ProcessorName, NameError>,
     pub(crate) client: RedisClient,
@@ -88,8 +92,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// A processor of `stream`. `function` is called once per partition this worker holds, and again whenever it returns while
-    /// the partition is still here.
+    /// A processor of `stream`. The worker calls `function` once for each partition that it holds,
+    /// and again whenever `function` returns while the worker still holds the partition.
     pub fn new<R, F, Fut, E>(name: &str, stream: &RecordStream<R>, function: F) -> Self
     where
         R: Serialize + DeserializeOwned + Send + Sync + 'static,
@@ -99,26 +103,29 @@ impl Processor {
     {
         let codec = stream.codec();
         Self::with_factory(name, stream, move |middleware| {
-            Arc::new(move |lane| {
-                let running = function(PartitionEvents::new(lane, codec, middleware.clone()));
+            Arc::new(move |buffer| {
+                let running = function(PartitionEvents::new(buffer, codec, middleware.clone()));
                 async move { running.await.map_err(Into::into) }.boxed()
             })
         })
     }
 
-    /// As [`Processor::new`], for a function that decodes events itself. Middleware of such a processor sees failures only.
+    /// As [`Processor::new`], for a function that decodes events itself. Its middleware sees
+    /// failures only.
     pub fn raw<R, F, Fut>(name: &str, stream: &RecordStream<R>, function: F) -> Self
     where
         F: Fn(RawPartitionEvents) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        Self::with_factory(name, stream, move |_| Arc::new(move |lane| function(RawPartitionEvents::new(lane)).boxed()))
+        Self::with_factory(name, stream, move |_| {
+            Arc::new(move |buffer| function(RawPartitionEvents::new(buffer)).boxed())
+        })
     }
 
     fn with_factory<R>(
         name: &str,
         stream: &RecordStream<R>,
-        make: impl FnOnce(MiddlewareChain) -> ProcessorFn + Send + 'static,
+        function_factory: impl FnOnce(MiddlewareChain) -> ProcessorFn + Send + 'static,
     ) -> Self {
         Self {
             name: stream.name().processor(name),
@@ -129,18 +136,19 @@ impl Processor {
             policy: FailurePolicy::default(),
             metrics: Arc::default(),
             middleware: Vec::new(),
-            function_factory: Box::new(make),
+            function_factory: Box::new(function_factory),
         }
     }
 
-    /// What happens when processing fails. Default: halt.
+    /// What the worker does when processing fails. Default: halt.
     #[must_use]
     pub fn policy(mut self, policy: FailurePolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Adds a step between stream and function; steps see events in the order they were added.
+    /// Adds middleware between the stream and the function. Middleware sees events in the order in
+    /// which it was added.
     #[must_use]
     pub fn middleware(mut self, step: Arc<dyn Middleware>) -> Self {
         self.middleware.push(step);
@@ -154,7 +162,7 @@ impl Processor {
         self
     }
 
-    /// Its counters, which stay readable while it runs.
+    /// The counters of the processor. They stay readable while it runs.
     pub fn metrics(&self) -> Arc<StreamMetrics> {
         self.metrics.clone()
     }

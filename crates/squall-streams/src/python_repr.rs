@@ -1,11 +1,11 @@
-//! Writes a JSON value the way Python's `repr` writes it, because the seed's system hashes that text.
-//! Refuses nothing; numbers beyond 64 bits have already become floats when JSON was read.
+//! Writes a JSON value as Python's `repr` does, because runnel hashes that text. Accepts every
+//! value; `serde_json` has already turned numbers beyond 64 bits into floats.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// Python's `repr` of the value that `json.loads` would give.
+/// Python's `repr` of the value that `json.loads` returns.
 pub fn python_repr(value: &Value) -> String {
     let mut out = String::new();
     write_repr(&mut out, value);
@@ -20,7 +20,7 @@ fn write_repr(out: &mut String, value: &Value) {
         Value::String(text) => write_text(out, text),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
             Some(float) => write_float(out, float),
-            None => write!(out, "{number}").expect("strings grow"),
+            None => write!(out, "{number}").expect("writing to a string never fails"),
         },
         Value::Array(items) => {
             out.push('[');
@@ -61,36 +61,38 @@ fn write_text(out: &mut String, text: &str) {
                     0x100..=0xffff => write!(out, "\\u{code:04x}"),
                     _ => write!(out, "\\U{code:08x}"),
                 };
-                written.expect("strings grow");
+                written.expect("writing to a string never fails");
             }
         }
     }
     out.push(quote);
 }
 
-/// Python's `str.isprintable`. Rust's debug escape knows the same categories, but for a leading combining mark.
+/// Python's `str.isprintable`. Rust's `escape_debug` uses the same categories, except that it
+/// escapes a leading combining mark; so an `a` precedes the character.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
     }
     let mut pair = [b'a'; 5];
     let end = 1 + c.encode_utf8(&mut pair[1..]).len();
-    let pair = std::str::from_utf8(&pair[..end]).expect("an `a` and a character");
+    let pair = std::str::from_utf8(&pair[..end]).expect("the bytes are an `a` and a character");
     pair.escape_debug().count() == 2
 }
 
-/// Shortest digits that read back the same; an exponent below 1e-4 and from 1e16.
+/// Writes the shortest digits that parse to the same float. Uses an exponent below 1e-4 and from
+/// 1e16.
 fn write_float(out: &mut String, float: f64) {
     let text = format!("{float:e}");
-    let (digits, exponent) = text.split_once('e').expect("written with an exponent");
-    let exponent: i32 = exponent.parse().expect("written as a number");
+    let (digits, exponent) = text.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
     if (-4..16).contains(&exponent) {
         let plain = float.to_string();
         out.push_str(&plain);
         out.push_str(if plain.contains('.') { "" } else { ".0" });
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
-        write!(out, "{digits}e{sign}{:02}", exponent.abs()).expect("strings grow");
+        write!(out, "{digits}e{sign}{:02}", exponent.abs()).expect("writing to a string never fails");
     }
 }
 
@@ -98,7 +100,7 @@ fn write_float(out: &mut String, float: f64) {
 mod tests {
     use super::*;
 
-    /// (JSON, what CPython 3.11 prints for `repr(json.loads(...))`)
+    /// (JSON, output of CPython 3.11 for `repr(json.loads(...))`)
     const CASES: &[(&str, &str)] = &[
         ("1", "1"),
         ("-7", "-7"),
@@ -126,7 +128,7 @@ mod tests {
     ];
 
     #[test]
-    fn repr_is_pythons() {
+    fn python_repr_equals_cpython_repr() {
         for (json, expected) in CASES {
             let value: Value = serde_json::from_str(json).unwrap();
             assert_eq!(&python_repr(&value), expected, "{json}");

@@ -1,5 +1,6 @@
-//! Streams without types: records that are encoded elsewhere, and events that are decoded elsewhere, for processors in another
-//! language. Refuses to wait while it takes: taking answers at once, so that it may be called from any thread.
+//! Streams without types, for processors in another language: records that the caller encodes, and
+//! events that the caller decodes. Taking an event never waits, so that any thread may call it. The
+//! Python package uses this module.
 
 use std::sync::Arc;
 
@@ -13,47 +14,47 @@ use crate::{
     stream::{RecordStream, RoutedRecord},
 };
 
-/// A record that has been encoded already.
+/// An encoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawRecord {
-    /// The Python `repr` of the key that orders it; without one it goes to partition 0.
+    /// The Python `repr` of the partition key. A record without a key goes to partition 0.
     pub key: Option<String>,
-    /// Its fields, compressed if the stream is.
+    /// The fields, compressed if the stream has a compression.
     pub body: EntryBody,
 }
 
-/// An event that nobody has decoded.
+/// An event that has not been decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawEvent {
-    /// As it lies in the stream.
+    /// The entry of the stream.
     pub entry: Entry,
-    /// Whether an earlier owner had it in hand.
+    /// Whether an earlier owner had fetched the event without acknowledging it.
     pub replayed: bool,
 }
 
-/// What taking an event gave.
+/// The result of [`RawPartitionEvents::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
     /// The next event.
     Event(RawEvent),
-    /// None yet; [`RawPartitionEvents::ready`] waits.
+    /// There is no event yet. [`RawPartitionEvents::wait_ready`] waits for one.
     Empty,
-    /// The processor should return now.
+    /// The processor must return now.
     End,
 }
 
 impl<R> RecordStream<R> {
-    /// The partition of a key, given as Python writes it with `repr`.
+    /// The partition of a key, given as its Python `repr`.
     pub fn partition_of_repr(&self, repr: &str) -> u32 {
         self.hasher().partition_of_repr(repr, self.partitions())
     }
 
-    /// Compresses text as this stream does.
+    /// Compresses the text of a record with the compression of this stream.
     pub fn compress(&self, data: Vec<u8>) -> Result<Vec<u8>, SendError> {
         self.codec().compress(data).map_err(SendError::from)
     }
 
-    /// As [`RecordStream::send_many`], for records that are encoded already.
+    /// As [`RecordStream::send_many`], for encoded records.
     pub async fn send_raw(&self, records: Vec<RawRecord>) -> Result<Vec<EntryId>, SendError> {
         let routed = records.into_iter().map(|record| RoutedRecord {
             partition: record.key.as_deref().map_or(0, |key| self.partition_of_repr(key)),
@@ -67,34 +68,35 @@ impl<R> RecordStream<R> {
     }
 }
 
-/// The events of one partition for a processor that decodes them itself. What it takes is in its hands until it completes it, gives it
-/// back, or ends. Clones share one position.
+/// The events of one partition, for a processor that decodes them itself. An event is outstanding
+/// from `poll` until the processor completes it, requeues it, or returns. Clones share one
+/// position.
 #[derive(Clone)]
 pub struct RawPartitionEvents {
     buffer: Arc<PartitionBuffer>,
 }
 
 impl RawPartitionEvents {
-    pub(crate) fn new(lane: Arc<PartitionBuffer>) -> Self {
-        Self { buffer: lane }
+    pub(crate) fn new(buffer: Arc<PartitionBuffer>) -> Self {
+        Self { buffer }
     }
 
-    /// The partition these events are from.
+    /// The partition of these events.
     pub fn partition(&self) -> u32 {
         self.buffer.partition.number
     }
 
-    /// The proof of ownership under which the processor runs.
+    /// The proof that this call owns the partition.
     pub fn fence_token(&self) -> FenceToken {
         FenceToken { key: self.buffer.partition.lock_key.clone(), epoch: self.buffer.lease.epoch }
     }
 
-    /// Everything taken so far is processed.
+    /// Counts all events taken so far as processed.
     pub fn complete(&self) {
         self.buffer.complete_delivered();
     }
 
-    /// Takes the next event, if there is one.
+    /// Takes the next event, if there is one. Does not wait.
     pub fn poll(&self) -> PollOutcome {
         match self.buffer.take_raw() {
             NextEvent::Ready(event) => PollOutcome::Event(event),
@@ -103,17 +105,19 @@ impl RawPartitionEvents {
         }
     }
 
-    /// Puts the last `count` events taken back; they are the next ones to be taken.
+    /// Puts the last `count` taken events back to the front of the queue.
     pub fn requeue_last(&self, count: usize) {
         self.buffer.requeue_last(count);
     }
 
-    /// The last event taken cannot be decoded: the failure policy shall decide, without retries, when the processor has returned.
+    /// Reports that the last taken event cannot be decoded. When the processor has returned, the
+    /// failure policy handles the event without retries.
     pub fn reject_last(&self, error: BoxError) {
         self.buffer.reject_last(error);
     }
 
-    /// Waits until taking gives something else than [`PollOutcome::ZeroSize`].
+    /// Waits until [`RawPartitionEvents::poll`] returns another outcome than
+    /// [`PollOutcome::Empty`].
     pub async fn wait_ready(&self) {
         while !self.buffer.has_events() {
             self.buffer.wait_changed_or_stopped().await;

@@ -1,5 +1,6 @@
-//! Appends records to partitions: in batches, once each however often a batch is retried, never over what is unread.
-//! Refuses to drop anything silently: a full partition makes the sender wait or fail.
+//! Appends records to partitions in batches. A retried batch is appended once. The sender never
+//! drops unread events silently: while a partition is full, it waits or fails.
+//! [`RecordStream::send`] and [`RecordStream::send_many`] use it.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -21,17 +22,17 @@ use crate::{
 
 static SEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/send.lua")));
 
-/// Large enough to make the round trip cheap, small enough not to hold up the server.
+/// A larger batch would block the server for longer; a smaller one would cost more round trips.
 const BATCH_SIZE: usize = 200;
-/// Longer than any retry goes on.
+/// Longer than a sender retries, so that a retry always finds its sequence number.
 const DEDUP_TTL: Duration = Duration::from_secs(600);
-/// How long a batch is retried while the server is away.
+/// How long the sender retries a batch while the server does not respond.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What sending to a full partition does.
+/// What a sender does when a partition is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Waits for room, at most this long.
+    /// Waits for space, at most this long.
     Wait(Duration),
     /// Fails at once.
     Fail,
@@ -43,56 +44,58 @@ impl Default for WhenFull {
     }
 }
 
-/// A record that was not, or perhaps not, appended.
+/// Why a record was not appended. After [`SendError::Redis`] the server may have appended it.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// It cannot be written.
+    /// The record cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// No room.
+    /// The partition is full.
     #[error("partition `{key}` is full ({size} events): {}", explain_full(.slowest_processor))]
     Full {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
-        /// How many it may hold.
+        /// How many events the partition may hold.
         size: usize,
-        /// The processor that is furthest behind; empty when none is registered.
+        /// The processor that is furthest behind; empty if none is registered.
         slowest_processor: String,
     },
-    /// A key is in use for something else.
+    /// A key holds another type.
     #[error(transparent)]
     WrongType(StoreError),
-    /// The server did not answer, or refused; the batch may or may not have been appended.
-    #[error("sending to `{key}` failed")]
+    /// The server did not respond, or returned an error. The batch may or may not have been
+    /// appended.
+    #[error("cannot send to `{key}`")]
     Redis {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
-        /// What happened.
+        /// The error of the client or the server.
         #[source]
         source: RedisError,
     },
-    /// Another sender uses this sender's name.
-    #[error("a batch for `{key}` came after a later one of the same sender")]
+    /// Another sender uses the id of this sender.
+    #[error("the server rejected a batch for `{key}`, because it already has a later batch of the same sender")]
     StaleBatch {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
     },
 }
 
-fn explain_full(behind: &str) -> String {
-    if behind.is_empty() {
-        "no processor is registered on it, so nothing may be trimmed; start one, raise the size, or let unread events be dropped".into()
+fn explain_full(slowest_processor: &str) -> String {
+    if slowest_processor.is_empty() {
+        "no processor is registered on it, so no event may be trimmed; start a processor, raise the size, or allow dropping of unread events".into()
     } else {
         format!(
-            "processor `{behind}` has not acknowledged them; start more workers, raise the size, or remove the processor"
+            "processor `{slowest_processor}` has not acknowledged them; start more workers, raise the size, or remove the processor"
         )
     }
 }
 
-/// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
+/// Appends to the partitions of one stream. At most one batch per partition is in flight, so that a
+/// retry keeps the order.
 pub(crate) struct StreamSender {
     commands: SharedConnection,
-    /// Its name, where the server remembers what a producer has sent.
+    /// The id of this sender if the server has `IDMP`, else empty.
     producer: String,
     partitions: Vec<PartitionSender>,
     size: usize,
@@ -103,28 +106,28 @@ pub(crate) struct StreamSender {
 struct PartitionSender {
     events_key: String,
     dedup_key: String,
-    /// Number of the last batch, held while one is on its way.
+    /// Number of the last batch. Locked while a batch is in flight.
     sequence: Arc<Mutex<u64>>,
 }
 
 impl StreamSender {
     pub(crate) async fn open(
-        link: &RedisClient,
+        client: &RedisClient,
         namespace: &Namespace,
         name: &StreamName,
         partitions: u32,
         size: usize,
     ) -> Self {
         let sender = uuid::Uuid::new_v4().simple().to_string();
-        let lanes = (0..partitions).map(|n| PartitionSender {
+        let partition_senders = (0..partitions).map(|n| PartitionSender {
             events_key: namespace.events_key(name, n),
             dedup_key: namespace.dedup_key(name, n, &sender),
             sequence: Arc::default(),
         });
         Self {
-            commands: link.connection(),
-            partitions: lanes.collect(),
-            producer: if supports_idempotent_producers(link).await { sender } else { String::new() },
+            commands: client.connection(),
+            partitions: partition_senders.collect(),
+            producer: if supports_idempotent_producers(client).await { sender } else { String::new() },
             size,
             when_full: WhenFull::default(),
             drop_unread: false,
@@ -139,51 +142,52 @@ impl StreamSender {
 
     /// Appends records of one partition in order.
     async fn append(&self, partition: u32, records: &[RoutedRecord]) -> Result<Vec<EntryId>, SendError> {
-        let lane = &self.partitions[partition as usize];
-        let mut sequence = lane.sequence.lock().await;
+        let partition_sender = &self.partitions[partition as usize];
+        let mut sequence = partition_sender.sequence.lock().await;
         let mut ids = Vec::with_capacity(records.len());
         for batch in records.chunks(BATCH_SIZE.min(self.size)) {
             *sequence += 1;
-            ids.extend(self.append_with_retry(lane, *sequence, batch).await?);
+            ids.extend(self.append_with_retry(partition_sender, *sequence, batch).await?);
         }
         Ok(ids)
     }
 
-    /// Retries one batch under one number until it is in, cannot be, or patience ends.
+    /// Retries one batch under the same number until the server has appended it, rejects it, or the
+    /// time limit is over.
     async fn append_with_retry(
         &self,
-        lane: &PartitionSender,
+        partition_sender: &PartitionSender,
         sequence: u64,
         batch: &[RoutedRecord],
     ) -> Result<Vec<EntryId>, SendError> {
         let begin = Instant::now();
-        let mut wait = Duration::from_millis(2);
+        let mut delay = Duration::from_millis(2);
         loop {
-            let patience = match self.try_append(lane, sequence, batch).await {
+            let time_limit = match self.try_append(partition_sender, sequence, batch).await {
                 Ok(Some(ids)) => return Ok(ids),
-                Ok(None) => return Err(SendError::StaleBatch { key: lane.events_key.clone() }),
-                Err(SendError::Full { key, size, slowest_processor: behind }) => match self.when_full {
-                    WhenFull::Wait(patience) if begin.elapsed() < patience => patience,
-                    _ => return Err(SendError::Full { key, size, slowest_processor: behind }),
+                Ok(None) => return Err(SendError::StaleBatch { key: partition_sender.events_key.clone() }),
+                Err(SendError::Full { key, size, slowest_processor }) => match self.when_full {
+                    WhenFull::Wait(time_limit) if begin.elapsed() < time_limit => time_limit,
+                    _ => return Err(SendError::Full { key, size, slowest_processor }),
                 },
                 Err(SendError::Redis { source, .. }) if is_transient(&source) && begin.elapsed() < RETRY_TIMEOUT => {
                     RETRY_TIMEOUT
                 }
                 Err(error) => return Err(error),
             };
-            tokio::time::sleep(wait.min(patience.saturating_sub(begin.elapsed()))).await;
-            wait = (wait * 2).min(Duration::from_millis(250));
+            tokio::time::sleep(delay.min(time_limit.saturating_sub(begin.elapsed()))).await;
+            delay = (delay * 2).min(Duration::from_millis(250));
         }
     }
 
     async fn try_append(
         &self,
-        lane: &PartitionSender,
+        partition_sender: &PartitionSender,
         sequence: u64,
         batch: &[RoutedRecord],
     ) -> Result<Option<Vec<EntryId>>, SendError> {
-        let mut call = SEND.key(&lane.events_key);
-        call.key(&lane.dedup_key)
+        let mut call = SEND.key(&partition_sender.events_key);
+        call.key(&partition_sender.dedup_key)
             .arg(sequence)
             .arg(self.size)
             .arg(u64::try_from(DEDUP_TTL.as_millis()).unwrap_or(u64::MAX));
@@ -194,21 +198,23 @@ impl StreamSender {
                 call.arg(name).arg(value);
             }
         }
-        let answer: Vec<Value> = match call.invoke_async(&mut self.commands.clone()).await {
-            Ok(answer) => answer,
-            Err(source) => return Err(self.map_error(lane, source).await),
+        let response: Vec<Value> = match call.invoke_async(&mut self.commands.clone()).await {
+            Ok(response) => response,
+            Err(source) => return Err(self.map_error(partition_sender, source).await),
         };
-        let texts: Vec<Vec<u8>> = answer
+        let parts: Vec<Vec<u8>> = response
             .into_iter()
             .filter_map(|part| match part {
                 Value::BulkString(text) => Some(text),
                 _ => None,
             })
             .collect();
-        match texts.split_first() {
-            Some((word, ids)) if word == b"ok" => Ok(Some(ids.iter().filter_map(|id| EntryId::parse(id)).collect())),
-            Some((word, rest)) if word == b"full" => Err(SendError::Full {
-                key: lane.events_key.clone(),
+        match parts.split_first() {
+            Some((status, ids)) if status == b"ok" => {
+                Ok(Some(ids.iter().filter_map(|id| EntryId::parse(id)).collect()))
+            }
+            Some((status, rest)) if status == b"full" => Err(SendError::Full {
+                key: partition_sender.events_key.clone(),
                 size: self.size,
                 slowest_processor: rest
                     .first()
@@ -219,34 +225,36 @@ impl StreamSender {
         }
     }
 
-    async fn map_error(&self, lane: &PartitionSender, source: RedisError) -> SendError {
+    async fn map_error(&self, partition_sender: &PartitionSender, source: RedisError) -> SendError {
         if source.to_string().contains("WRONGTYPE") {
-            let keys = [(&*lane.events_key, "stream"), (&*lane.dedup_key, "string")];
-            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
-                return SendError::WrongType(wrong);
+            let keys = [(&*partition_sender.events_key, "stream"), (&*partition_sender.dedup_key, "string")];
+            if let Some(wrong_type) = find_wrong_type(&mut self.commands.clone(), &keys).await {
+                return SendError::WrongType(wrong_type);
             }
         }
-        SendError::Redis { key: lane.events_key.clone(), source }
+        SendError::Redis { key: partition_sender.events_key.clone(), source }
     }
 }
 
-/// Whether the server has `XADD … IDMP` (Redis 8.6). A server that does not say is taken for one that has not.
-async fn supports_idempotent_producers(link: &RedisClient) -> bool {
-    let told: Result<Vec<Value>, RedisError> =
-        redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut link.connection()).await;
-    told.is_ok_and(|told| matches!(told.first(), Some(Value::Array(_))))
+/// Whether the server has `XADD … IDMP` (Redis 8.6). An error counts as no.
+async fn supports_idempotent_producers(client: &RedisClient) -> bool {
+    let response: Result<Vec<Value>, RedisError> =
+        redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut client.connection()).await;
+    response.is_ok_and(|response| matches!(response.first(), Some(Value::Array(_))))
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
-    /// Appends a record and says under which id.
+    /// Appends a record and returns its id.
     pub async fn send(&self, record: &R) -> Result<EntryId, SendError> {
         let routed = self.encode(record)?;
         let ids = self.sender().append(routed.partition, &[routed]).await?;
         Ok(ids.into_iter().next_back().unwrap_or_default())
     }
 
-    /// Appends records, all partitions at once, each in the order given; the ids come in the order of the records.
-    /// Awaiting it is the back-pressure: it returns when everything is in. After an error, what was sent before it stays.
+    /// Appends records to all partitions concurrently, in each partition in the given order.
+    /// Returns the ids in the order of the records. The call returns when the server has appended
+    /// all records, which is the back-pressure. After an error, the records of earlier batches stay
+    /// in the stream.
     pub async fn send_many<'a>(&self, records: impl IntoIterator<Item = &'a R>) -> Result<Vec<EntryId>, SendError> {
         let routed: Vec<RoutedRecord> =
             records.into_iter().map(|record| self.encode(record)).collect::<Result<_, EncodeError>>()?;
@@ -255,26 +263,26 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
 }
 
 impl<R> RecordStream<R> {
-    /// Appends encoded records, all partitions at once.
+    /// Appends encoded records to all partitions concurrently.
     pub(crate) async fn send_routed(
         &self,
         records: impl IntoIterator<Item = RoutedRecord>,
     ) -> Result<Vec<EntryId>, SendError> {
-        let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.partitions() as usize];
-        let mut batches: Vec<Vec<RoutedRecord>> = places.iter().map(|_| Vec::new()).collect();
+        let mut positions: Vec<Vec<usize>> = vec![Vec::new(); self.partitions() as usize];
+        let mut batches: Vec<Vec<RoutedRecord>> = positions.iter().map(|_| Vec::new()).collect();
         let mut count = 0;
         for routed in records {
             let partition = routed.partition as usize;
-            places[partition].push(count);
+            positions[partition].push(count);
             batches[partition].push(routed);
             count += 1;
         }
         let sends = batches.iter().zip(0u32..).filter(|(batch, _)| !batch.is_empty());
         let sent = try_join_all(sends.map(|(batch, partition)| self.sender().append(partition, batch))).await?;
         let mut ids = vec![EntryId::default(); count];
-        for (places, sent) in places.iter().filter(|places| !places.is_empty()).zip(sent) {
-            for (place, id) in places.iter().zip(sent) {
-                ids[*place] = id;
+        for (positions, sent) in positions.iter().filter(|positions| !positions.is_empty()).zip(sent) {
+            for (position, id) in positions.iter().zip(sent) {
+                ids[*position] = id;
             }
         }
         Ok(ids)

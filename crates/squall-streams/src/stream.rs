@@ -1,5 +1,6 @@
-//! A stream of typed records: its definition, the check that everybody shares it, and the routing of records.
-//! Refuses to open a stream whose partition count or hasher differs from what is stored.
+//! A stream of typed records: its definition, the check of the definition against Redis, and the
+//! routing of records to partitions. Does not open a stream whose partition count or hasher differs
+//! from the stored values. [`crate::sender`] appends the records.
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
@@ -15,61 +16,61 @@ use crate::{
     sender::{StreamSender, WhenFull},
 };
 
-/// The seed's defaults.
+/// The defaults of runnel.
 const DEFAULT_PARTITIONS: u32 = 16;
 const DEFAULT_PARTITION_SIZE: usize = 50_000;
-/// Far above what any fleet needs, far below what a slip of the finger makes.
+/// No app needs more partitions; the limit catches typing errors.
 const MAX_PARTITIONS: u32 = 4096;
 
 /// A stream that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamOpenError {
-    /// A name that cannot be used.
+    /// The name of the stream is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// There is no way to choose a partition.
+    /// The stream has several partitions and no partition key.
     #[error(
-        "stream `{0}` has {1} partitions, so it must say which key orders its events: partition_by(…), or --partition-by on the command line"
+        "stream `{0}` has {1} partitions and no partition key; set one with partition_by(…), or --partition-by on the command line"
     )]
     MissingPartitionKey(StreamName, u32),
-    /// Nothing can be stored in it.
-    #[error("stream `{0}` needs at least one partition and room for at least one event in each")]
+    /// The stream has no partitions, or its partitions hold no events.
+    #[error("stream `{0}` needs at least one partition, and a partition size of at least one event")]
     ZeroSize(StreamName),
-    /// Every partition costs every worker memory and reads.
+    /// The stream has too many partitions. Every partition costs every worker memory and reads.
     #[error(
-        "stream `{0}` was to have {1} partitions; more than {MAX_PARTITIONS} are refused, because the count can never be changed"
+        "stream `{0}` cannot have {1} partitions; the limit is {MAX_PARTITIONS}, because the count cannot change later"
     )]
     TooManyPartitions(StreamName, u32),
-    /// Flat records are not compressed.
-    #[error("stream `{0}` is flat, and flat records are not compressed: choose one of the two")]
+    /// The layout is flat, and a compression is set.
+    #[error("stream `{0}` has the flat layout, which cannot be compressed; use the JSON layout, or no compression")]
     FlatCompressed(StreamName),
     /// The stored definition differs.
     #[error(
         "stream `{name}` has {stored} {what} in Redis (key `{key}`), but was opened with {wanted}. Events of one key would \
-         change places. Open it with {stored}, or use another stream name, or stop everything, process what is left, and \
-         delete `{key}` together with the stream's `__strm` keys"
+         move to another partition and lose their order. Open it with {stored}, or use another stream name, or stop all \
+         senders, process the remaining events, stop all workers, and delete `{key}` together with the stream's `__strm` keys"
     )]
     DefinitionMismatch {
         /// The stream.
         name: StreamName,
-        /// Where the definition is stored.
+        /// The key of the stored definition.
         key: String,
-        /// Partitions or hasher.
+        /// The setting that differs: partitions or hasher.
         what: &'static str,
-        /// What everybody else uses.
+        /// The stored value.
         stored: String,
-        /// What was asked for.
+        /// The given value.
         wanted: String,
     },
-    /// A key is in use for something else.
+    /// A key holds another type.
     #[error(transparent)]
     WrongType(StoreError),
-    /// The server did not answer, or refused.
-    #[error("the definition of stream `{name}` cannot be read")]
+    /// The server did not respond, or returned an error.
+    #[error("cannot read the definition of stream `{name}`")]
     Redis {
         /// The stream.
         name: StreamName,
-        /// What it said.
+        /// The error of the client or the server.
         #[source]
         source: RedisError,
     },
@@ -77,7 +78,7 @@ pub enum StreamOpenError {
 
 type KeyExtractor<R> = Arc<dyn Fn(&R, &Value) -> Value + Send + Sync>;
 
-/// Describes a stream before it is opened. Made by [`crate::StreamApp::stream`].
+/// The definition of a stream, before it is opened. Made by [`crate::StreamApp::stream`].
 pub struct StreamBuilder<R> {
     pub(crate) client: RedisClient,
     pub(crate) namespace: Namespace,
@@ -92,9 +93,9 @@ pub struct StreamBuilder<R> {
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
-    pub(crate) fn new(link: RedisClient, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
+    pub(crate) fn new(client: RedisClient, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
         Self {
-            client: link,
+            client,
             namespace,
             name,
             key: None,
@@ -107,7 +108,7 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
         }
     }
 
-    /// Orders events by a field of the record. A record without the field counts as having `null` there.
+    /// Partitions events by a field of the record. A record without the field has the key `null`.
     #[must_use]
     pub fn partition_by(mut self, field: impl Into<String>) -> Self {
         let field = field.into();
@@ -115,63 +116,67 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
         self
     }
 
-    /// Orders events by a key computed from the record.
+    /// Partitions events by a key that `key` computes from the record.
     #[must_use]
     pub fn partition_by_key<K: Into<Value>>(mut self, key: impl Fn(&R) -> K + Send + Sync + 'static) -> Self {
         self.key = Some(Arc::new(move |record, _| key(record).into()));
         self
     }
 
-    /// How many partitions, and so how many workers at most, share the stream. Default 16; fixed for the stream's life; at most 4096.
+    /// The number of partitions, which is also the largest number of workers that can share the
+    /// stream. Default 16, at most 4096. The first client that opens the stream fixes it.
     #[must_use]
     pub fn partitions(mut self, count: u32) -> Self {
         self.partitions = count;
         self
     }
 
-    /// How many events a partition holds before acknowledged ones are trimmed and then senders wait. Default 50,000.
+    /// How many events a partition holds. A full partition trims acknowledged events; if there are
+    /// none, senders wait. Default 50,000.
     #[must_use]
     pub fn partition_size(mut self, events: usize) -> Self {
         self.size = events;
         self
     }
 
-    /// How keys become partitions. Default xxh64; fixed for the stream's life.
+    /// The hash function that maps keys to partitions. Default xxh64. The first client that opens
+    /// the stream fixes it.
     #[must_use]
     pub fn hasher(mut self, hasher: PartitionHasher) -> Self {
         self.hasher = hasher;
         self
     }
 
-    /// How records are laid out. Default JSON.
+    /// The layout of records. Default JSON.
     #[must_use]
     pub fn layout(mut self, layout: RecordLayout) -> Self {
         self.codec.layout = layout;
         self
     }
 
-    /// How JSON is compressed. Default not at all.
+    /// The compression of JSON records. Default none.
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.codec.compression = compression;
         self
     }
 
-    /// What sending to a full partition does. Default: wait up to 30 s.
+    /// What `send` does when a partition is full. Default: wait up to 30 s.
     #[must_use]
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// Lets a full partition drop its oldest events as long as no processor is registered on it. Default: it counts as full.
+    /// Drops the oldest events of a full partition as long as no processor is registered on it.
+    /// Default: the partition counts as full.
     #[must_use]
     pub fn drop_unread(mut self) -> Self {
         self.drop_unread = true;
         self
     }
 
-    /// Checks the definition against what is stored, or stores it.
+    /// Checks the definition against the stored one, or stores it if there is none.
     pub async fn open(self) -> Result<RecordStream<R>, StreamOpenError> {
         let name = self.name?;
         if self.partitions == 0 || self.size == 0 {
@@ -204,9 +209,9 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
     }
 }
 
-/// Stores the definition if there is none; whoever comes later must have the same.
+/// Stores the definition if there is none, or compares it with the stored one.
 async fn check_definition(
-    link: &RedisClient,
+    client: &RedisClient,
     namespace: &Namespace,
     name: &StreamName,
     partitions: u32,
@@ -217,12 +222,14 @@ async fn check_definition(
     pipeline.atomic().hset_nx(&key, "partitions", partitions).ignore();
     pipeline.hset_nx(&key, "hasher", hasher.to_string()).ignore();
     pipeline.hget(&key, "partitions").hget(&key, "hasher");
-    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut link.connection()).await;
+    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut client.connection()).await;
     let (stored_partitions, stored_hasher) = match stored {
         Ok(stored) => stored,
         Err(source) => {
-            let wrong = find_wrong_type(&mut link.connection(), &[(&key, "hash")]).await;
-            return Err(wrong.map_or(StreamOpenError::Redis { name: name.clone(), source }, StreamOpenError::WrongType));
+            let wrong_type = find_wrong_type(&mut client.connection(), &[(&key, "hash")]).await;
+            return Err(
+                wrong_type.map_or(StreamOpenError::Redis { name: name.clone(), source }, StreamOpenError::WrongType)
+            );
         }
     };
     let pairs = [
@@ -237,7 +244,7 @@ async fn check_definition(
     }
 }
 
-/// A stream of records. Clones share it.
+/// An open stream of records. Clones share its connection and its sender.
 pub struct RecordStream<R> {
     inner: Arc<RecordStreamInner<R>>,
 }
@@ -261,12 +268,12 @@ struct RecordStreamInner<R> {
 }
 
 impl<R> RecordStream<R> {
-    /// Its name.
+    /// The name of the stream.
     pub fn name(&self) -> &StreamName {
         &self.inner.name
     }
 
-    /// How many partitions it has.
+    /// The number of partitions.
     pub fn partitions(&self) -> u32 {
         self.inner.partitions
     }
@@ -292,14 +299,14 @@ impl<R> RecordStream<R> {
     }
 }
 
-/// A record on its way: its partition and its fields.
+/// An encoded record with its partition.
 pub(crate) struct RoutedRecord {
     pub(crate) partition: u32,
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
-    /// The partition a record goes to.
+    /// The partition of a record.
     pub fn route(&self, record: &R) -> Result<u32, EncodeError> {
         Ok(self.partition_of(record, &to_json(record)?))
     }
@@ -317,5 +324,5 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
     }
 }
 
-/// Default patience of senders.
+/// How long a sender waits for space in a full partition, by default.
 pub(crate) const DEFAULT_FULL_WAIT: Duration = Duration::from_secs(30);

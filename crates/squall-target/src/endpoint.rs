@@ -1,4 +1,4 @@
-//! What the target serves: one table of endpoints, read by the router, by `/stats` and by the guide at `/`.
+//! The table of endpoints. The router, `/stats` and the guide at `/` read it.
 
 /// An endpoint of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub enum TargetEndpoint {
     Echo,
     Redirect,
     Freeze,
-    /// Any path that is not served; answered with 404.
+    /// Any other path; the response is 404.
     Other,
-    /// Counts of the others; not counted itself.
+    /// The counts of the other endpoints; not counted itself.
     Stats,
 }
 
@@ -33,7 +33,7 @@ const ENDPOINTS: [(TargetEndpoint, &str, &str); TargetEndpoint::COUNTED] = [
     (TargetEndpoint::Orders, "/api/orders", "POST {\"product_id\":7,\"quantity\":1} with a bearer token: an order"),
     (TargetEndpoint::Order, "/api/orders/{id}", "GET: one order"),
     (TargetEndpoint::Health, "/health", "GET: {\"status\":\"ok\"}"),
-    (TargetEndpoint::Delay, "/delay/{ms}", "answers after so many milliseconds"),
+    (TargetEndpoint::Delay, "/delay/{ms}", "answers after {ms} milliseconds"),
     (TargetEndpoint::RandomDelay, "/random-delay", "?min=5&max=50: answers after a random time in milliseconds"),
     (TargetEndpoint::Fail, "/fail", "?rate=0.1&status=500: fails this share of requests"),
     (TargetEndpoint::Bytes, "/bytes/{n}", "answers with a body of n bytes"),
@@ -82,7 +82,7 @@ impl TargetEndpoint {
     }
 }
 
-/// The endpoints as people read them.
+/// The guide at `/`: every endpoint in words.
 pub fn endpoint_guide() -> String {
     let lines =
         ENDPOINTS.iter().take(TargetEndpoint::Other as usize).map(|(_, path, what)| format!("{path:<20}{what}\n"));

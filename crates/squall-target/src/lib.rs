@@ -1,5 +1,5 @@
-//! A fast shop API to try load tests on: `squall target`, and the counting server of other rooms' tests. It keeps no state that
-//! grows with use and knows nothing of load tests; what it received is told by `/stats` and [`TargetServer::requests`].
+//! A fast shop API to try load tests on. `squall target` serves it, and tests of other crates compare reports with its counts
+//! (`/stats`, [`TargetServer::requests`]). It keeps no state that grows with use and knows nothing of load tests.
 
 mod endpoint;
 mod query;

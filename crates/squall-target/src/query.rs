@@ -1,8 +1,8 @@
-//! Reads the numbers of a query string. Refuses to decode percent escapes: none of the target's own parameters needs them.
+//! Reads numbers from a query string. It does not decode percent escapes, because no parameter of the target needs them.
 
 use std::str::FromStr;
 
-/// The value of `name`: `None` if it is missing, the text itself if it cannot be read.
+/// The value of `name`: `None` if it is missing, an error with the text if it is not valid.
 pub(crate) fn parameter<T: FromStr>(query: Option<&str>, name: &str) -> Result<Option<T>, String> {
     let pairs = query.unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
     match pairs.into_iter().find(|(key, _)| *key == name) {

@@ -1,5 +1,5 @@
-//! The one response body: a piece of memory, sent once or again and again until the length is reached. Large bodies therefore
-//! cost no memory of their own.
+//! The response body of every endpoint: one chunk of memory, repeated until the length is reached, so that large bodies cost
+//! no memory of their own.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -16,7 +16,7 @@ pub(crate) struct RepeatingBody {
     remaining: u64,
 }
 
-/// What large bodies are made of.
+/// The chunk that large bodies repeat.
 static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 impl RepeatingBody {

@@ -1,4 +1,4 @@
-//! Answers one request. Everything that is wrong with a request is the client's to know: it gets a status and a sentence.
+//! Answers one request. A wrong request gets a status and a sentence that says what is wrong.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{TargetEndpoint, query::parameter, repeating_body::RepeatingBody, server::TargetState, shop::ShopError};
 
-/// Largest request body that is read.
+/// Largest accepted request body.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
-/// Longest wait and freeze, so that a typing mistake does not tie a connection up for a day.
+/// Longest delay and freeze, so that a typing mistake does not block a connection for a day.
 const MAX_DELAY_MS: u64 = 60_000;
-/// Largest body that is sent.
+/// Largest response body.
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
 type ShopResponse = Response<RepeatingBody>;
@@ -32,7 +32,7 @@ pub(crate) async fn respond(
     }
     if let Some(methods) = wrong_method_allow(endpoint, request.method()) {
         let mut answer =
-            error_response(StatusCode::METHOD_NOT_ALLOWED, "this path has another method; GET / shows them");
+            error_response(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method; GET / lists them");
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         return Ok(answer);
     }
@@ -52,11 +52,11 @@ pub(crate) async fn respond(
         TargetEndpoint::Freeze => freeze(&shared, argument),
         TargetEndpoint::Index => ShopResponse::new(RepeatingBody::from(crate::endpoint_guide())),
         TargetEndpoint::Stats => ShopResponse::new(RepeatingBody::from(shared.stats.json())).with_json_type(),
-        TargetEndpoint::Other => error_response(StatusCode::NOT_FOUND, "there is no such path; GET / shows them"),
+        TargetEndpoint::Other => error_response(StatusCode::NOT_FOUND, "no such path; GET / lists them"),
     })
 }
 
-/// The methods of an endpoint that has others than this one; what only waits, fails or fills takes them all.
+/// The allowed methods, if `method` is not one of them. Endpoints that only delay, fail or fill take every method.
 fn wrong_method_allow(endpoint: TargetEndpoint, method: &Method) -> Option<&'static str> {
     match endpoint {
         TargetEndpoint::Login | TargetEndpoint::Orders => (method != Method::POST).then_some("POST"),
@@ -90,7 +90,7 @@ fn error_response(status: StatusCode, reason: &str) -> ShopResponse {
 fn json_or_not_found(body: Option<Bytes>) -> ShopResponse {
     match body {
         Some(body) => ShopResponse::new(RepeatingBody::from(body)).with_json_type(),
-        None => error_response(StatusCode::NOT_FOUND, "there is nothing with this id"),
+        None => error_response(StatusCode::NOT_FOUND, "no product has this id"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Serves the shop on threads of its own: each has a listener on the same port (`SO_REUSEPORT`) and a runtime, so that nothing
-//! is shared between cores but the shop's counters. Stops and joins them when dropped.
+//! Serves the shop on its own threads. Each thread has a listener on the same port (`SO_REUSEPORT`) and a runtime, so that
+//! cores share only the shop's counters. Dropping the server stops and joins the threads.
 
 use hyper::service::service_fn;
 use hyper_util::{
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{TargetEndpoint, respond::respond, shop::Shop, stats::RequestStats};
 
-/// Connections that may wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: i32 = 4096;
 /// How long to wait after a failed accept (out of file descriptors) before the next.
 const ACCEPT_RETRY: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// A running target. Dropping it stops it.
 ///
 /// ```
-/// let target = squall_target::Target::start("127.0.0.1:0").unwrap();
+/// let target = squall_target::TargetServer::start("127.0.0.1:0").unwrap();
 /// assert_eq!(target.requests(), 0);
 /// println!("try curl {}", target.url("/api/products"));
 /// ```
@@ -53,7 +53,7 @@ pub enum TargetStartError {
     Thread { source: io::Error },
 }
 
-/// What all serving threads have in common.
+/// State that all serving threads share.
 #[derive(Debug)]
 pub(crate) struct TargetState {
     pub(crate) shop: Shop,
@@ -61,7 +61,7 @@ pub(crate) struct TargetState {
     pub(crate) freeze: ResponseFreeze,
 }
 
-/// A time until which every answer waits.
+/// The time until which every response waits.
 #[derive(Debug)]
 pub(crate) struct ResponseFreeze {
     origin: Instant,
@@ -78,7 +78,7 @@ impl ResponseFreeze {
         self.until_ns.fetch_max((until - self.origin).as_nanos() as u64, Relaxed);
     }
 
-    /// The end of the freeze, if one is on.
+    /// The end of the current freeze, if there is one.
     pub(crate) fn until(&self) -> Option<Instant> {
         match self.until_ns.load(Relaxed) {
             0 => None,
@@ -138,7 +138,7 @@ impl TargetServer {
         self.shared.stats.count_of(endpoint)
     }
 
-    /// Lets every answer wait for `length` from now on, as a stop-the-world pause of the server would.
+    /// Holds every response back for `length` from now on, like a stop-the-world pause of the server.
     pub fn freeze(&self, length: Duration) {
         self.shared.freeze.start(Instant::now() + length);
     }
@@ -147,7 +147,7 @@ impl TargetServer {
 impl Drop for TargetServer {
     fn drop(&mut self) {
         self.stop.cancel();
-        // A thread that panicked has said so on stderr; there is nothing to add while dropping.
+        // A panicking thread has printed its message to stderr.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -160,10 +160,10 @@ fn resolve(listen: &str) -> io::Result<SocketAddr> {
 
 fn bind_all(addr: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     if addr.port() != 0 {
-        // Shared ports also let a second target in, which would take half of the traffic unnoticed: ask for the port alone first.
+        // A shared port would let a second target take half of the traffic unnoticed, so bind the port exclusively first.
         bind(addr, false)?;
     }
-    // The system gives a free port to nobody else while this listener holds it.
+    // No other process gets this port while the listener holds it.
     let first = bind(addr, true)?;
     let addr = first.local_addr()?;
     let others = (1..count).map(|_| bind(addr, true));
@@ -198,8 +198,8 @@ async fn accept_connections(listener: tokio::net::TcpListener, shared: Arc<Targe
 
 async fn serve_connection(stream: TcpStream, shared: Arc<TargetState>, thread: usize) {
     let service = service_fn(move |request| respond(shared.clone(), thread, request));
-    // Without this, small answers would wait for the client's acknowledgement.
+    // Without this, small responses would wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
-    // A client that leaves or speaks nonsense is no concern of the others.
+    // A client that disconnects or sends junk does not affect other connections.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }

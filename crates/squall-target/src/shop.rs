@@ -1,5 +1,5 @@
-//! The shop itself: a fixed catalogue, rendered once, and tokens and orders that carry their own content. It stores nothing
-//! per customer, so an hour of load leaves it as it was.
+//! The shop: a fixed catalogue, rendered once, and tokens and orders that carry their own content. It stores nothing per
+//! customer, so its memory does not grow under load.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const PAGE_SIZE: usize = 20;
 /// Products in all.
 const PRODUCT_COUNT: usize = 400;
-/// Most pieces in one order.
+/// Largest quantity of one order.
 const MAX_QUANTITY: u64 = 999;
 
-/// The catalogue, and the numbers given out so far.
+/// The catalogue and the counters of tokens and orders.
 #[derive(Debug)]
 pub(crate) struct Shop {
     products: Vec<Bytes>,
@@ -58,7 +58,7 @@ impl Shop {
         Ok(render(answer))
     }
 
-    /// Whether an `Authorization` header carries a token of ours.
+    /// Whether an `Authorization` header carries a token of this shop.
     pub(crate) fn is_valid_token(&self, authorization: Option<&[u8]>) -> bool {
         let token = authorization.and_then(|value| std::str::from_utf8(value).ok()?.strip_prefix("Bearer shop."));
         let parts = token.and_then(|token| token.split_once('.'));
@@ -66,7 +66,7 @@ impl Shop {
         numbers.is_some_and(|(number, seal)| number <= self.logins.load(Relaxed) && seal == token_checksum(number))
     }
 
-    /// Takes an order; its id says what was ordered.
+    /// Accepts an order. The id encodes what was ordered.
     pub(crate) fn place_order(&self, body: &[u8]) -> Result<Bytes, ShopError> {
         let body: Value = serde_json::from_slice(body).map_err(|_| ShopError::Malformed("the body is not JSON"))?;
         let product =
@@ -78,7 +78,7 @@ impl Shop {
         Ok(render(order_json(number, quantity, product)))
     }
 
-    /// The order with this id, if it was given out.
+    /// The order with this id, if this shop issued it.
     pub(crate) fn find_order(&self, id: &str) -> Option<Bytes> {
         let id: u64 = id.parse().ok()?;
         let (number, quantity, product) = (id / 1_000_000, id / 1000 % 1000, id % 1000);
@@ -88,7 +88,7 @@ impl Shop {
     }
 }
 
-/// Why the shop does not serve a request.
+/// Why the shop rejects a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ShopError {
     Malformed(&'static str),
@@ -120,7 +120,7 @@ fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// A check number that makes made-up tokens fail. It protects nothing: this is a shop for tests.
+/// A checksum that makes invented tokens fail. It gives no security: this is a shop for tests.
 fn token_checksum(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31) ^ 0x5155_414C_4C21
 }

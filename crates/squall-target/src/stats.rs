@@ -1,5 +1,5 @@
-//! Counts of received requests, one shard for each serving thread so that counting is no contention. This is the oracle of the
-//! accounting tests: a request is counted once, when its head has been read.
+//! Counts received requests, with one shard per serving thread to avoid contention. Accounting tests compare reports with these
+//! counts: a request counts once, when its head has been read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,5 +1,5 @@
-//! A proxy between a process and its server that can be told to misbehave: delay what passes, cut every connection, or keep
-//! connections open and pass nothing. Knows no protocol.
+//! A TCP proxy that misbehaves on request: it delays bytes, cuts every connection, or keeps connections
+//! open and forwards nothing. It knows no protocol. Tests put it between a process and its server.
 
 use std::{
     io::{Read, Write},
@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-/// How long a pump that may not pass anything on waits before it looks again.
+/// How often a pump checks whether its delay has changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Stands for a delay without end.
+/// The delay that stands for "forward nothing".
 const PASS_NOTHING: u64 = u64::MAX;
 
-/// Passes connections on to one address. Pumps end with their connections; the listener with the process.
+/// Forwards connections to one address. A pump ends with its connection, the listener with the process.
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
@@ -26,16 +26,16 @@ pub struct FaultProxy {
 
 #[derive(Debug, Default)]
 struct ProxyState {
-    /// Of every piece that passes, in milliseconds.
+    /// Delay of every chunk, in milliseconds.
     delay_ms: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
 }
 
 impl FaultProxy {
-    /// Passes on to `port` on this machine.
+    /// Forwards to `port` on 127.0.0.1.
     ///
     /// # Panics
-    /// If there is no free port.
+    /// If no port is free.
     pub fn start(port: u16) -> FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("bound");
@@ -43,7 +43,7 @@ impl FaultProxy {
         let shared = state.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // A server that is away is a connection that ends at once, as without a proxy.
+                // If the server is down, the client sees its connection close at once, as without a proxy.
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
                     shared.connect_pair(client, server);
                 }
@@ -57,22 +57,22 @@ impl FaultProxy {
         self.addr.port()
     }
 
-    /// Everything passes this much later, in each direction.
+    /// Delays every chunk by this much, in each direction.
     pub fn delay(&self, by: Duration) {
         self.state.delay_ms.store(u64::try_from(by.as_millis()).unwrap_or(PASS_NOTHING), SeqCst);
     }
 
-    /// Connections stay open, and can be made, but nothing passes.
+    /// Keeps connections open and accepts new ones, but forwards nothing.
     pub fn half_open(&self) {
         self.state.delay_ms.store(PASS_NOTHING, SeqCst);
     }
 
-    /// Everything passes as it comes.
+    /// Forwards everything without delay again.
     pub fn heal(&self) {
         self.delay(Duration::ZERO);
     }
 
-    /// Ends all connections at once; new ones can be made.
+    /// Closes all connections at once. New ones are accepted.
     pub fn cut(&self) {
         for stream in self.state.open.lock().expect("no pump panics").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -96,7 +96,7 @@ impl ProxyState {
         let mut piece = [0; 16 * 1024];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             let mut waited = Duration::ZERO;
-            // Looks again and again, so that healing and cutting take effect at once.
+            // Polls, so that `heal` and `cut` take effect at once.
             while waited.as_millis() < u128::from(self.delay_ms.load(SeqCst)) && to.peer_addr().is_ok() {
                 thread::park_timeout(POLL_INTERVAL);
                 waited += POLL_INTERVAL;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
 
-    /// A server that says back every line.
+    /// A server that echoes every line.
     fn echo() -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -138,18 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_can_be_held_back_and_cut_off() {
+    fn half_open_holds_bytes_back_and_cut_closes_connections() {
         let proxy = FaultProxy::start(echo());
         let stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         assert_eq!(ask(&stream).unwrap(), "hello\n");
         proxy.half_open();
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert!(ask(&stream).is_err(), "nothing passes");
+        assert!(ask(&stream).is_err(), "the proxy forwards nothing");
         stream.set_read_timeout(None).unwrap();
         proxy.heal();
-        assert_eq!(ask(&stream).unwrap(), "hello\n", "what was held back comes after all");
+        assert_eq!(ask(&stream).unwrap(), "hello\n", "held-back bytes arrive after heal");
         proxy.cut();
-        // Ends, whatever was still on its way.
+        // Ends, even if bytes were still on their way.
         let _ = (&stream).read_to_end(&mut Vec::new());
         assert!(ask(&stream).map_or(true, |line| line.is_empty()));
         let again = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();

@@ -1,4 +1,5 @@
-//! Development only: redis-server launcher, targets, fault proxies, what was told.
+//! Test helpers: a redis-server launcher, scripted HTTP servers, a fault proxy, certificates and captured log events.
+//! Only tests depend on this crate.
 
 pub mod fault_proxy;
 pub mod redis;

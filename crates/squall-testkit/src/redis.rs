@@ -1,5 +1,5 @@
-//! A private redis-server (or Valkey) for one test: own port, own folder, no persistence unless asked for, gone on drop.
-//! Refuses to touch any server it did not start.
+//! Starts a private redis-server (or Valkey) for one test, with its own port and folder, and kills it on drop. It persists
+//! nothing unless asked to, and never touches a server that it did not start.
 
 mod topologies;
 
@@ -14,16 +14,17 @@ use tempfile::TempDir;
 
 pub use topologies::{RedisCluster, SentinelGroup};
 
-/// How often another free port is tried when somebody was faster.
+/// How many free ports to try, because another process may take a port first.
 const ATTEMPTS: usize = 20;
 
-/// Keys of [`RedisServer::write_filler_keys`], enough for the server to look at its clients (every 1,024) a few times while it loads them.
+/// Number of keys that [`RedisServer::write_filler_keys`] writes. While loading, the server serves clients every 1,024 keys, so
+/// this many give it a few turns.
 const FILLER_KEYS: usize = 3000;
-/// What the server waits before each key it loads slowly, in microseconds.
+/// Delay before each key of a slow load, in microseconds.
 const LOAD_DELAY: &str = "1000";
 
 const READY_LINE: &str = "Ready to accept connections";
-/// It listens, and has loaded nothing.
+/// Logged once the server listens, before it loads any data.
 const LISTENING_LINE: &str = "Server initialized";
 
 /// A running server. Killed by its pid when dropped.
@@ -36,15 +37,15 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// A server that forgets everything when it ends.
+    /// Starts a server without persistence.
     ///
     /// # Panics
-    /// If there is no `redis-server` on the PATH (nor at `SQUALL_TEST_REDIS_SERVER`), or it does not come up.
+    /// If neither the PATH nor `SQUALL_TEST_REDIS_SERVER` has a `redis-server`, or the server does not start.
     pub fn start() -> Self {
         Self::start_with(&["--save", ""])
     }
 
-    /// A server that keeps every write, so that it can be restarted with its data.
+    /// Starts a server that persists every write, so that a restart keeps its data.
     ///
     /// # Panics
     /// As [`RedisServer::start`].
@@ -52,7 +53,7 @@ impl RedisServer {
         Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// A server with these arguments beside port, address and folder.
+    /// Starts a server with these arguments in addition to port, address and folder.
     ///
     /// # Panics
     /// As [`RedisServer::start`].
@@ -89,50 +90,53 @@ impl RedisServer {
     /// Starts the server again on the same port and folder.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn restart(&mut self) {
         self.kill();
         assert!(self.launch(&[], READY_LINE), "redis-server did not come back on port {}", self.port);
     }
 
-    /// Starts the server again on the same port with nothing of what it had.
+    /// Starts the server again on the same port with an empty folder.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn restart_empty(&mut self) {
         self.kill();
         self.folder = TempDir::new().expect("a temporary folder");
         assert!(self.launch(&[], READY_LINE), "redis-server did not come back on port {}", self.port);
     }
 
-    /// Writes keys that nobody looks at, so that there is something to load.
+    /// Writes keys that no test reads, so that a restart has data to load.
     ///
     /// # Panics
-    /// If the server does not take them.
+    /// If the server rejects them.
     pub fn write_filler_keys(&self) {
         let commands: String = (0..FILLER_KEYS).map(|number| format!("SET filler:{number} 1\r\n")).collect();
         let mut answers = vec![0; FILLER_KEYS * "+OK\r\n".len()];
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server runs");
-        stream.write_all(commands.as_bytes()).and_then(|()| stream.read_exact(&mut answers)).expect("it takes them");
+        stream
+            .write_all(commands.as_bytes())
+            .and_then(|()| stream.read_exact(&mut answers))
+            .expect("the server accepts the keys");
         assert!(answers.starts_with(b"+OK"), "{}", String::from_utf8_lossy(&answers));
     }
 
-    /// Starts a persistent server again; after [`RedisServer::write_filler_keys`] it is busy loading for seconds and says so to whoever asks.
+    /// Restarts a persistent server. After [`RedisServer::write_filler_keys`] it loads for seconds and answers `LOADING` meanwhile.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn restart_loading_slowly(&mut self) {
         self.kill();
         let slow = ["--key-load-delay", LOAD_DELAY];
         assert!(self.launch(&slow, LISTENING_LINE), "redis-server did not come back on port {}", self.port);
     }
 
-    /// Stops the server's process without ending it; connections stay open and nothing answers.
+    /// Suspends the server's process: connections stay open and get no response.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a paused server go on.
+    /// Resumes a paused server.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -142,8 +146,8 @@ impl RedisServer {
         kill_process(Pid::from_child(child), signal).expect("our own child can be signalled");
     }
 
-    /// Whether the server came up and said `word`; it does not when the port has been taken meanwhile.
-    fn launch(&mut self, more: &[&str], word: &str) -> bool {
+    /// Starts the server and returns whether it logged `ready_line`. It does not if another process took the port.
+    fn launch(&mut self, more: &[&str], ready_line: &str) -> bool {
         let program = program();
         let mut child = Command::new(&program)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--dir"])
@@ -156,8 +160,8 @@ impl RedisServer {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start `{program}` ({error}); apt-get install redis-server"));
         let output = child.stdout.take().expect("piped above");
-        // The server ignores a closed output, so the rest of its log needs no reader.
-        let ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line.contains(word));
+        // The server ignores a closed stdout, so the rest of its log needs no reader.
+        let ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line.contains(ready_line));
         self.child = Some(child);
         if !ready {
             self.kill();

@@ -1,5 +1,5 @@
-//! HTTP servers that misbehave on purpose: each connection plays the same script of [`ServerStep`]s.
-//! Blocking threads on loopback, so that any test can use them, whatever runtime it runs on or process it starts.
+//! HTTP servers that misbehave on purpose: every connection runs the same script of [`ServerStep`]s. They use blocking threads
+//! on loopback, so that tests on any runtime and in any process can use them.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-/// One thing that a server does with a connection.
+/// One action of the server on a connection.
 #[derive(Debug, Clone)]
 pub enum ServerStep {
-    /// Read one request: its head, and its body if it has a Content-Length.
+    /// Read one request: its head, and its body if the head has a Content-Length.
     Read,
     /// Send these bytes.
     Send(Vec<u8>),
-    /// Send each of these pieces on its own.
+    /// Send each piece with a write of its own.
     SendPieces(Vec<Vec<u8>>),
-    /// Send these bytes again and again until the client goes away.
+    /// Repeat these bytes until the client closes.
     SendForever(Vec<u8>),
-    /// Say nothing more, but stay until the client goes away.
+    /// Send nothing and keep the connection open until the client closes.
     Hang,
     /// Close with a reset instead of an orderly end.
     Reset,
-    /// Close, with a goodbye if the stream is TLS.
+    /// Close, with a TLS close_notify where the stream is TLS.
     Close,
-    /// Close without a goodbye.
+    /// Close without close_notify.
     CloseAbruptly,
     /// Start the script over on the same connection.
     Restart,
-    /// Go on with this step of the script; the first is 0.
+    /// Continue with this step of the script; the first is 0.
     Goto(usize),
 }
 
@@ -44,7 +44,7 @@ impl ServerStep {
     }
 }
 
-/// A server that plays a script; it stops when dropped.
+/// A server that runs a script on every connection. It stops when dropped.
 #[derive(Debug)]
 pub struct ScriptedServer {
     address: SocketAddr,
@@ -132,7 +132,7 @@ impl ScriptedServer {
 impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Wakes the accept call; if that fails, the listener is gone already.
+        // Wakes the accept call. If connecting fails, the listener has ended already.
         let _ = TcpStream::connect(self.address);
         if let Some(handle) = self.listener.take() {
             let _ = handle.join();
@@ -146,12 +146,12 @@ pub fn refused_address() -> SocketAddr {
     listener.local_addr().expect("a bound listener has an address")
 }
 
-/// What a script is played on.
+/// The stream that a script runs on.
 pub trait ScriptStream: Read + Write + Send {
-    /// Makes the coming close a reset.
+    /// Makes the next close send a reset.
     fn reset(&mut self);
 
-    /// Says goodbye, where the protocol has a way to.
+    /// Sends the protocol's closing message, if it has one.
     fn close(&mut self) {}
 }
 
@@ -168,7 +168,7 @@ fn serve_connection(
     shared: &ServerState,
 ) {
     let _ = stream.set_nodelay(true);
-    // The client may leave at any point of the script; that is not the server's failure.
+    // The client may close at any point of the script, so errors are ignored.
     if let Ok(mut stream) = wrap(stream) {
         let _ = run_script(stream.as_mut(), script, shared);
     }

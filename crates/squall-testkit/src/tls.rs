@@ -1,5 +1,5 @@
-//! Certificates made on the spot: an authority, servers that it vouches for (or no longer does), clients.
-//! For tests only; keys live as long as the directory that holds them.
+//! Makes certificates for tests: an authority and the server and client certificates that it issues, valid or expired.
+//! Keys live in a temporary directory that is removed on drop.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::scripted_server::ScriptStream;
 
-/// A certificate authority with a directory for what it issues.
+/// A certificate authority with a directory for the certificates it issues.
 pub struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -32,12 +32,12 @@ pub struct TlsIdentity {
     pub key_file: PathBuf,
 }
 
-/// How long a certificate is good for.
+/// Whether a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateValidity {
-    /// For decades.
+    /// Valid for decades.
     Current,
-    /// It ended years ago.
+    /// Expired years ago.
     Expired,
 }
 
@@ -48,12 +48,12 @@ impl Default for CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// A new authority that nobody trusts yet.
+    /// Makes a new authority, which no client trusts yet.
     pub fn new() -> CertificateAuthority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names are valid names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // A name of its own: OpenSSL takes a certificate for self-signed whose issuer is called as it is itself.
+        // OpenSSL takes a certificate for self-signed if issuer and subject have the same name, so this one has its own.
         params.distinguished_name.push(DnType::CommonName, "squall test authority");
         let certificate = params.self_signed(&key).expect("a certificate");
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -61,21 +61,21 @@ impl CertificateAuthority {
         CertificateAuthority { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), directory }
     }
 
-    /// PEM file of its certificate.
+    /// PEM file of the authority's certificate.
     pub fn ca_file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
 
-    /// Vouches for a server or client of these names (host names or IP addresses).
+    /// Issues a certificate for these names (host names or IP addresses).
     pub fn issue(&self, names: &[&str], validity: CertificateValidity) -> TlsIdentity {
         let key = KeyPair::generate().expect("a key");
         let certificate = params(names, validity).signed_by(&key, &self.issuer).expect("a certificate");
-        let label = names.first().unwrap_or(&"nobody").replace([':', '*'], "_");
+        let label = names.first().unwrap_or(&"unnamed").replace([':', '*'], "_");
         self.save_files(&format!("{label}-{validity:?}"), &certificate, &key)
     }
 
-    /// A server that vouches for itself and calls itself an authority, as `openssl req -x509` makes them; this
-    /// authority has no part in it but keeping the files.
+    /// Makes a self-signed certificate that claims to be an authority, as `openssl req -x509` does. This authority only
+    /// keeps the files.
     pub fn self_signed(&self, names: &[&str], validity: CertificateValidity) -> TlsIdentity {
         let key = KeyPair::generate().expect("a key");
         let mut params = params(names, validity);
@@ -97,7 +97,8 @@ impl CertificateAuthority {
         identity
     }
 
-    /// What a server with this identity offers; with `clients`, it insists on a certificate that they issued.
+    /// Makes the TLS settings of a server with this identity. With `clients`, the server requires a certificate that this
+    /// authority issued.
     pub fn server_config(
         identity: &TlsIdentity,
         clients: Option<&CertificateAuthority>,
@@ -123,7 +124,7 @@ impl CertificateAuthority {
     }
 }
 
-/// Wraps the sockets of a [`crate::hostile::ScriptedServer`] server in TLS.
+/// Wraps the sockets of a [`crate::scripted_server::ScriptedServer`] in TLS.
 pub fn wrap_tls(config: Arc<ServerConfig>) -> impl Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>> + Send + Sync {
     move |socket| {
         let connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;

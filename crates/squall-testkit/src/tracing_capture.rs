@@ -1,7 +1,7 @@
-//! What a process tells through tracing, kept for tests that ask. It judges nothing. The tests of coord and streams use it.
+//! Captures tracing events of the process for tests of squall-coord and squall-streams.
 //!
-//! One listener for the whole process, and never one per test (`set_default`): while there is just one, a thread that meets a
-//! callsite first asks its own default whether anybody listens, and "nobody" is remembered for every thread.
+//! There is one subscriber for the whole process, never one per test (`set_default`): tracing caches "no subscriber" for
+//! every thread when a thread without one reaches a callsite first.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use tracing::{
 
 static CAPTURED: OnceLock<Mutex<Vec<CapturedEvent>>> = OnceLock::new();
 
-/// One event: who told it, how urgent it is, and its fields; its text is the field `message`.
+/// One event: its thread, level and fields. The field `message` is its text.
 #[derive(Debug, Clone)]
 pub struct CapturedEvent {
     thread: ThreadId,
@@ -33,34 +33,34 @@ impl CapturedEvent {
     }
 }
 
-/// From now on everything that Squall tells in this process is kept. May be called by every test.
+/// Starts to capture Squall's events in this process. Every test may call it.
 pub fn start_capture() {
     CAPTURED.get_or_init(|| {
-        tracing::subscriber::set_global_default(CaptureSubscriber).expect("no test sets a listener of its own");
+        tracing::subscriber::set_global_default(CaptureSubscriber).expect("no test sets a subscriber of its own");
         Mutex::default()
     });
-    // Whoever met a callsite while the listener was being set may have noted that nobody listens.
+    // A thread that reached a callsite while the subscriber was being set may have cached "no subscriber".
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Everything told so far, by whomever.
+/// All events captured so far, on any thread.
 pub fn all_events() -> Vec<CapturedEvent> {
     lock_captured().clone()
 }
 
-/// What was told on this thread since the last call, of `level` and above: all that a test with a runtime of one thread told.
+/// Removes and returns this thread's events of `level` and above. A test on a single-threaded runtime gets all of its events.
 pub fn take_thread_events(level: Level) -> Vec<CapturedEvent> {
     let me = thread::current().id();
     let mut kept = lock_captured();
-    let (mine, others) = std::mem::take(&mut *kept).into_iter().partition(|told| told.thread == me);
+    let (mine, others) = std::mem::take(&mut *kept).into_iter().partition(|event| event.thread == me);
     *kept = others;
     let mut mine: Vec<CapturedEvent> = mine;
-    mine.retain(|told| told.level <= level);
+    mine.retain(|event| event.level <= level);
     mine
 }
 
 fn lock_captured() -> MutexGuard<'static, Vec<CapturedEvent>> {
-    CAPTURED.get().expect("listen() was called").lock().unwrap_or_else(|broken| broken.into_inner())
+    CAPTURED.get().expect("start_capture() was called").lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
 struct CaptureSubscriber;
@@ -91,9 +91,13 @@ impl Subscriber for CaptureSubscriber {
     fn event(&self, event: &Event<'_>) {
         let mut fields = EventFields::default();
         event.record(&mut fields);
-        // Told while the listener is being set: nobody has asked yet.
-        let Some(told) = CAPTURED.get() else { return };
-        let told = &mut *told.lock().unwrap_or_else(|broken| broken.into_inner());
-        told.push(CapturedEvent { thread: thread::current().id(), level: *event.metadata().level(), fields: fields.0 });
+        // An event may arrive before `start_capture` has set the list.
+        let Some(captured) = CAPTURED.get() else { return };
+        let captured = &mut *captured.lock().unwrap_or_else(|broken| broken.into_inner());
+        captured.push(CapturedEvent {
+            thread: thread::current().id(),
+            level: *event.metadata().level(),
+            fields: fields.0,
+        });
     }
 }

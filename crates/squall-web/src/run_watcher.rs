@@ -276,7 +276,7 @@ impl<C: FleetStores> RunWatcher<C> {
 mod tests {
     use super::*;
     use squall_coord::{MemoryFleetStores, RunStore};
-    use squall_model::{Load, Pause, Plan, Profile, RunSpec, TaskSpec, WorkerLimits};
+    use squall_model::{EngineLimits, Load, Pause, Plan, Profile, RunSpec, TaskSpec};
 
     fn bundle(name: &str) -> Bundle {
         let users = Profile::constant(1.0, Duration::from_secs(60)).expect("a load");
@@ -286,7 +286,7 @@ mod tests {
         let plan = Plan { name: name.into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let second = Duration::from_secs(1);
         let (slack, grace, late_after) = (second, second, second);
-        let limits = WorkerLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+        let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
         Bundle::new(plan, limits)
     }
 

@@ -5,8 +5,8 @@ use squall_engine::{
     Driver, EngineConfig, EngineError, EngineGroup, EngineSpec, NumberQuota, ResourceClient, SendBudget,
     ShareAssignment, SharedCounter,
 };
-use squall_metrics::{Delta, RecorderConfig, SourceId, ThreadMerger};
-use squall_model::{Bundle, ITERATIONS_COUNTER, Load, LoadModel, Plan, PoolContents, Profile, ShareSet};
+use squall_metrics::{Delta, SourceId, ThreadMerger};
+use squall_model::{Bundle, EngineLimits, ITERATIONS_COUNTER, Load, LoadModel, Plan, PoolContents, Profile, ShareSet};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -372,19 +372,12 @@ fn initial_budgets(config: &EngineConfig) -> Vec<u64> {
 
 /// How the engine of `plan` is to work here; leash and lender come later.
 fn engine_config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -> EngineConfig {
-    let limits = &bundle.limits;
-    let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
-    config.threads = limits.threads.or(threads).unwrap_or(config.threads).clamp(1, 1024);
+    let limits = EngineLimits { threads: bundle.limits.threads.or(threads), ..bundle.limits.clone() };
+    let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), limits);
+    config.threads = config.threads.min(1024);
     config.instance = instance;
     config.shares = ShareSet::NONE;
     config.seed = bundle.plan.seed;
-    config.max_users = limits.max_users;
-    if matches!(plan.load.model, LoadModel::Open { .. }) {
-        // Each thread has at least one.
-        config.threads = config.threads.min(limits.max_users.max(1));
-    }
-    (config.grace, config.slack, config.late_after) = (limits.grace, limits.slack, limits.late_after);
-    config.recorder = RecorderConfig { phases: limits.phases, ..RecorderConfig::default() };
     config
 }
 

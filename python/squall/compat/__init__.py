@@ -1,5 +1,6 @@
-"""Scenarios written for LoadPilot or vikhry, unchanged: where those packages are not installed, importing them gives Squall's words
-under their names. Nothing of theirs is copied; what Squall has no equal for is refused when it is imported, by name."""
+"""Runs scenarios written for LoadPilot or vikhry without changes: where those packages are not
+installed, importing them gives modules of Squall with the same names. No code of theirs is copied.
+A name that Squall does not have raises ImportError."""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ class _Alias(Loader):
     def exec_module(self, module: ModuleType) -> None:
         real = importlib.import_module(self._real)
         module.__dict__.update({name: getattr(real, name) for name in real.__all__})
-        # `from loadpilot.dsl import task` is as common as `from loadpilot import task`.
+        # Scenarios also import submodules: `from loadpilot.dsl import task`.
         module.__path__ = []
 
 
 class _Finder(MetaPathFinder):
-    """Comes last, so that an installed package wins."""
+    """Finds the packages to replace. It is the last finder, so an installed package takes
+    precedence."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         real = _ROOTS.get(name.partition(".")[0])
@@ -36,6 +38,6 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Makes the names importable; harmless when done twice."""
+    """Makes the packages importable. Further calls do nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,5 +1,6 @@
-"""vikhry's clients over Squall's: what a scenario says of them (a base URL, a timeout) is kept, the requests are the engine's. A scenario
-names a client on its class before there is a user; the client itself is made when a user has one to send by."""
+"""vikhry's clients, implemented with Squall's client. A scenario declares a client with base URL
+and timeout on its class, before users exist; :class:`ClientTemplate` keeps these and creates the
+client of each user."""
 
 from __future__ import annotations
 
@@ -13,56 +14,57 @@ from squall._jsonrpc import JsonRPCClient as _JsonRPC
 from squall._metrics import emit_metric
 
 
-class Template:
-    """A client that a user does not have yet."""
+class ClientTemplate:
+    """A client as the class declares it."""
 
     def __init__(self, base_url: str = "", timeout: float | None = None) -> None:
         self.base_url = base_url
         self.timeout = timeout
 
     def __call__(self, *, base_url: str = "", timeout: float | None = None) -> Any:
-        """The same with another base URL or timeout."""
+        """Returns a template with another base URL or timeout."""
         return type(self)(base_url=base_url or self.base_url, timeout=self.timeout if timeout is None else timeout)
 
     create = __call__
 
     @property
     def target(self) -> str:
-        """Where its requests go, without the path; nothing if it does not say."""
+        """Scheme and host of the base URL; empty without one."""
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
-    def over(self, client: Any, at_target: bool = False) -> Any:
-        """The client of a user. If its base URL is the run's target, that may be another one on the command line."""
-        return self.made(client, self, self.base_url.removeprefix(self.target) if at_target else self.base_url)
+    def bind_to(self, client: Any, at_target: bool = False) -> Any:
+        """Creates the client of a user. With ``at_target`` the base URL keeps only its path,
+        because the command line may set another target."""
+        return self.client_class(client, self, self.base_url.removeprefix(self.target) if at_target else self.base_url)
 
-    made: Any = None
+    client_class: Any = None
 
 
 class UserClient:
-    """A user's client: still something to be called, as its template was."""
+    """The client of a user; calling it gives a client with another base URL or timeout."""
 
-    def __init__(self, client: Any, said: Template, base: str) -> None:
+    def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
         self._client = client
-        self._said = said
+        self._template = template
         self._base = base
-        self.base_url = said.base_url
-        self.timeout = said.timeout
+        self.base_url = template.base_url
+        self.timeout = template.timeout
 
     def __call__(self, *, base_url: str = "", timeout: float | None = None) -> Any:
         at_target = self._base != self.base_url and not base_url
-        return self._said(base_url=base_url, timeout=timeout).over(self._client, at_target)
+        return self._template(base_url=base_url, timeout=timeout).bind_to(self._client, at_target)
 
-    def again(self, client: Any) -> Any:
-        """The same over another client of the engine."""
-        return self._said.over(client, self._base != self.base_url)
+    def rebind_to(self, client: Any) -> Any:
+        """Returns this client over another client of the engine."""
+        return self._template.bind_to(client, self._base != self.base_url)
 
     async def close(self) -> None:
-        """There is nothing to close: connections belong to the user."""
+        """Does nothing: the engine closes a user's connections."""
 
 
-class Verbs:
-    """The methods of HTTP over one ``request``."""
+class HttpVerbs:
+    """HTTP methods that call ``request``."""
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
         raise NotImplementedError
@@ -83,30 +85,31 @@ class Verbs:
         return await self.request("DELETE", url, **options)
 
 
-class ReqwestHTTPClient(UserClient, Verbs):
-    """Requests below a base URL."""
+class ReqwestHTTPClient(UserClient, HttpVerbs):
+    """An HTTP client with a base URL."""
 
-    def __init__(self, client: Any, said: Template, base: str) -> None:
-        super().__init__(client, said, base)
-        self._root = said.target if base == said.base_url else ""
+    def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
+        super().__init__(client, template, base)
+        self._root = template.target if base == template.base_url else ""
 
-    async def request(self, method: str, url: str, **options: Any) -> Answer:
+    async def request(self, method: str, url: str, **options: Any) -> ReqwestResponse:
         if self.timeout is not None:
             options.setdefault("timeout", self.timeout)
-        # The usual case first; a path that begins with a slash is the host's, as in every browser.
-        whole = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
-        return Answer(await self._client.request(method, whole, **options))
+        # A fast path for the usual case: as in browsers, a leading slash replaces the base URL's
+        # path.
+        full_url = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
+        return ReqwestResponse(await self._client.request(method, full_url, **options))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
 
 class JsonRPCProtocolClient(UserClient):
-    """Calls of methods at one URL."""
+    """A JSON-RPC client for one URL."""
 
-    def __init__(self, client: Any, said: Template, base: str) -> None:
-        super().__init__(client, said, base)
-        self._rpc = _JsonRPC(client, base, timeout=said.timeout)
+    def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
+        super().__init__(client, template, base)
+        self._rpc = _JsonRPC(client, base, timeout=template.timeout)
 
     async def call(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
         if not self.base_url:
@@ -114,138 +117,140 @@ class JsonRPCProtocolClient(UserClient):
         return await self._rpc.call(method, params, headers=headers, request_id=request_id)
 
 
-class ReqwestClient(Template):
+class ReqwestClient(ClientTemplate):
     """``http = ReqwestClient(base_url=…, timeout=…)``."""
 
-    made = ReqwestHTTPClient
+    client_class = ReqwestHTTPClient
 
 
-class JsonRPCClient(Template):
+class JsonRPCClient(ClientTemplate):
     """``http = JsonRPCClient(base_url="/rpc")``, then ``await self.http.call("sum", [1, 2])``."""
 
-    made = JsonRPCProtocolClient
+    client_class = JsonRPCProtocolClient
 
 
-class Transport(Verbs):
-    """A client of the scenario's own: what goes through it is timed, as a series of its own and not as a request."""
+class Transport(HttpVerbs):
+    """Wraps a client that the scenario brings. Its calls are recorded as a custom metric, not as
+    requests."""
 
-    def __init__(self, own: Any) -> None:
-        self._own = own
+    def __init__(self, client: Any) -> None:
+        self._client = client
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
-        return await self._timed(urlsplit(url).path or "/", self._own.request(method, url, **options))
+        return await self._record_time(urlsplit(url).path or "/", self._client.request(method, url, **options))
 
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
-        return await self._timed(method, self._own.call(method, *args, **options))
+        return await self._record_time(method, self._client.call(method, *args, **options))
 
-    async def _timed(self, name: str, answer: Any) -> Any:
+    async def _record_time(self, name: str, response: Any) -> Any:
         begun, code = time.perf_counter(), "EXCEPTION"
         try:
-            answer = await answer if inspect.isawaitable(answer) else answer
-            status = getattr(answer, "status", 200)
+            response = await response if inspect.isawaitable(response) else response
+            status = getattr(response, "status", 200)
             code = f"HTTP_{status}"
-            return answer
+            return response
         finally:
             emit_metric(name, time=(time.perf_counter() - begun) * 1e3, status=code < "HTTP_4" and code != "EXCEPTION", result_code=code)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
+        return getattr(self._client, name)
 
 
-def transport(said: Any, base_url: str = "") -> Any:
-    """The client that a scenario wants by something else than a template: the client itself, or something that makes one."""
-    if isinstance(said, (Transport, UserClient)):
-        return said
-    own = said
-    if isinstance(said, type) or not (hasattr(said, "request") or hasattr(said, "call")):
-        make = getattr(said, "create", said)
+def transport(client_or_factory: Any, base_url: str = "") -> Any:
+    """Returns the client for a scenario that declares its own client, or a factory of one."""
+    if isinstance(client_or_factory, (Transport, UserClient)):
+        return client_or_factory
+    client = client_or_factory
+    if isinstance(client, type) or not (hasattr(client, "request") or hasattr(client, "call")):
+        make = getattr(client, "create", client)
         try:
-            own = make(base_url=base_url)
+            client = make(base_url=base_url)
         except TypeError:
-            own = make()
-    return Transport(own)
+            client = make()
+    return Transport(client)
 
 
-class Answer:
-    """An answer with the words of both: ``status`` and ``status_code``, ``await answer.json()`` and ``answer.json()``."""
+class ReqwestResponse:
+    """A response with the attributes of both vikhry and Squall: ``status`` and ``status_code``,
+    ``await answer.json()`` and ``answer.json()``."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_response",)
 
-    def __init__(self, answer: Any) -> None:
-        self._answer = answer
+    def __init__(self, response: Any) -> None:
+        self._response = response
 
     @property
     def status(self) -> int:
-        return self._answer.status_code  # type: ignore[no-any-return]
+        return self._response.status_code  # type: ignore[no-any-return]
 
     @property
-    def text(self) -> Text:
-        return Text(self._answer.text)
+    def text(self) -> AwaitableText:
+        return AwaitableText(self._response.text)
 
     def json(self) -> Any:
-        return ready(self._answer.json())
+        return awaitable(self._response.json())
 
     def bytes(self) -> Any:
-        return ready(self._answer.content)
+        return awaitable(self._response.content)
 
     def error_for_status(self) -> None:
-        self._answer.raise_for_status()
+        self._response.raise_for_status()
 
     def get_header(self, key: str) -> str | None:
-        return self._answer.headers.get(key)  # type: ignore[no-any-return]
+        return self._response.headers.get(key)  # type: ignore[no-any-return]
 
     def get_header_all(self, key: str) -> list[str]:
-        return self._answer.headers.get_all(key)  # type: ignore[no-any-return]
+        return self._response.headers.get_all(key)  # type: ignore[no-any-return]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._answer, name)
+        return getattr(self._response, name)
 
     def __repr__(self) -> str:
-        return repr(self._answer)
+        return repr(self._response)
 
 
-class _Ready:
-    """Something that is there; awaiting it gives the plain thing."""
+class _AwaitableValue:
+    """A value that may be awaited; ``await`` returns the plain value."""
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return _plain(self)
+        return _unwrap(self)
         yield
 
 
-class Text(_Ready, str):
+class AwaitableText(_AwaitableValue, str):
     """``answer.text``, and ``await answer.text()``."""
 
-    def __call__(self) -> Text:
+    def __call__(self) -> AwaitableText:
         return self
 
 
-class _Bytes(_Ready, bytes):
+class _AwaitableBytes(_AwaitableValue, bytes):
     pass
 
 
-class _Dict(_Ready, dict[str, Any]):
+class _AwaitableDict(_AwaitableValue, dict[str, Any]):
     pass
 
 
-class _List(_Ready, list[Any]):
+class _AwaitableList(_AwaitableValue, list[Any]):
     pass
 
 
-class _Value(_Ready):
-    """What cannot be inherited from: None, True, a number."""
+class _AwaitableObject(_AwaitableValue):
+    """A value whose type has no subclasses here: None, True, a number."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-_KINDS: dict[type, Any] = {str: Text, bytes: _Bytes, dict: _Dict, list: _List}
-_PLAIN: dict[type, Any] = {kind: plain for plain, kind in _KINDS.items()}
+_AWAITABLE_TYPES: dict[type, Any] = {str: AwaitableText, bytes: _AwaitableBytes, dict: _AwaitableDict, list: _AwaitableList}
+_PLAIN_TYPES: dict[type, Any] = {kind: plain for plain, kind in _AWAITABLE_TYPES.items()}
 
 
-def ready(value: Any) -> Awaitable[Any]:
-    """``value``, which may be awaited and, where Python allows it, used at once."""
-    return _KINDS.get(type(value), _Value)(value)  # type: ignore[no-any-return]
+def awaitable(value: Any) -> Awaitable[Any]:
+    """Returns ``value`` as an awaitable that, where Python allows it, is also the value itself."""
+    return _AWAITABLE_TYPES.get(type(value), _AwaitableObject)(value)  # type: ignore[no-any-return]
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, _Value) else _PLAIN[type(value)](value)
+def _unwrap(value: Any) -> Any:
+    return value.value if isinstance(value, _AwaitableObject) else _PLAIN_TYPES[type(value)](value)

@@ -1,5 +1,6 @@
-"""LoadPilot's words. Its defaults and its reading of ``ramp_up`` (a part before the run, not of it) are kept, and its client sends when it
-is called: its coroutines do not await it."""
+"""The API of LoadPilot: ``VUser``, ``scenario``, ``task``, ``LoadClient``. Keeps its defaults, its
+meaning of ``ramp_up`` (added before the duration, not part of it) and its client, which coroutines
+do not await."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 from squall import _dsl
 from squall._errors import ScenarioError
 from squall._squall import Client as LoadClient
-from squall.compat._called import sent_when_called
+from squall.compat._sync_client import with_sync_client
 
 __all__ = ["LoadClient", "VUser", "scenario", "task"]
 
@@ -20,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class VUser(_dsl.VUser):
-    """A virtual user; LoadPilot's has hooks that do nothing, which subclasses may call."""
+    """A virtual user with LoadPilot's empty hooks, which subclasses may call."""
 
     def on_start(self, client: Any) -> None:
         pass
@@ -39,10 +40,10 @@ def scenario(
     steps: int = 5,
     thresholds: Mapping[str, float] | None = None,
 ) -> Callable[[C], C]:
-    """How much load: LoadPilot's ``@scenario``."""
+    """LoadPilot's ``@scenario``: sets the load."""
     file, line = _dsl._caller()
     if mode not in ("ramp", "constant", "step", "spike"):
-        raise ScenarioError(f"mode={mode!r}: there are ramp, constant, step and spike", file, line)
+        raise ScenarioError(f"mode={mode!r} is unknown: there are ramp, constant, step and spike", file, line)
     ramp = _seconds(ramp_up, file, line) if mode == "ramp" else 0
     load: dict[str, Any] = {"rate": rps, "for": _seconds(duration, file, line) + ramp}
     if mode == "ramp":
@@ -61,29 +62,30 @@ def scenario(
         for name in ("on_start", "on_stop"):
             hook = getattr(cls, name, None)
             if inspect.iscoroutinefunction(hook):
-                setattr(cls, name, _as_called(hook))
+                setattr(cls, name, _with_sync_client(hook))
         return cls
 
     return decorate
 
 
 def task(function: Callable[..., Any] | None = None, /, *, weight: float = 1) -> Any:
-    """Makes a method one of the things that a user does: LoadPilot's ``@task``, with or without parentheses."""
+    """LoadPilot's ``@task``: makes a method a task, with or without parentheses."""
     file, line = _dsl._caller()
     if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
         raise ScenarioError(f"weight={weight!r}: give a number above 0", file, line)
 
     def decorate(function: F) -> F:
-        return _dsl._mark(_as_called(function), _dsl.TaskMark(function.__name__, weight, (), None, None, file, line))
+        return _dsl._mark(_with_sync_client(function), _dsl.TaskMark(function.__name__, weight, (), None, None, file, line))
 
     return decorate if function is None else decorate(function)
 
 
-def _as_called(function: F) -> F:
-    """The function itself, or a coroutine function whose calls of the client need no ``await``."""
-    if not inspect.iscoroutinefunction(function) or hasattr(function, "__squall_called__"):
+def _with_sync_client(function: F) -> F:
+    """Returns a coroutine function whose client calls need no ``await``; other functions
+    unchanged."""
+    if not inspect.iscoroutinefunction(function) or hasattr(function, "__squall_sync_client__"):
         return function
-    return sent_when_called(function)  # type: ignore[return-value]
+    return with_sync_client(function)  # type: ignore[return-value]
 
 
 def _seconds(text: str | float, file: str, line: int) -> float:
@@ -91,5 +93,5 @@ def _seconds(text: str | float, file: str, line: int) -> float:
         return text
     parts = re.fullmatch(r"\s*(?:(\d+)\s*m)?\s*(?:(\d+)\s*s?)?\s*", text)
     if not parts or not any(parts.groups()):
-        raise ScenarioError(f"{text!r} is no duration: write 30s, 2m or 1m30s", file, line)
+        raise ScenarioError(f"{text!r} is not a duration: write 30s, 2m or 1m30s", file, line)
     return int(parts[1] or 0) * 60 + int(parts[2] or 0)

@@ -1,4 +1,5 @@
-"""vikhry's words: tasks without a client argument that reach it as ``self.http``, and functions that are awaited."""
+"""The API of vikhry: steps without a client argument, which use ``self.http``, and awaitable
+functions."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from squall._errors import ScenarioError, StatusError
 from squall._jsonrpc import JsonRPCError, JsonRPCProtocolError
 from squall._probe import ProbeContext
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, StepSelection, StepStrategy
-from squall.compat._reqwest import Answer, JsonRPCClient, ReqwestClient, Template, UserClient, ready, transport
+from squall.compat._reqwest import ClientTemplate, JsonRPCClient, ReqwestClient, ReqwestResponse, UserClient, awaitable, transport
 
 __all__ = [
     "VU",
@@ -36,7 +37,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What counts as success where vikhry takes words for it.
+#: Status names that vikhry's ``emit_metric`` accepts, and whether each means success.
 _STATUS = {"ok": True, "success": True, "error": False, "failed": False}
 
 
@@ -44,7 +45,7 @@ class VU(VUser):
     """A virtual user whose client is ``self.http``."""
 
     http: Any = ReqwestClient()
-    #: The client of the engine, once there is one.
+    #: The engine's client; None until the user has one.
     _squall_client: Any = None
 
     def __init__(self, **_: Any) -> None:
@@ -52,10 +53,10 @@ class VU(VUser):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(cls.http, Template) and cls.http.target:
+        if isinstance(cls.http, ClientTemplate) and cls.http.target:
             cls.__squall_target__ = cls.http.target  # type: ignore[attr-defined]
         if cls.close is not VU.close and not hasattr(cls.on_stop, "__squall_closes__"):
-            cls.on_stop = _and_close(cls.on_stop)  # type: ignore[method-assign]
+            cls.on_stop = _closing_afterwards(cls.on_stop)  # type: ignore[method-assign]
         for name in ("on_start", "on_stop"):
             hook = cls.__dict__.get(name)
             if hook is not None and len(inspect.signature(hook).parameters) == 1:
@@ -71,7 +72,7 @@ class VU(VUser):
         pass
 
     async def close(self) -> None:
-        """What a user lets go of after ``on_stop``."""
+        """Releases what the user holds; Squall calls it after ``on_stop``."""
 
     on_init.__squall_nothing__ = on_start.__squall_nothing__ = on_stop.__squall_nothing__ = True  # type: ignore[attr-defined]
 
@@ -81,33 +82,34 @@ class VU(VUser):
 
     @property
     def worker_id(self) -> str:
-        """vikhry's machines have names that scenarios see; here nothing depends on where a user lives."""
+        """A constant: vikhry gives each worker an id, but in Squall users do not depend on their
+        worker."""
         return "squall"
 
     def ensure_http_client(self) -> Any:
         return self.http
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Template) and self._squall_client is not None:
-            value = value.over(self._squall_client)
+        if isinstance(value, ClientTemplate) and self._squall_client is not None:
+            value = value.bind_to(self._squall_client)
         super().__setattr__(name, value)
 
     def __squall_client__(self, client: Any) -> None:
-        """Gives the user its client: before its first function, and again if it is another one."""
+        """Sets the user's client before its first function, and again if the client changes."""
         if self._squall_client is client:
             return
         self._squall_client = client
         http = self.__dict__.get("http", type(self).http)
-        if isinstance(http, Template):
-            self.http = http.over(client, at_target=http is type(self).http)
+        if isinstance(http, ClientTemplate):
+            self.http = http.bind_to(client, at_target=http is type(self).http)
         else:
-            self.http = http.again(client) if isinstance(http, UserClient) else transport(http)
+            self.http = http.rebind_to(client) if isinstance(http, UserClient) else transport(http)
 
 
-def _and_close(on_stop: Callable[..., Any]) -> Callable[..., Any]:
+def _closing_afterwards(on_stop: Callable[..., Any]) -> Callable[..., Any]:
     async def both(self: Any) -> None:
         try:
-            # One that was inherited takes the client already.
+            # An inherited on_stop is already wrapped and takes the client.
             await (on_stop(self) if len(inspect.signature(on_stop).parameters) == 1 else on_stop(self, self._squall_client))
         finally:
             await self.close()
@@ -126,7 +128,7 @@ def step(
     timeout_s: float | None = None,
     **strategy_kwargs: Any,
 ) -> Callable[[F], F]:
-    """Makes a method one of the things that a user does: vikhry's ``@step``."""
+    """vikhry's ``@step``: makes a method a task."""
     file, line = _dsl._caller()
     if every_s is not None and not isinstance(every_s, (int, float, Between)):
         raise ScenarioError(f"every_s={every_s!r}: give seconds or between(2, 5)", file, line)
@@ -147,25 +149,26 @@ def _with_client(function: F, is_step: bool = False) -> F:
     async def call(self: Any, client: Any) -> Any:
         self.__squall_client__(client)
         result = await function(self)
-        if is_step and isinstance(result, Answer) and not result.ok:
-            # It has not succeeded, and what requires it does not run.
-            raise StatusError(f"the step returned an answer of {result.status}", result._answer)
+        if is_step and isinstance(result, ReqwestResponse) and not result.ok:
+            # The step has failed, so steps that require it must not run.
+            raise StatusError(f"the step returned a response with status {result.status}", result._response)
         return result
 
-    # The signature is this function's, not the wrapped one's.
+    # `inspect.signature` must see this function's arguments, not those of the wrapped one.
     del call.__wrapped__
     return call  # type: ignore[return-value]
 
 
 def emit_metric(*, name: str, status: bool | str = True, time: float = 0.0, result_code: str | None = None, **_: Any) -> Awaitable[bool]:
-    """Adds one sample to the metric ``name``, awaited or not; further fields are not kept."""
+    """Adds a sample to the metric ``name``; ``await`` is optional. Ignores further fields."""
     passed = _STATUS[status.strip().lower()] if isinstance(status, str) else bool(status)
     _metrics.emit_metric(name, time=time, status=passed, result_code=result_code)
-    return ready(True)
+    return awaitable(True)
 
 
 def metric(*, name: str | None = None, **_: Any) -> Callable[[F], F]:
-    """Times every call of a function as a sample of the metric ``name``; further fields are not kept."""
+    """Records the time of every call of a function in the metric ``name``. Ignores further
+    fields."""
 
     def decorate(function: F) -> F:
         return _metrics.metric(name or function.__name__)(function)

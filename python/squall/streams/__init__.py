@@ -1,5 +1,6 @@
-"""Ordered stream processing on Redis: records go to partitions by key, and every partition is processed in order, by one worker at a
-time, at least once. Run with ``squall stream worker module:app``; see docs/streams.md.
+"""Ordered stream processing on Redis. A record's key selects its partition. One worker at a time
+processes a partition, in order, each event at least once. Run with ``squall stream worker
+module:app``; see docs/streams.md.
 """
 
 from squall._squall import StreamEvent as Event

@@ -1,4 +1,5 @@
-"""Apps: streams, processors and background tasks, and the worker that runs them."""
+"""Apps with their streams, processors and background tasks. The worker that runs them is in
+``_worker``."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from typing import Any, Unpack, overload
 
 from squall import _squall
 from squall.streams._errors import Misconfigured
-from squall.streams._loop import mailbox
+from squall.streams._mailbox import mailbox
 from squall.streams._middleware import DeadLetterMiddleware, Middleware
-from squall.streams._options import ProcessorOptions, StreamOptions, check_names, chosen, count, seconds
+from squall.streams._options import ProcessorOptions, StreamOptions, check_names, count, or_default, seconds
 from squall.streams._settings import ExceptionPolicy, Settings, zone_name
 from squall.streams._stream import Stream
 
@@ -21,7 +22,7 @@ _Function = Callable[[], Awaitable[Any]]
 
 @dataclass
 class Task:
-    """Something a worker does beside processing."""
+    """A function that a worker runs beside its processors."""
 
     function: _Function
     on_leader: bool
@@ -34,7 +35,8 @@ class Task:
 
 
 class Processor:
-    """An async function over the events of one partition. Made by :meth:`App.processor`."""
+    """An async function that processes the events of one partition. Created by
+    :meth:`App.processor`."""
 
     def __init__(self, function: Callable[[Any], Awaitable[Any]], stream: Stream, **options: Unpack[ProcessorOptions]) -> None:
         settings = stream.app.settings
@@ -43,22 +45,22 @@ class Processor:
         self.name = str(options.get("name") or getattr(function, "__name__", "processor"))
         of = f"of processor {self.name!r}"
         check_names(f"processor {self.name!r} has no option", options, ProcessorOptions.__annotations__)
-        self.policy = ExceptionPolicy.read(chosen(options.get("exception_policy"), settings.default_exception_policy))
+        self.policy = ExceptionPolicy.read(or_default(options.get("exception_policy"), settings.default_exception_policy))
         self.middleware: list[Middleware] = list(options.get("middleware") or [])
         self.retries = count(f"retries {of}", options.get("retries", 0), least=0)
         self.retry_backoff = seconds(f"retry_backoff {of}", options.get("retry_backoff", 0.1))
-        lock_expiry = chosen(options.get("lock_expiry"), settings.default_lock_expiry)
+        lock_expiry = or_default(options.get("lock_expiry"), settings.default_lock_expiry)
         self.lock_expiry = seconds(f"lock_expiry {of}", lock_expiry, above_zero=True)
-        self.grace_period = seconds(f"grace_period {of}", chosen(options.get("grace_period"), settings.default_grace_period))
-        self.prefetch_count = count(f"prefetch_count {of}", chosen(options.get("prefetch_count"), settings.default_prefetch_count))
-        self.pool_size = count(f"pool_size {of}", chosen(options.get("pool_size"), settings.default_pool_size))
-        self.join_delay = seconds(f"join_delay {of}", chosen(options.get("join_delay"), settings.default_join_delay))
+        self.grace_period = seconds(f"grace_period {of}", or_default(options.get("grace_period"), settings.default_grace_period))
+        self.prefetch_count = count(f"prefetch_count {of}", or_default(options.get("prefetch_count"), settings.default_prefetch_count))
+        self.pool_size = count(f"pool_size {of}", or_default(options.get("pool_size"), settings.default_pool_size))
+        self.join_delay = seconds(f"join_delay {of}", or_default(options.get("join_delay"), settings.default_join_delay))
         self.report = seconds(f"report {of}", options.get("report", 10), above_zero=True)
         for step in self.middleware:
             if not hasattr(step, "handler"):
                 raise Misconfigured(f"middleware {step!r} of processor {self.name!r} has no method handler(parent, **kwargs)")
             if isinstance(step, DeadLetterMiddleware) and step.source is not stream:
-                raise Misconfigured(f"the dead letters of processor {self.name!r} are of another stream ({step.source.id})")
+                raise Misconfigured(f"the dead-letter middleware of processor {self.name!r} is for another stream ({step.source.id})")
 
     @property
     def id(self) -> str:
@@ -66,14 +68,14 @@ class Processor:
 
     @property
     def handlers(self) -> list[Middleware]:
-        """Middleware that sees events; dead letters see failures only."""
+        """The middleware that sees events; dead-letter middleware sees failures only."""
         return [step for step in self.middleware if not isinstance(step, DeadLetterMiddleware)]
 
-    def manner(self) -> dict[str, Any]:
-        """How the engine is to run it."""
+    def _native_options(self) -> dict[str, Any]:
+        """Returns the options for the engine."""
         return {
             "name": self.name,
-            "shape": self.stream._shape,
+            "shape": self.stream._format,
             "policy": self.policy.value,
             "retries": self.retries,
             "backoff": self.retry_backoff,
@@ -98,7 +100,8 @@ def _check_async(what: str, function: Any) -> None:
 
 
 class App:
-    """An app on Redis: ``app = App("shop", redis_url="redis://127.0.0.1")``. Keyword arguments are settings, see docs/streams.md."""
+    """An app on Redis: ``app = App("shop", redis_url="redis://127.0.0.1")``. Keyword arguments are
+    settings, see docs/streams.md."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self.name = name
@@ -111,12 +114,13 @@ class App:
         return f"<App {self.name}>"
 
     def stream(self, name: str, record: type[Any], partition_by: str | Callable[[Any], Any], **options: Unpack[StreamOptions]) -> Stream:
-        """A stream of this app; ``partition_by`` is an attribute or a function of the record. Options: :class:`StreamOptions`."""
+        """Creates a stream of this app. ``partition_by`` is an attribute or a function of the
+        record. Options: :class:`StreamOptions`."""
         return Stream(self, name, record, partition_by, **options)
 
     def processor(self, stream: Stream, **options: Unpack[ProcessorOptions]) -> Callable[[Callable[[Any], Awaitable[Any]]], Processor]:
-        """Registers an async function that iterates over the events of one partition; it is called once for each. Options:
-        :class:`ProcessorOptions`.
+        """Registers an async function that iterates over the events of one partition. The worker
+        calls it once for each of its partitions. Options: :class:`ProcessorOptions`.
         """
         if not isinstance(stream, Stream):
             raise Misconfigured("@app.processor needs a stream: @app.processor(orders), not @app.processor")
@@ -125,7 +129,7 @@ class App:
             _check_async("processor", function)
             processor = Processor(function, stream, **options)
             if processor.id in self.processors:
-                raise Misconfigured(f"there are two processors {processor.name!r} on stream {stream.name!r}; give one a name of its own")
+                raise Misconfigured(f"stream {stream.name!r} has two processors {processor.name!r}; give one another name")
             self.processors[processor.id] = processor
             return processor
 
@@ -136,7 +140,8 @@ class App:
     @overload
     def task(self, function: None = None, *, on_leader: bool = False) -> Callable[[_Function], _Function]: ...
     def task(self, function: _Function | None = None, *, on_leader: bool = False) -> Any:
-        """Runs an async function once, when a worker starts; or when a worker becomes the leader."""
+        """Runs an async function once when a worker starts, or with ``on_leader`` when it becomes
+        the leader."""
 
         def register(function: _Function) -> _Function:
             _check_async("task", function)
@@ -146,7 +151,7 @@ class App:
         return register if function is None else register(function)
 
     def timer(self, *, interval: float, on_leader: bool = False) -> Callable[[_Function], _Function]:
-        """Runs an async function every ``interval`` seconds, one run after the other."""
+        """Runs an async function every ``interval`` seconds. Runs do not overlap."""
         if not interval > 0:
             raise Misconfigured(f"a timer needs an interval above zero, not {interval!r}")
 
@@ -160,7 +165,8 @@ class App:
     def crontab(
         self, spec: str, *, timezone: datetime.tzinfo | str | None = None, on_leader: bool = False
     ) -> Callable[[_Function], _Function]:
-        """Runs an async function at the times of a crontab line: ``@app.crontab("45 17 * * *", timezone="Europe/Berlin")``."""
+        """Runs an async function at the times of a crontab line:
+        ``@app.crontab("45 17 * * *", timezone="Europe/Berlin")``."""
 
         def register(function: _Function) -> _Function:
             _check_async("crontab", function)
@@ -170,15 +176,16 @@ class App:
 
         return register
 
-    async def _link(self) -> _squall.StreamLink:
+    async def _connect(self) -> _squall.StreamLink:
         if self._connected is None:
             box, settings = mailbox(), self.settings
-            self._connected = await box.answer(_squall.connect(box.post, self.name, settings.redis_url, settings.namespace))
+            self._connected = await box.wait_for(_squall.connect(box.native, self.name, settings.redis_url, settings.namespace))
         return self._connected
 
 
 class Worker:
-    """Runs an app from a program of your own: ``Worker(app).start()`` returns when it was stopped by a signal."""
+    """Runs an app from your own program: ``Worker(app).start()`` returns after a signal stops the
+    worker."""
 
     def __init__(self, app: App) -> None:
         self.app = app

@@ -1,4 +1,5 @@
-"""``squall stream worker MODULE:APP``: finds the app, says in one line what is wrong with it, runs it, gives the exit code."""
+"""``squall stream worker MODULE:APP``: finds the app, runs it and returns the exit code. Reports a
+mistake in the app in one line. The Rust host calls :func:`work` by name."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ def work(
     log_level: str | None = None,
     log_format: str | None = None,
 ) -> int:
-    """Runs a worker to its end."""
+    """Runs a worker until it stops and returns the exit code."""
     try:
         if prometheus is not None and not allow_remote and not ipaddress.ip_address(prometheus.rpartition(":")[0].strip("[]")).is_loopback:
             raise Misconfigured(
-                f"--prometheus {prometheus} can be reached from other machines and has no login; add --allow-remote if that is meant"
+                f"--prometheus {prometheus} is reachable from other machines and has no login; add --allow-remote if you want that"
             )
         app = find(spec)
         settings = app.settings
@@ -43,61 +44,61 @@ def work(
         logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         run(app, processors, prometheus, lambda line: print(line, file=sys.stderr, flush=True))
     except Halted as error:
-        return _say(str(error), HALTED)
+        return _fail(str(error), HALTED)
     except Unreachable as error:
-        return _say(str(error), UNREACHABLE)
+        return _fail(str(error), UNREACHABLE)
     except (StreamError, ValueError) as error:
-        return _say(str(error), UNUSABLE)
+        return _fail(str(error), UNUSABLE)
     return STOPPED
 
 
-def _say(text: str, code: int) -> int:
+def _fail(text: str, code: int) -> int:
     print(f"squall: {text}", file=sys.stderr, flush=True)
     return code
 
 
 def find(spec: str) -> App:
-    """The app that MODULE:APP names."""
+    """Returns the app that MODULE:APP names."""
     module_name, colon, name = spec.partition(":")
     if not colon or not module_name or not name:
         raise Misconfigured(f"{spec!r} does not name an app; write it as MODULE:APP, for example shop:app")
     if module_name.endswith(".py"):
         raise Misconfigured(f"{module_name!r} is a file; write its module, as in {module_name[:-3].replace('/', '.')}:{name}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    module = _imported(module_name)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = _import_module(module_name)
     try:
         app = getattr(module, name)
     except AttributeError:
         apps = ", ".join(f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, App))
-        hint = f"; there is {apps}" if apps else "; it has no App at all"
+        hint = f"; it has {apps}" if apps else "; it has no App"
         raise Misconfigured(f"module {module_name!r} has no {name!r}{hint}") from None
     if not isinstance(app, App):
         raise Misconfigured(f"{spec} is not an App of squall.streams but a {type(app).__name__}")
     if app.settings.autodiscover:
         for path in sorted(Path().glob(app.settings.autodiscover)):
-            _imported(".".join(path.with_suffix("").parts))
+            _import_module(".".join(path.with_suffix("").parts))
     return app
 
 
-def _imported(name: str) -> object:
+def _import_module(name: str) -> object:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Of the module itself or its package; otherwise it is an import inside it that failed.
+        # Another name means that the module exists and an import inside it failed.
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise Misconfigured(f"there is no module {name!r} in {Path.cwd()} or where Python looks (PYTHONPATH)") from None
+            raise Misconfigured(f"module {name!r} is neither in {Path.cwd()} nor on Python's path (PYTHONPATH)") from None
         raise Misconfigured(f"cannot import {name!r}: {_trace(error)}") from None
     except (StreamError, Exception, SystemExit) as error:
         raise Misconfigured(f"cannot import {name!r}: {_trace(error)}") from None
 
 
 def _trace(error: BaseException) -> str:
-    """The end of the traceback, from the user's file on."""
+    """Returns the exception and the frames of its traceback that belong to the app."""
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).strip()
-    ours = ("importlib", "/squall/streams/")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not any(part in frame.filename for part in ours)]
+    skipped = ("importlib", "/squall/streams/")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not any(part in frame.filename for part in skipped)]
     place = "".join(f"\n  {frame.filename}:{frame.lineno}: {frame.line}" for frame in frames)
     return f"{type(error).__name__}: {error}{place}"

@@ -1,30 +1,30 @@
-"""What can go wrong with streams, as exceptions."""
+"""The exceptions of ``squall.streams``."""
 
 from __future__ import annotations
 
 
 class StreamError(Exception):
-    """Anything below."""
+    """The base of all exceptions of streams."""
 
 
 class Misconfigured(StreamError):
-    """An app, stream or processor that cannot work as it is written."""
+    """An app, stream or processor has an invalid definition."""
 
 
 class Unreachable(StreamError):
-    """Redis does not answer."""
+    """Redis does not respond."""
 
 
 class NotSent(StreamError):
-    """Records were not, or perhaps not, appended."""
+    """Records were not appended, or it is unknown whether they were."""
 
 
 class PartitionFull(NotSent):
-    """There is no room, and nothing that may be dropped."""
+    """The partition is full and has no events that may be dropped."""
 
 
 class Halted(StreamError):
-    """A processor failed and its policy ended the worker."""
+    """A processor failed and its exception policy stopped the worker."""
 
 
 _KINDS: dict[str, type[StreamError]] = {
@@ -36,6 +36,6 @@ _KINDS: dict[str, type[StreamError]] = {
 }
 
 
-def raised(kind: str, text: str) -> StreamError:
-    """The exception for what the engine reports."""
+def make_error(kind: str, text: str) -> StreamError:
+    """Returns the exception for an error of the engine."""
     return _KINDS[kind](text)

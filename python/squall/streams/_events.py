@@ -1,4 +1,5 @@
-"""The events of one partition, as a processor iterates over them."""
+"""The events of one partition as a processor iterates over them: single events, records or
+batches."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
     from squall.streams._app import Processor
     from squall.streams._stream import Stream
 
-#: Events taken without a pause before other partitions get a turn.
-_TURN = 64
+#: Events that a processor takes before it yields to other partitions.
+_EVENTS_PER_TURN = 64
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Where an event lies."""
+    """The partition of an event."""
 
     stream: Stream
     number: int
@@ -32,9 +33,11 @@ class Partition:
 
 
 class Events:
-    """What a processor is given: iterate over it for events, over :meth:`records` for records, and with :meth:`take` for batches of
-    either. Asking for the next item acknowledges the one before. When the iteration ends, return: the partition moves to another
-    worker, or the next event cannot be read and is the policy's; the processor is called again if the partition stays.
+    """The argument of a processor. Iterate over it for events, over :meth:`records` for records,
+    and over :meth:`take` for batches of either. Requesting the next item acknowledges the previous
+    one. Return when the iteration ends: the partition moves to another worker, or the exception
+    policy handles an event that cannot be read. If the partition stays, the worker calls the
+    processor again.
     """
 
     def __init__(self, processor: Processor, source: _squall.StreamSource, opened: _squall.Stream) -> None:
@@ -49,20 +52,21 @@ class Events:
 
     @property
     def fence(self) -> tuple[str, int]:
-        """Key and epoch of the partition's lock: while the hash at the key has this epoch, this processor is the owner."""
+        """Key and epoch of the partition's lock. This processor owns the partition while the hash
+        at the key has this epoch."""
         return self._source.fence
 
     def __call__(self) -> Events:
         return self
 
     def records(self) -> Events:
-        """Items are records."""
+        """Makes items records."""
         self._as_records = True
         return self
 
     def take(self, n: int, within: float) -> Events:
-        """Items are lists of up to ``n``: waits for the first, then at most ``within`` seconds for the others. A batch is acknowledged,
-        or fails, as a whole.
+        """Makes items lists of up to ``n``: waits for the first event, then at most ``within``
+        seconds for the others. A batch is acknowledged, or fails, as a whole.
         """
         if n < 1:
             raise Misconfigured(f"take({n}, …): a batch needs at least one event")
@@ -74,26 +78,27 @@ class Events:
     def __aiter__(self) -> AsyncIterator[Any]:
         middleware = self.processor.handlers
         if self._as_records and self._batch is None and not middleware:
-            return self._kept(self._fast())
-        items = self._kept(self._root() if self._batch is None else self._batches(*self._batch))
+            return self._register(self._records_direct())
+        items = self._register(self._single_events() if self._batch is None else self._batches(*self._batch))
         for step in middleware:
-            items = self._kept(step.handler(items, events=self))
-        return self._kept(self._read(items)) if self._as_records else items
+            items = self._register(step.handler(items, events=self))
+        return self._register(self._decode_items(items)) if self._as_records else items
 
-    def _kept(self, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    def _register(self, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         self._running.append(items)
         return items
 
     async def _close(self) -> None:
-        """Ends all generators, the outermost first, so that middleware is done before the partition goes on."""
+        """Closes all generators, the outermost first, so that middleware ends before the next
+        call."""
         while self._running:
             closing = getattr(self._running.pop(), "aclose", None)
             if closing is not None:
                 await closing()
 
-    # Waiting. The engine answers a `want` with one `ready`; a wait that was given up is taken over by the next.
+    # Waiting. The engine sends one `ready` for each `want`; the next wait reuses an abandoned one.
 
-    async def _ready(self) -> None:
+    async def _wait_ready(self) -> None:
         if self._waiter is None:
             self._waiter = asyncio.get_running_loop().create_future()
             self._source.want()
@@ -104,41 +109,41 @@ class Events:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    # Taking.
+    # Taking events.
 
-    async def _fast(self) -> AsyncGenerator[Any, None]:
+    async def _records_direct(self) -> AsyncGenerator[Any, None]:
         record, read = self._source.record, self.stream._read
         turn = 0
         while True:
             item = record(read)
             if item is None:
-                await self._ready()
+                await self._wait_ready()
                 turn = 0
             elif item is ...:
                 return
             else:
                 yield item
                 turn += 1
-                if turn == _TURN:
+                if turn == _EVENTS_PER_TURN:
                     turn = 0
                     await asyncio.sleep(0)
 
-    async def _root(self) -> AsyncGenerator[Any, None]:
+    async def _single_events(self) -> AsyncGenerator[Any, None]:
         turn = 0
         while True:
             self._source.complete()
-            event = await self._one()
+            event = await self._next_event()
             if event is None:
                 return
             yield event
             turn += 1
-            if turn == _TURN:
+            if turn == _EVENTS_PER_TURN:
                 turn = 0
                 await asyncio.sleep(0)
 
-    async def _one(self) -> Any:
+    async def _next_event(self) -> Any:
         while (event := self._take()) is None:
-            await self._ready()
+            await self._wait_ready()
         return None if event is ... else event
 
     def _take(self) -> Any:
@@ -148,7 +153,7 @@ class Events:
         loop = asyncio.get_running_loop()
         while True:
             self._source.complete()
-            first = await self._one()
+            first = await self._next_event()
             if first is None:
                 return
             batch, deadline = [first], loop.time() + within
@@ -160,13 +165,13 @@ class Events:
                     batch.append(event)
                     continue
                 try:
-                    await asyncio.wait_for(self._ready(), deadline - loop.time())
+                    await asyncio.wait_for(self._wait_ready(), deadline - loop.time())
                 except TimeoutError:
                     break
             yield batch
             await asyncio.sleep(0)
 
-    async def _read(self, items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    async def _decode_items(self, items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         read = self.stream._read
         async for item in items:
             events = item if isinstance(item, list) else [item]
@@ -179,7 +184,8 @@ class Events:
                     broken = error
                     break
             if broken is not None:
-                # What comes before it is processed first; then it is met again, as the first, and is the policy's.
+                # The processor gets the records before the broken event first. The event then comes
+                # again as the first of its batch, and the exception policy handles it.
                 self._source.give_back(len(events) - max(len(records), 1))
                 if not records:
                     self._source.spoil(f"{type(broken).__name__}: {broken}")

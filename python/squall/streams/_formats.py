@@ -1,4 +1,5 @@
-"""How records are written: serializers and compressors. The built-in ones only name what the engine does; own ones do it themselves."""
+"""Serializers and compressors of records. The built-in ones only name a format of the engine;
+subclasses implement their own."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from typing import Any, ClassVar
 
 
 class Compressor:
-    """Compresses what a serializer has written."""
+    """Compresses the output of a serializer."""
 
-    #: What the engine calls it; none for one of your own.
+    #: The engine's name of the format; None for your own.
     native: ClassVar[str | None] = None
 
     def compress(self, value: bytes) -> bytes:
@@ -33,9 +34,9 @@ class Zstd(Compressor):
 
 
 class Serializer:
-    """Writes and reads the plain form of a record: a dict of what JSON knows."""
+    """Writes and reads the plain form of a record: a dict of JSON values."""
 
-    #: Whether the engine reads and writes it.
+    #: Whether the engine reads and writes the format.
     native: ClassVar[bool] = False
     compressor: Compressor | None = None
 
@@ -51,10 +52,10 @@ class Serializer:
 
 
 class JSONSerializer(Serializer):
-    """Compact JSON, read by the engine. Whichever way an event is compressed, it is recognised."""
+    """Compact JSON, which the engine reads. It detects the compression of each event."""
 
     native = True
 
 
 class FastJSONSerializer(JSONSerializer):
-    """The same; there is only a fast one."""
+    """The same as :class:`JSONSerializer`, for code written for runnel."""

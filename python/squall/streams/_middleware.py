@@ -1,4 +1,4 @@
-"""Steps between a stream and a processor."""
+"""Middleware between a stream and a processor."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ if TYPE_CHECKING:
 
 
 class Middleware:
-    """A step that sees events, or batches of them, before the processor does."""
+    """Sees events, or batches of them, before the processor does."""
 
     def handler(self, parent: AsyncIterator[Any], **kwargs: Any) -> AsyncIterator[Any]:
-        """An async generator over ``parent``: yields what it gets, changed or not. What it leaves out counts as processed when it asks
-        for more. If the processor raises, GeneratorExit is raised at its ``yield`` and must leave it.
+        """An async generator over ``parent`` that yields its items, changed or not. An item that it
+        skips counts as processed when it requests the next. If the processor raises, ``yield``
+        raises GeneratorExit, which must not be caught.
         """
         raise NotImplementedError
 
 
 class DeadLetterMiddleware(Middleware):
-    """Sends events that failed to the stream ``dead.<name>`` and goes on; the exception policy does not act."""
+    """Sends failed events to the stream ``dead.<name>`` and continues with the next, whatever the
+    exception policy."""
 
     def __init__(self, source: Stream) -> None:
         self.source = source

@@ -1,4 +1,4 @@
-"""What can be said about a stream and about a processor. Every option is listed once, here, and checked where it is used."""
+"""The options of streams and processors, each listed once, and the functions that check them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ _T = TypeVar("_T")
 
 
 class StreamOptions(TypedDict, total=False):
-    """Keyword arguments of :meth:`App.stream`; what is left out, or ``None``, comes from the app's ``default_…`` settings."""
+    """Keyword arguments of :meth:`App.stream`. A missing option, or ``None``, takes the app's
+    ``default_…`` setting."""
 
     serializer: Serializer | None
     partition_count: int | None
-    #: How many events a partition holds before sending has to wait for a processor.
+    #: How many events a partition holds before senders wait for a processor.
     partition_size: int | None
     #: ``"xxh64"`` or ``"md5"``.
     hasher: str | Callable[[Any], int] | None
-    #: How many seconds sending waits for room, by default 30; ``None`` to raise :class:`PartitionFull` at once.
+    #: Seconds that a sender waits for space, by default 30; ``None`` raises :class:`PartitionFull`
+    #: at once.
     wait: float | None
-    #: Whether a full partition that no processor reads drops its oldest events.
+    #: Whether a full partition without a processor drops its oldest events.
     drop_unread: bool
 
 
 class ProcessorOptions(TypedDict, total=False):
-    """Keyword arguments of :meth:`App.processor`; what is left out, or ``None``, comes from the app's ``default_…`` settings."""
+    """Keyword arguments of :meth:`App.processor`. A missing option, or ``None``, takes the app's
+    ``default_…`` setting."""
 
     name: str | None
     exception_policy: ExceptionPolicy | str | None
@@ -41,19 +44,21 @@ class ProcessorOptions(TypedDict, total=False):
     prefetch_count: int | None
     pool_size: int | None
     join_delay: float | None
-    #: How often a failed event is tried again before the policy acts, and how many seconds after the first failure.
+    #: How often a failed event is retried before the policy acts, and the seconds before the first
+    #: retry.
     retries: int
     retry_backoff: float
-    #: Every how many seconds lag and rate are counted and logged.
+    #: Seconds between two counts of lag and rate, which are logged.
     report: float
-    # Known to the original system and without meaning here: nothing blocks in a read, and assignments are not attempts.
+    # Options of runnel that have no effect here: reads do not block, and assignments are not
+    # retried.
     read_timeout: float | None
     assignment_attempts: int | None
     assignment_sleep: float | None
 
 
 def check_names(refusal: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses a name that is not known, with the one that was probably meant."""
+    """Raises :class:`Misconfigured` for an unknown name, with the closest known one."""
     known = list(known)
     for name in given:
         if name not in known:
@@ -62,20 +67,20 @@ def check_names(refusal: str, given: Iterable[str], known: Iterable[str]) -> Non
             raise Misconfigured(f"{refusal} {name!r}; {hint}")
 
 
-def chosen(given: _T | None, default: _T) -> _T:
-    """What was given, or else the app's default. Zero is something that was given."""
+def or_default(given: _T | None, default: _T) -> _T:
+    """Returns ``given``, or ``default`` if it is None. Zero is not None."""
     return default if given is None else given
 
 
 def count(what: str, value: object, *, least: int = 1) -> int:
-    """A whole number, not below ``least``."""
+    """Returns ``value`` if it is a whole number of at least ``least``; raises otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise Misconfigured(f"{what} must be a whole number of at least {least}, not {value!r}")
     return value
 
 
 def seconds(what: str, value: object, *, above_zero: bool = False) -> float:
-    """A length of time."""
+    """Returns ``value`` as seconds; raises if it is not a duration."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf") or (above_zero and value == 0):
         raise Misconfigured(f"{what} must be seconds{' above zero' if above_zero else ''}, not {value!r}")
     return float(value)

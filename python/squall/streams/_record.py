@@ -1,4 +1,5 @@
-"""Records: classes whose annotations say what an event holds. Values are checked when a record is made or read."""
+"""Records: classes whose annotations define the fields of an event. Creating or reading a record
+checks its values."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ _Plain = dict[str, Any]
 
 
 class Record:
-    """What an event holds::
+    """The content of an event::
 
         class Order(Record):
             order_id: int
             amount: float = 0.0
             items: list[str] = []
 
-    With ``class Order(Record, primitive=True)`` every attribute is a field of the Redis entry, and only int, float, bool, str and bytes
-    are allowed. Records may contain records.
+    With ``class Order(Record, primitive=True)`` every attribute is a field of the Redis entry, and
+    only int, float, bool, str and bytes are allowed. Records may contain records.
     """
 
     _primitive: ClassVar[bool] = False
@@ -47,8 +48,9 @@ class Record:
 
     @classmethod
     def _fields(cls) -> list[tuple[str, type | None, _Convert, Any]]:
-        """Name, exact type that needs no conversion, conversion, default. Worked out when first needed: annotations may name
-        classes that come later in the file."""
+        """Returns name, exact type that needs no conversion, conversion and default of each field.
+        Computed at the first use, because annotations may name classes that come later in the
+        file."""
         if cls._shape is None:
             hints = {name: hint for name, hint in typing.get_type_hints(cls).items() if typing.get_origin(hint) is not ClassVar}
             hints = {name: hint for name, hint in hints.items() if not name.startswith("_")}
@@ -62,7 +64,7 @@ class Record:
 
     @classmethod
     def _read(cls, values: Any) -> Self:
-        """From a plain dict, as it was sent; fields that the record does not have are left out."""
+        """Creates a record from a plain dict; ignores fields that the record does not have."""
         if not isinstance(values, dict):
             raise ValueError(f"{cls.__name__} is a dict of fields, not {_kind(values)}")
         self = cls.__new__(cls)
@@ -71,7 +73,7 @@ class Record:
 
     @classmethod
     def _read_flat(cls, values: dict[str, bytes]) -> Self:
-        """From the fields of an entry, all of them bytes."""
+        """Creates a record from the fields of a Redis entry, whose values are bytes."""
         plain: _Plain = {}
         for name, kind, _, _ in cls._fields():
             if name in values:
@@ -97,7 +99,7 @@ class Record:
             own[name] = value
 
     def dict(self) -> _Plain:
-        """The values by name."""
+        """Returns the values by name."""
         return {name: _plain(self.__dict__[name], False) for name, *_ in self._fields()}
 
     def _wire(self) -> _Plain:
@@ -108,7 +110,7 @@ class Record:
         return [(name.encode(), value if isinstance(value, bytes) else str(value).encode()) for name, value in values]
 
     def copy(self, **changes: Any) -> Self:
-        """The same record with other values in some fields."""
+        """Returns a copy of the record with other values in some fields."""
         return type(self)(**{**{name: self.__dict__[name] for name, *_ in self._fields()}, **changes})
 
     def __eq__(self, other: object) -> bool:
@@ -121,12 +123,12 @@ class Record:
         return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name, *_ in self._fields())})"
 
 
-#: Types whose values need no look at all when they are exactly of the type.
+#: Types whose values need no conversion if their type is exactly this one.
 _EXACT = {int, float, bool, str, bytes}
 
 
 def _default(hint: Any) -> Any:
-    """An optional field may be left out."""
+    """Returns None for an optional field, which may be missing."""
     return None if typing.get_origin(hint) in (typing.Union, types.UnionType) and type(None) in typing.get_args(hint) else _MISSING
 
 
@@ -311,7 +313,7 @@ def _from_bytes(kind: type | None, value: bytes) -> Any:
 
 
 def _plain(value: Any, wire: bool) -> Any:
-    """Of what JSON knows, if it is for the wire."""
+    """Returns ``value`` as plain data; with ``wire`` as data that JSON can hold."""
     kind = type(value)
     if kind in (int, str, float, bool) or value is None:
         return value

@@ -1,4 +1,5 @@
-"""Settings of an app, checked when it is made: every name the original system knows, with this one's defaults."""
+"""The settings of an app, checked when the app is created: every name of runnel, with Squall's
+defaults."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ from squall.streams._options import check_names
 
 
 class ExceptionPolicy(enum.Enum):
-    """What happens when a processor raises and its retries are used up."""
+    """What the worker does when a processor raises and has no retries left."""
 
-    #: Mark the partition in Redis, so that no other worker repeats the failure, and end this worker.
+    #: Mark the partition in Redis, so that no other worker repeats the failure, and stop this
+    #: worker.
     HALT = "halt"
-    #: Mark the partition and go on with the others.
+    #: Mark the partition and continue with the others.
     QUARANTINE = "quarantine"
-    #: Acknowledge the failed events and go on.
+    #: Acknowledge the failed events and continue.
     IGNORE = "ignore"
 
     @classmethod
@@ -31,11 +33,11 @@ class ExceptionPolicy(enum.Enum):
         try:
             return cls(str(value).lower())
         except ValueError:
-            raise Misconfigured(f"exception_policy is {value!r}; there are HALT, QUARANTINE and IGNORE") from None
+            raise Misconfigured(f"exception_policy={value!r} is unknown; there are HALT, QUARANTINE and IGNORE") from None
 
 
 def md5hash(key: object) -> int:
-    """Names the hasher that the original system uses where xxhash is not installed."""
+    """Names the hasher that runnel uses where xxhash is not installed."""
     raise NotImplementedError("pass md5hash, or 'md5', as a stream's hasher; hashing happens in the engine")
 
 
@@ -49,12 +51,12 @@ def hasher_name(hasher: object) -> str:
         return str(hasher)
     name = {"md5hash": "md5", "fasthash": "xxh64"}.get(getattr(hasher, "__name__", ""))
     if name is None:
-        raise Misconfigured(f"hasher is {hasher!r}; there are 'xxh64' (default) and 'md5', because senders in every language must agree")
+        raise Misconfigured(f"hasher={hasher!r} is unknown; there are 'xxh64' (default) and 'md5', which senders in all languages have")
     return name
 
 
 def zone_name(zone: datetime.tzinfo | str) -> str:
-    """The name of a time zone, however it is given."""
+    """Returns the name of a time zone."""
     if isinstance(zone, str):
         return zone
     name = getattr(zone, "key", None) or getattr(zone, "zone", None)
@@ -70,7 +72,7 @@ class Settings:
     """Keyword arguments of :class:`App`. Durations are seconds."""
 
     redis_url: str = "redis://127.0.0.1:6379"
-    #: Put before every key; '' for the plain key names of the original system.
+    #: Prefix of every Redis key; '' for the key names of runnel.
     namespace: str = "squall"
     log_format: str = "console"
     log_level: str = "info"
@@ -87,7 +89,8 @@ class Settings:
     default_grace_period: float = 8
     default_pool_size: int = 16
     default_join_delay: float = 0.25
-    # Known to the original system and without meaning here: nothing blocks in a read, and assignments are not attempts.
+    # Settings of runnel that have no effect here: reads do not block, and assignments are not
+    # retried.
     leadership_poll_interval: int = 4000
     testing: bool = False
     default_read_timeout: int = 2000

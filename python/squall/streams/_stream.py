@@ -1,4 +1,4 @@
-"""Streams: what they hold, how it is ordered, and sending."""
+"""Streams: their records, their order, and sending."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from squall import _squall
 from squall.streams._errors import Misconfigured
 from squall.streams._formats import JSONSerializer
-from squall.streams._loop import mailbox
-from squall.streams._options import StreamOptions, check_names, chosen, count, seconds
+from squall.streams._mailbox import mailbox
+from squall.streams._options import StreamOptions, check_names, count, or_default, seconds
 from squall.streams._record import Record
 from squall.streams._settings import hasher_name
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """A stream of records in partitions. Made by :meth:`App.stream`."""
+    """A stream of records in partitions. Created by :meth:`App.stream`."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Stream:
     ) -> None:
         check_names(f"stream {name!r} has no option", options, StreamOptions.__annotations__)
         if not (isinstance(record, type) and (issubclass(record, Record) or hasattr(record, "model_validate"))):
-            raise Misconfigured(f"record of stream {name!r} must be a class made from Record, not {record!r}")
+            raise Misconfigured(f"record of stream {name!r} must be a subclass of Record, not {record!r}")
         if not (isinstance(partition_by, str) or callable(partition_by)):
             raise Misconfigured(f"partition_by of stream {name!r} must name an attribute or be a function of the record")
         settings, serializer, wait = app.settings, options.get("serializer"), options.get("wait", 30)
@@ -43,11 +43,11 @@ class Stream:
         self.record = record
         self.partition_by = partition_by
         self.serializer = None if primitive else serializer or settings.default_serializer or JSONSerializer()
-        partitions = chosen(options.get("partition_count"), settings.default_partition_count)
+        partitions = or_default(options.get("partition_count"), settings.default_partition_count)
         self.partition_count = count(f"partition_count of stream {name!r}", partitions)
-        size = chosen(options.get("partition_size"), settings.default_partition_size)
+        size = or_default(options.get("partition_size"), settings.default_partition_size)
         self.partition_size = count(f"partition_size of stream {name!r}", size)
-        self.hasher = hasher_name(chosen(options.get("hasher"), settings.default_hasher))
+        self.hasher = hasher_name(or_default(options.get("hasher"), settings.default_hasher))
         self.wait = None if wait is None else seconds(f"wait of stream {name!r}", wait)
         self.drop_unread = bool(options.get("drop_unread", False))
         self._opened: _squall.Stream | None = None
@@ -61,8 +61,8 @@ class Stream:
         return f"<Stream {self.id}>"
 
     @property
-    def _shape(self) -> str:
-        """What the engine makes of an event before it is read as a record."""
+    def _format(self) -> str:
+        """The form in which the engine passes an event to the record class."""
         if self.serializer is None:
             return "flat"
         return "json" if self._native else "bytes"
@@ -105,27 +105,28 @@ class Stream:
         return key, data, []
 
     def key(self, record: Any) -> Any:
-        """What orders a record."""
+        """Returns the key of a record. Records of one key stay in order."""
         return getattr(record, self.partition_by) if isinstance(self.partition_by, str) else self.partition_by(record)
 
     async def route(self, key: Any) -> int:
-        """The partition of a key."""
+        """Returns the partition of a key."""
         return (await self._open()).route(repr(key))
 
     async def send(self, *records: Any, stream_ids: None = None) -> list[str]:
-        """Appends records and returns their ids; those of one key stay in order. Waits while a partition is full, as the stream
-        says. A lost answer is asked for again without appending twice.
+        """Appends records and returns their ids. Records of one key stay in order. Waits while a
+        partition is full, up to the stream's ``wait``. After a lost reply it asks again without
+        appending twice.
         """
         if stream_ids is not None:
-            raise Misconfigured("ids are given by the server: with others, a batch could not be sent again safely")
+            raise Misconfigured("stream_ids is not supported: only ids of the server make it safe to send a batch again")
         encoded = [self._encode(record) for record in records]
         stream, box = await self._open(), mailbox()
-        ids: list[str] = await box.answer(stream.send(box.post, encoded, not self._native))
+        ids: list[str] = await box.wait_for(stream.send(box.native, encoded, not self._native))
         return ids
 
     async def _open(self) -> _squall.Stream:
         if self._opened is None:
-            link, box = await self.app._link(), mailbox()
+            link, box = await self.app._connect(), mailbox()
             compressor = self.serializer.compressor if self.serializer is not None and self._native else None
             definition = {
                 "name": self.name,
@@ -136,5 +137,5 @@ class Stream:
                 "wait": self.wait,
                 "drop_unread": self.drop_unread,
             }
-            self._opened = await box.answer(link.open(box.post, definition))
+            self._opened = await box.wait_for(link.open(box.native, definition))
         return self._opened

@@ -1,4 +1,5 @@
-"""One process's share of an app, on one asyncio loop: starts a coroutine when the engine asks for one, and says how it ended."""
+"""Runs an app in one process on one asyncio loop: starts a coroutine when the engine asks for one
+and reports how it ended. The engine assigns partitions and reads events."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from squall import _squall
 from squall.streams._app import App, Processor, Task
 from squall.streams._errors import Misconfigured
 from squall.streams._events import Events
-from squall.streams._loop import mailbox
+from squall.streams._mailbox import mailbox
 
 _log = logging.getLogger("squall.streams")
 
 
-def chosen(app: App, names: str) -> list[Processor]:
-    """The processors that a comma-separated list names."""
+def select_processors(app: App, names: str) -> list[Processor]:
+    """Returns the processors that a comma-separated list names."""
     if names == "all":
         return list(app.processors.values())
     found = []
@@ -25,59 +26,60 @@ def chosen(app: App, names: str) -> list[Processor]:
         matching = [processor for processor in app.processors.values() if name in (processor.name, processor.id)]
         if not matching:
             known = ", ".join(processor.name for processor in app.processors.values()) or "none"
-            raise Misconfigured(f"app {app.name!r} has no processor {name!r}; there are: {known}")
+            raise Misconfigured(f"app {app.name!r} has no processor {name!r}; it has: {known}")
         found += matching
     return found
 
 
 def run(app: App, names: str = "all", prometheus: str | None = None, announce: Callable[[str], None] | None = None) -> None:
-    """Runs until a signal comes or a processor halts."""
-    processors = chosen(app, names)
+    """Runs until a signal arrives or a processor halts."""
+    processors = select_processors(app, names)
     if not processors and not app.tasks:
         raise Misconfigured(f"app {app.name!r} has no processors and no tasks, so there is nothing to run")
-    asyncio.run(_Work(app, processors).serve(prometheus, announce))
+    asyncio.run(_WorkerLoop(app, processors).serve(prometheus, announce))
 
 
-class _Work:
+class _WorkerLoop:
     def __init__(self, app: App, processors: list[Processor]) -> None:
         self.app = app
         self.processors = processors
         self.opened: list[_squall.Stream] = []
         self.running: dict[int, tuple[asyncio.Task[None], Events | None]] = {}
-        #: One call at a time per partition, even if a cancelled one takes its time.
-        self.turns: dict[tuple[int, int], asyncio.Lock] = {}
+        #: One lock per partition, so that a new call waits for a cancelled one that is still
+        #: running.
+        self.partition_locks: dict[tuple[int, int], asyncio.Lock] = {}
 
     async def serve(self, prometheus: str | None, announce: Callable[[str], None] | None) -> None:
         box = mailbox()
-        worker = _squall.StreamWorker(box.post, await self.app._link())
+        worker = _squall.StreamWorker(box.native, await self.app._connect())
         for processor in self.processors:
             stream = await processor.stream._open()
             self.opened.append(stream)
-            worker.processor(stream, processor.manner())
+            worker.processor(stream, processor._native_options())
         for task in self.app.tasks:
             worker.task(task.name, on_leader=task.on_leader, interval=task.interval, crontab=task.crontab)
         if prometheus is not None:
             addr = worker.prometheus(prometheus)
             if announce is not None:
                 announce(f"metrics at http://{addr}/metrics")
-        box.worker = self._obey
+        box.message_handler = self._handle_message
         try:
-            await box.answer(worker.start(True))
+            await box.wait_for(worker.start(True))
         finally:
             leftovers = [running for running, _ in self.running.values()]
             for running in leftovers:
                 running.cancel()
             await asyncio.gather(*leftovers, return_exceptions=True)
-            box.worker = None
+            box.message_handler = None
 
-    def _obey(self, kind: str, ident: int, content: Any) -> None:
+    def _handle_message(self, kind: str, ident: int, content: Any) -> None:
         if kind == "call":
             number, turn, source = content
             events = Events(self.processors[number], source, self.opened[number])
             self._start(ident, turn, self._process(number, events), events)
         elif kind == "task":
             number, turn, _ = content
-            self._start(ident, turn, self._act(self.app.tasks[number]), None)
+            self._start(ident, turn, self._run_task(self.app.tasks[number]), None)
         elif ident in self.running:
             running, waiting = self.running[ident]
             if kind == "cancel":
@@ -86,28 +88,28 @@ class _Work:
                 waiting._wake()
 
     def _start(self, ident: int, turn: _squall.StreamTurn, work: Awaitable[None], events: Events | None) -> None:
-        task = asyncio.ensure_future(self._guard(turn, work))
+        task = asyncio.ensure_future(self._run_and_report(turn, work))
         self.running[ident] = (task, events)
         task.add_done_callback(lambda _: self.running.pop(ident, None))
 
-    async def _guard(self, turn: _squall.StreamTurn, work: Awaitable[None]) -> None:
+    async def _run_and_report(self, turn: _squall.StreamTurn, work: Awaitable[None]) -> None:
         try:
             await work
         except asyncio.CancelledError:
             turn.finish("cancelled")
             raise
         except Exception as error:
-            turn.finish(_words(error))
+            turn.finish(_error_text(error))
         except BaseException as error:
-            # SystemExit and the like: the event failed, and the loop ends with it.
-            turn.finish(_words(error))
+            # SystemExit and the like fail the event and end the loop.
+            turn.finish(_error_text(error))
             raise
         else:
             turn.finish()
 
     async def _process(self, number: int, events: Events) -> None:
         processor = self.processors[number]
-        async with self.turns.setdefault((number, events.partition.number), asyncio.Lock()):
+        async with self.partition_locks.setdefault((number, events.partition.number), asyncio.Lock()):
             try:
                 await processor.function(events)
             except Exception:
@@ -116,7 +118,7 @@ class _Work:
             finally:
                 await events._close()
 
-    async def _act(self, task: Task) -> None:
+    async def _run_task(self, task: Task) -> None:
         try:
             await task.function()
         except Exception:
@@ -124,8 +126,8 @@ class _Work:
             raise
 
 
-def _words(error: BaseException) -> str:
-    """What was raised, and where in the user's code."""
+def _error_text(error: BaseException) -> str:
+    """Returns the exception and its place in the app's code."""
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -1,4 +1,4 @@
-"""Fixtures of the fleet tests; what tests import by name is in fleet_kit."""
+"""Fixtures of the fleet tests; classes and functions that tests import are in fleet_kit."""
 
 from fleet_kit import fleet
 

@@ -1,4 +1,4 @@
-"""A real redis-server and real workers, each a process with an interpreter of its own."""
+"""A real redis-server and real workers; each worker is a separate process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import SQUALL
 from server_kit import Server, end, eventually, redis_server
+from squall_command import SQUALL
 
 __all__ = ["Fleet", "eventually", "fleet"]
 
 
 @dataclass
 class Fleet(Server):
-    """One server and any number of workers and orchestrators."""
+    """A redis-server with any number of workers and orchestrators."""
 
     target: Any
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
@@ -33,7 +33,8 @@ class Fleet(Server):
     def start(self, name: str, *arguments: str, program: list[str] | None = None) -> subprocess.Popen[str]:
         with open(self.folder / f"{name}.out", "w") as out, open(self.folder / f"{name}.err", "w") as err:
             command = [*(program or SQUALL), *arguments]
-            # Elsewhere, as on another machine: nothing of the scenario's folder is to be seen from there.
+            # Each worker has its own folder, so that it cannot see the scenario's folder, as on
+            # another machine.
             away = self.folder / f"machine-{name}"
             away.mkdir()
             self.processes[name] = subprocess.Popen(command, cwd=away, stdout=out, stderr=err, text=True)
@@ -43,7 +44,8 @@ class Fleet(Server):
         return (self.folder / f"{name}.out").read_text() + (self.folder / f"{name}.err").read_text()
 
     def join(self, *names: str, program: list[str] | None = None, patience: str = "2m") -> None:
-        """Starts workers and waits until each has joined. Where nobody is killed, nobody is given up for a stall."""
+        """Starts workers and waits until each has joined. The default `patience` is long, so that a
+        stalled worker keeps its membership in tests that kill no worker."""
         for name in names:
             arguments = ("--redis", self.url, "--id", name, "--expires-after", patience)
             self.start(name, "worker", *arguments, program=program)
@@ -51,7 +53,7 @@ class Fleet(Server):
             eventually(f"{name} to join", lambda name=name: "joined" in self.said(name))
 
     def run(self, scenario: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a scenario on the fleet to its end."""
+        """Runs a scenario on the fleet until it ends."""
         return self.wait(self.begin(scenario, *arguments))
 
     def begin(self, scenario: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -1,5 +1,5 @@
-"""Python scenarios on a fleet: the file and its modules travel, every worker runs them itself, what the target received is what is
-reported; a worker that cannot run them is named."""
+"""Python scenarios on a fleet: every worker gets the file with its modules and runs them, the
+report equals what the target received, and a worker that cannot run them is named."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ def shop(fleet: Fleet) -> Path:
     return fleet.write("shop/shop.py", SHOP)
 
 
-def test_every_worker_runs_the_python_that_travelled(fleet: Fleet) -> None:
+def test_every_worker_runs_bundled_scenario(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario, before = shop(fleet), received(fleet)
     ended = fleet.run(scenario)
     result = fleet.result(ended)
-    # How many exactly is the business of those who test how shares move; here, that nothing is lost on the way.
+    # Other tests check the exact split of the load; this one checks that no request is lost.
     assert ended.returncode == 0 and result["totals"]["requests"] == received(fleet) - before > 0, ended.stderr
     assert result["totals"]["errors"] == 0 and result["accounting"]["balanced"]
     assert {worker["id"] for worker in result["fleet"]["workers"]} == {"w1", "w2"}
-    # The same workers, the same names, other contents: nothing of the first run is left. Checks travel too.
+    # The same workers run modules of the same names with other contents: the first run leaves no
+    # module behind. Checks run on workers too.
     fleet.write("shop/lib/paths.py", "PRODUCTS = '/health'\n")
     fleet.write("shop/pace.py", "RATE = 25\n")
     ended = fleet.run(scenario)
@@ -59,7 +60,7 @@ def test_every_worker_runs_the_python_that_travelled(fleet: Fleet) -> None:
     assert "no products" in result["errors"][0]["message"]
 
 
-def test_what_goes_wrong_on_several_workers_is_one_mistake(fleet: Fleet) -> None:
+def test_same_failure_on_several_workers_is_one_message(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     fleet.write("wrong/data/text.txt", "no luck")
     scenario = fleet.write(
@@ -78,11 +79,11 @@ def test_what_goes_wrong_on_several_workers_is_one_mistake(fleet: Fleet) -> None
     )
     result = fleet.result(fleet.run(scenario))
     assert {worker["id"] for worker in result["fleet"]["workers"]} == {"w1", "w2"}
-    told = {error["message"] for error in result["errors"]}
-    assert told == {"ValueError: no luck\n  at wrong.py:10 in go"}, told
+    messages = {error["message"] for error in result["errors"]}
+    assert messages == {"ValueError: no luck\n  at wrong.py:10 in go"}, messages
 
 
-def test_an_endless_task_ends_with_the_run_and_leaves_the_workers_sound(fleet: Fleet) -> None:
+def test_endless_task_ends_with_run_and_workers_stay_usable(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     code = """
         from squall import VUser, task
@@ -106,12 +107,12 @@ def test_parameters_reach_every_worker(fleet: Fleet) -> None:
     assert result["totals"]["requests"] > 0
 
 
-def test_what_is_required_is_verified_on_each_worker(fleet: Fleet) -> None:
+def test_requirements_are_checked_on_each_worker(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     requirements = fleet.write("requirements.txt", "greenlet>=3\n")
     ended = fleet.run(shop(fleet), "--requirements", str(requirements))
     assert fleet.result(ended)["totals"]["requests"] > 0
-    # Here everything is there; of the workers, one has an interpreter with less. A stand-in: it hides the package.
+    # The package is installed here; one worker runs a script that hides it.
     hiding = "import sys, importlib.metadata as m; real = m.version\n"
     hiding += "def version(name):\n if name == 'greenlet': raise m.PackageNotFoundError(name)\n return real(name)\n"
     hiding += "m.version = version\nfrom squall import _squall\nsys.exit(_squall.main(['squall', *sys.argv[1:]]))"
@@ -121,7 +122,7 @@ def test_what_is_required_is_verified_on_each_worker(fleet: Fleet) -> None:
     assert "worker poor" in ended.stderr and "greenlet is not installed" in ended.stderr
 
 
-def test_what_is_not_installed_here_is_refused_before_anything_starts(fleet: Fleet) -> None:
+def test_requirements_missing_locally_are_rejected_before_start(fleet: Fleet) -> None:
     fleet.join("w1")
     requirements = fleet.write("requirements.txt", "no-such-package-here\n")
     ended = fleet.run(shop(fleet), "--requirements", str(requirements))
@@ -129,7 +130,7 @@ def test_what_is_not_installed_here_is_refused_before_anything_starts(fleet: Fle
     assert fleet.redis("get", "squall:{main}:test:epoch") == ""
 
 
-def test_a_worker_without_python_is_named(fleet: Fleet) -> None:
+def test_worker_without_python_is_named(fleet: Fleet) -> None:
     built = [REPOSITORY / "target" / kind / "squall" for kind in ("debug", "release")]
     plain = next((path for path in built if path.exists()), built[0])
     assert plain.exists(), "the plain program is built by `cargo test`, or `cargo build -p squall-cli`"

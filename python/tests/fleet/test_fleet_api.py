@@ -1,4 +1,5 @@
-"""The API in front of a fleet that runs Python: parameters of the scenario are described, checked and given to every user."""
+"""The API of a fleet that runs Python: it describes and checks a scenario's parameters and passes
+them to every user."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def call(url: str, body: Any = None) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-def test_parameters_are_described_checked_and_given(fleet: Fleet) -> None:
+def test_api_describes_checks_and_passes_parameters(fleet: Fleet) -> None:
     fleet.join("w1")
     text = SHOP.replace("from squall import VUser, task", f"from squall import VUser, scenario, task\n\n    @scenario(target={fleet.target.url!r}, users=1, duration='1m', pause='20ms')")
     scenario = fleet.write("shop/shop.py", text)
@@ -64,7 +65,7 @@ def test_parameters_are_described_checked_and_given(fleet: Fleet) -> None:
     assert call(f"{api}/stop_test", {})[0] == 200
 
 
-def test_what_probes_see_is_shown(fleet: Fleet) -> None:
+def test_api_shows_probe_results(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     text = f"""
         from squall import VUser, probe, scenario, task
@@ -97,12 +98,12 @@ def test_what_probes_see_is_shown(fleet: Fleet) -> None:
     eventually("both probes", lambda: {"depth", "broken"} <= set(seen()))
     found = eventually("a value", lambda: [event["data"] for event in seen()["depth"]["events"] if event["data"]["value"] is not None])
     assert found[0]["value"] == pytest.approx(7, rel=0.01) and found[0]["status"] is True, found[0]
-    told = eventually("a failure", lambda: seen()["broken"]["events"])
-    assert told[0]["data"]["status"] is False, told[0]
+    failures = eventually("a failure", lambda: seen()["broken"]["events"])
+    assert failures[0]["data"]["status"] is False, failures[0]
     assert call(f"{api}/stop_test", {})[0] == 200
 
 
-def test_a_worker_answers_for_itself(fleet: Fleet) -> None:
+def test_worker_health_and_metrics_endpoints_respond(fleet: Fleet) -> None:
     fleet.start("w1", "worker", "--redis", fleet.url, "--id", "w1", "--listen", "127.0.0.1:0", "--expires-after", "2m")
     said = eventually("its address", lambda: re.search(r"127\.0\.0\.1:\d+(?=\D*healthz|\b.*healthz)|(?<=address=)127\.0\.0\.1:\d+", fleet.said("w1")))
 

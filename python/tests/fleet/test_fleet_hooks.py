@@ -1,4 +1,5 @@
-"""Set-up and tear-down: once for a run, whoever leads it and on however many workers it runs."""
+"""Set-up and tear-down on a fleet: once per run, also if the leader changes, with any number of
+workers."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def leader(fleet: Fleet, name: str) -> None:
     fleet.start(name, "orchestrator", "--redis", fleet.url, "--listen", "127.0.0.1:0", "--id", name)
 
 
-def test_both_run_once_and_all_users_get_what_was_made(fleet: Fleet) -> None:
+def test_hooks_run_once_and_all_users_share_result(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     project = Project(fleet)
     ended = fleet.run(project.scenario, "--param", "size=3")
@@ -71,7 +72,7 @@ def test_both_run_once_and_all_users_get_what_was_made(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("hook", ["set_up", "tear_down"])
-def test_a_leader_that_dies_in_the_middle_repeats_nothing(fleet: Fleet, hook: str) -> None:
+def test_leader_killed_during_hook_does_not_repeat_it(fleet: Fleet, hook: str) -> None:
     fleet.join("w1", "w2")
     project = Project(fleet, **{hook: "wait_for('go')"})
     leader(fleet, "o1")
@@ -82,7 +83,7 @@ def test_a_leader_that_dies_in_the_middle_repeats_nothing(fleet: Fleet, hook: st
     word = hook.replace("_", " ")
     eventually(f"the {word}", lambda: any(line.startswith(word) for line in project.said()))
     fleet.processes["o1"].send_signal(signal.SIGKILL)
-    # Somebody else leads before the hook is done; which of the two that are left makes no difference.
+    # Another process becomes the leader before the hook ends; either of the remaining two may.
     eventually("another to take the run up", lambda: "takes the run up" in fleet.said("o2") or led_by_another(fleet))
     project.allow("go")
     ended = fleet.wait(run)
@@ -95,7 +96,7 @@ def led_by_another(fleet: Fleet) -> bool:
     return "o1." not in held and ("o2." in held or "run-" in held)
 
 
-def test_a_set_up_that_fails_ends_the_run_before_it_begins(fleet: Fleet) -> None:
+def test_failed_set_up_ends_run_before_first_request(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     project = Project(fleet, set_up="raise ValueError('no shop today')")
     ended = fleet.run(project.scenario)
@@ -103,7 +104,7 @@ def test_a_set_up_that_fails_ends_the_run_before_it_begins(fleet: Fleet) -> None
     assert project.said() == ["set up {}"]
 
 
-def test_a_worker_that_dies_while_it_sets_up_is_not_followed_by_another(fleet: Fleet) -> None:
+def test_set_up_of_killed_worker_is_not_repeated(fleet: Fleet) -> None:
     fleet.join("w1", "w2", patience="3500ms")
     project = Project(fleet, set_up="wait_for('never')")
     run = fleet.begin(project.scenario)

@@ -1,5 +1,5 @@
-"""Resources over a fleet: no two users hold the same, whichever worker they are on; what a dead worker held comes back; files and factories
-fill the pools once."""
+"""Resources on a fleet: no two users of any worker hold the same one, resources of a killed worker
+return to the pool, and files and factories fill the pools once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet_kit import Fleet, eventually
 
 POOL = "squall:{main}:resource:users"
 
-#: Holding a resource is holding a file of its name; a second holder would not be able to make it.
+#: A holder creates a file with the resource's name; a second holder would fail to create it.
 SHOP = """
     import os
     from squall import VUser, resource, scenario, task
@@ -58,7 +58,7 @@ def free(fleet: Fleet) -> int:
     return int(fleet.redis("scard", f"{POOL}:available"))
 
 
-def test_what_a_factory_makes_is_made_once_and_held_once(fleet: Fleet) -> None:
+def test_factory_resources_are_made_once_and_held_by_one_user(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario, place = shop(fleet, FACTORY.format(limit=""))
     for _ in range(2):
@@ -66,19 +66,19 @@ def test_what_a_factory_makes_is_made_once_and_held_once(fleet: Fleet) -> None:
         result = fleet.result(ended)
         assert result["totals"]["errors"] == 0 and result["totals"]["requests"] > 0, result["errors"]
         made = (place / "made").read_text().split()
-        # Every number once over both runs: the pool keeps what was made.
+        # Each number appears once over both runs, because the pool keeps its resources.
         assert sorted(made, key=int) == [str(number) for number in range(len(made))] and len(made) >= 6
         eventually("everything to be given back", lambda made=made: free(fleet) == len(made))
 
 
-def test_what_a_dead_worker_held_comes_back(fleet: Fleet) -> None:
+def test_resources_of_killed_worker_return_to_pool(fleet: Fleet) -> None:
     fleet.join("w1", "w2", patience="3500ms")
     fleet.write("shop/users.csv", "name,password\n" + "".join(f"user-{number},pw\n" for number in range(6)))
     scenario, place = shop(fleet, 'resource("users", file="users.csv")', "10m")
     run = fleet.begin(scenario)
     eventually("both to hold something", lambda: len(holders(fleet)) == 6 and set(holders(fleet)) == {"w1", "w2"})
     fleet.processes["w1"].kill()
-    # What it held was never let go by itself: its files are still there, so they are taken away as it was.
+    # The killed worker did not delete the files of its resources, so the test deletes them.
     for path in place.iterdir():
         path.unlink()
     eventually("the other to hold everything", lambda: holders(fleet) == ["w2"] * 6)
@@ -87,7 +87,7 @@ def test_what_a_dead_worker_held_comes_back(fleet: Fleet) -> None:
     eventually("everything to be given back", lambda: free(fleet) == 6)
 
 
-def test_who_finds_nothing_free_waits_or_is_told(fleet: Fleet) -> None:
+def test_exhausted_pool_waits_or_raises(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario, _ = shop(fleet, FACTORY.format(limit=", limit=2"))
     text = scenario.read_text().replace("wait=60", "wait=0")
@@ -98,7 +98,7 @@ def test_who_finds_nothing_free_waits_or_is_told(fleet: Fleet) -> None:
     assert result["totals"]["requests"] > 0
 
 
-def test_a_file_of_json_lines_and_a_pool_made_by_the_api_can_be_used(fleet: Fleet) -> None:
+def test_jsonl_file_and_api_pools_work(fleet: Fleet) -> None:
     fleet.join("w1")
     fleet.redis("hset", "squall:{main}:resources", "carts", "1")
     fleet.redis("set", "squall:{main}:resource:carts:7", '{"size": 3}')
@@ -126,7 +126,7 @@ def test_a_file_of_json_lines_and_a_pool_made_by_the_api_can_be_used(fleet: Flee
     assert result["totals"]["errors"] == 0 and result["totals"]["requests"] > 0, result["errors"]
 
 
-def test_a_declared_scenario_holds_them_too(fleet: Fleet) -> None:
+def test_toml_scenario_holds_resources(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario = fleet.write(
         "shop/shop.toml",

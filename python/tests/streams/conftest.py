@@ -1,4 +1,4 @@
-"""Fixtures of the streams tests; what tests import by name is in streams_kit."""
+"""Fixtures of the streams tests; classes and functions that tests import are in streams_kit."""
 
 from streams_kit import fleet
 

@@ -1,4 +1,5 @@
-"""A real redis-server and real workers for every test; what processors see, they append to a file."""
+"""A real redis-server and real workers for every test. Processors append the events that they see
+to a file."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from running import SQUALL
 from server_kit import Server, end, eventually, redis_server
+from squall_command import SQUALL
 
 __all__ = ["SQUALL", "Fleet", "eventually", "fleet"]
 
-#: What every app of these tests begins with: a stream `orders` of app `shop`, and `log(words…)`.
+#: The first lines of every app in these tests: stream `orders` of app `shop`, and `log(words…)`.
 HEAD = """
 import asyncio, os, sys
 from squall.streams import *
@@ -40,7 +41,7 @@ def seen(events, event):
 
 @dataclass
 class Fleet(Server):
-    """One server, one app file, any number of workers."""
+    """A redis-server, an app file and any number of workers."""
 
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
     partitions: int = 4
@@ -82,18 +83,18 @@ class Fleet(Server):
         return [line for line in lines if not first or line[0] == first]
 
     def workers_of(self, *, after: int) -> set[str]:
-        """The processes that have processed something under a later lease than `after`."""
+        """Returns the processes that processed an event under a later lease than `after`."""
         return {pid for _, _, _, epoch, pid in self.log("seen") if int(epoch) > after}
 
     def seen(self) -> set[tuple[str, str]]:
         return {(partition, xid) for _, partition, xid, _, _ in self.log("seen")}
 
     def sent(self) -> dict[str, list[str]]:
-        """The ids in every partition, in order."""
+        """Returns the event ids of every partition, in order."""
         ids: dict[str, list[str]] = {}
         for partition in range(self.partitions):
             key = f"squall:__strm:shop.orders.{{{partition}}}"
-            # Three lines an entry: id, `data`, the record; nothing else is sent here.
+            # redis-cli prints three lines per entry: id, `data` and the record.
             ids[str(partition)] = self.redis("xrange", key, "-", "+").split("\n")[::3]
         return ids
 
@@ -104,8 +105,10 @@ class Fleet(Server):
         return found
 
     def check(self, *, exactly_once: bool, in_hand: int = 1) -> int:
-        """Everything was processed, new events in order, epochs never go back. Answers how many came again. An owner that was stopped in
-        the middle of an iteration may end that one, of so many events in hand, and no other, after it has been replaced.
+        """Asserts that every event was processed, new events in order, with epochs that never
+        decrease. Returns the number of repeated events. A worker that was paused in an iteration of
+        `in_hand` events may finish that iteration, and no other, after another worker has replaced
+        it.
         """
         by_partition: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for _, partition, xid, epoch, _ in self.log("seen"):

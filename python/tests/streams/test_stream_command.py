@@ -1,4 +1,4 @@
-"""The command: what it refuses and in which words, logs, metrics."""
+"""`squall stream worker`: rejected apps and their messages, logs, metrics."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop", "", "write it as MODULE:APP"),
         ("shop:", "", "write it as MODULE:APP"),
         ("shop.py:app", "", "'shop.py' is a file; write its module, as in shop:app"),
-        ("missing:app", "", "there is no module 'missing' in "),
-        ("shop:ap", HEAD, "module 'shop' has no 'ap'; there is shop:app"),
+        ("missing:app", "", "module 'missing' is neither in "),
+        ("shop:ap", HEAD, "module 'shop' has no 'ap'; it has shop:app"),
         ("shop:app", "app = 1", "shop:app is not an App of squall.streams but a int"),
         ("shop:app", HEAD, "app 'x' has no processors and no tasks"),
         ("shop:app", "import nothing_like_it", "cannot import 'shop': ModuleNotFoundError: No module named 'nothing_like_it'"),
@@ -49,8 +49,8 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', partition_count=0)", "partition_count of stream 's' must be a whole number of at least 1, not 0"),
         ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', wait=-1)", "wait of stream 's' must be seconds, not -1"),
         ("shop:app", HEAD + STREAM + "@app.processor(s, middleware=[1])\nasync def p(e): pass", "has no method handler"),
-        ("shop:app", HEAD + STREAM + ("@app.processor(s)\nasync def p(e): pass\n" * 2), "there are two processors 'p'"),
-        ("shop:app", HEAD + "app.stream('s', record=dict, partition_by='a')", "must be a class made from Record"),
+        ("shop:app", HEAD + STREAM + ("@app.processor(s)\nasync def p(e): pass\n" * 2), "has two processors 'p'"),
+        ("shop:app", HEAD + "app.stream('s', record=dict, partition_by='a')", "must be a subclass of Record"),
         ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', hasher=hash)", "there are 'xxh64' (default) and 'md5'"),
         ("shop:app", HEAD + "@app.crontab('61 * * * *')\nasync def c(): pass", "`61 * * * *` is not a crontab line"),
         ("shop:app", HEAD + "@app.crontab('* * * * *', timezone='Nowhere')\nasync def c(): pass", "`Nowhere` is not a time zone"),
@@ -58,7 +58,7 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop:app", HEAD.replace('"x"', '"a.b"') + "@app.task\nasync def t(): pass", "`a.b` cannot be an app name"),
     ],
 )
-def test_apps_that_cannot_run_are_refused_in_words(fleet: Fleet, spec: str, code: str, words: str) -> None:
+def test_invalid_app_is_rejected_with_message(fleet: Fleet, spec: str, code: str, words: str) -> None:
     fleet.write(code, head=False)
     worker = fleet.start(spec=spec)
     assert worker.wait(120) == 2, fleet.said(worker)
@@ -67,14 +67,14 @@ def test_apps_that_cannot_run_are_refused_in_words(fleet: Fleet, spec: str, code
     assert said.startswith("squall: ") and "Traceback" not in said
 
 
-def test_a_processor_that_is_not_there_is_named_with_those_that_are(fleet: Fleet) -> None:
+def test_unknown_processor_error_lists_processors(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start("--processors", "printer,priter")
     assert worker.wait(120) == 2
-    assert "app 'shop' has no processor 'priter'; there are: printer" in fleet.said(worker)
+    assert "app 'shop' has no processor 'priter'; it has: printer" in fleet.said(worker)
 
 
-def test_a_server_that_is_not_there(fleet: Fleet) -> None:
+def test_unreachable_redis_is_reported(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start(redis="redis://user:secret@127.0.0.1:1")
     assert worker.wait(120) == 3
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there(fleet: Fleet) -> None:
     assert "secret" not in fleet.said(worker)
 
 
-def test_another_partition_count_is_refused_with_the_way_out(fleet: Fleet) -> None:
+def test_changed_partition_count_is_rejected_with_hint(fleet: Fleet) -> None:
     fleet.write(PRINTER, partitions=4)
     fleet.cli("send", "shop.orders", '{"order_id": 1}', "--partition-by", "order_id", "--partitions", "8")
     worker = fleet.start()
@@ -91,7 +91,7 @@ def test_another_partition_count_is_refused_with_the_way_out(fleet: Fleet) -> No
     assert "Open it with 8, or use another stream name" in fleet.said(worker)
 
 
-def test_a_key_of_the_wrong_type_is_named(fleet: Fleet) -> None:
+def test_redis_key_of_wrong_type_is_named(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     fleet.redis("set", "squall:__strm:shop.orders.{2}", "mine")
     worker = fleet.start()
@@ -99,7 +99,7 @@ def test_a_key_of_the_wrong_type_is_named(fleet: Fleet) -> None:
     assert "squall:__strm:shop.orders.{2}" in fleet.said(worker)
 
 
-def test_metrics_are_answered(fleet: Fleet) -> None:
+def test_metrics_endpoint_responds(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start("--prometheus", "127.0.0.1:0")
     url = eventually("the address", lambda: re.search(r"http://[\d.:]+/metrics", fleet.said(worker)), worker).group()
@@ -119,14 +119,14 @@ def test_metrics_are_answered(fleet: Fleet) -> None:
     assert fleet.stop(worker) == 0
 
 
-def test_an_endpoint_for_other_machines_must_be_meant(fleet: Fleet) -> None:
+def test_remote_metrics_endpoint_requires_allow_remote(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start("--prometheus", "0.0.0.0:0")
     assert worker.wait(120) == 2
     assert "add --allow-remote" in fleet.said(worker)
 
 
-def test_logs_are_json_lines_if_wanted(fleet: Fleet) -> None:
+def test_json_log_format_writes_json_lines(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start("--log-format", "json")
     fleet.send(30)
@@ -141,7 +141,7 @@ def test_logs_are_json_lines_if_wanted(fleet: Fleet) -> None:
     assert messages[0] == "worker starts" and messages[-1] == "worker ends"
 
 
-def test_autodiscover_imports_what_the_pattern_names(fleet: Fleet) -> None:
+def test_autodiscover_imports_matching_modules(fleet: Fleet) -> None:
     (fleet.folder / "parts" / "deep").mkdir(parents=True)
     fleet.write("orders_app = app\napp.settings.autodiscover = 'parts/**/streams.py'\n")
     (fleet.folder / "parts" / "deep" / "streams.py").write_text(

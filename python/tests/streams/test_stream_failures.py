@@ -7,7 +7,7 @@ import json
 import pytest
 from streams_kit import Fleet, eventually
 
-#: Fails at the order with number 13, and at nothing else.
+#: A processor that fails only at the order with number 13.
 FRAGILE = """
 @app.processor(orders, {options})
 async def printer(events):
@@ -27,7 +27,7 @@ def done(fleet: Fleet) -> set[int]:
     return {int(line[1]) for line in fleet.log("done")}
 
 
-def test_halt_ends_the_worker_and_does_not_spread(fleet: Fleet) -> None:
+def test_halt_policy_ends_only_one_worker(fleet: Fleet) -> None:
     fragile(fleet)
     fleet.send(40)
     worker = fleet.start()
@@ -42,14 +42,14 @@ def test_halt_ends_the_worker_and_does_not_spread(fleet: Fleet) -> None:
     waiting = {13 + 97 * n for n in range(9)}
     eventually("the other partitions", lambda: len(done(fleet)) >= 40 - stuck[0]["length"], second)
     assert not done(fleet) & waiting
-    assert len(fleet.log("try")) < 45, "nobody met the bad event again"
+    assert len(fleet.log("try")) < 45, "no worker retried the bad event"
     (fleet.folder / "mended").touch()
     fleet.cli("quarantine", "shop.orders.printer", "--clear", str(stuck[0]["partition"]))
     eventually("everything", lambda: done(fleet) == set(range(40)), second)
     assert fleet.stop(second) == 0
 
 
-def test_quarantine_goes_on_with_other_partitions_and_shows_the_traceback(fleet: Fleet) -> None:
+def test_quarantine_policy_continues_other_partitions_and_logs_traceback(fleet: Fleet) -> None:
     fragile(fleet, "exception_policy=ExceptionPolicy.QUARANTINE")
     worker = fleet.start()
     fleet.send(40)
@@ -64,7 +64,7 @@ def test_quarantine_goes_on_with_other_partitions_and_shows_the_traceback(fleet:
     assert fleet.pending() == 0
 
 
-def test_ignore_drops_the_event_and_goes_on(fleet: Fleet) -> None:
+def test_ignore_policy_drops_event_and_continues(fleet: Fleet) -> None:
     fragile(fleet, "exception_policy='ignore'")
     worker = fleet.start()
     fleet.send(40)
@@ -73,7 +73,7 @@ def test_ignore_drops_the_event_and_goes_on(fleet: Fleet) -> None:
     assert fleet.pending() == 0
 
 
-def test_retries_come_first(fleet: Fleet) -> None:
+def test_retries_run_before_policy(fleet: Fleet) -> None:
     fragile(fleet, "exception_policy='ignore', retries=2, retry_backoff=0.01")
     worker = fleet.start()
     fleet.send(40)
@@ -83,7 +83,7 @@ def test_retries_come_first(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("reading", ["events.records()", "events.take(10, within=0.05).records()"])
-def test_what_cannot_be_read_follows_the_policy_after_what_comes_before_it(fleet: Fleet, reading: str) -> None:
+def test_unreadable_event_follows_policy_after_earlier_events(fleet: Fleet, reading: str) -> None:
     fleet.write(
         f"""
         @app.processor(orders, exception_policy="quarantine")
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_follows_the_policy_after_what_comes_before_it(fleet
     assert fleet.pending() == 0
 
 
-def test_middleware_sees_events_may_skip_them_and_learns_of_failures(fleet: Fleet) -> None:
+def test_middleware_sees_skips_and_gets_failures_of_events(fleet: Fleet) -> None:
     fleet.write(
         """
         import json
@@ -159,7 +159,7 @@ def test_middleware_sees_events_may_skip_them_and_learns_of_failures(fleet: Flee
     assert fleet.pending() == 0, "what was left out counts as processed"
 
 
-def test_dead_letters_take_failures_over(fleet: Fleet) -> None:
+def test_dead_letter_middleware_replaces_policy(fleet: Fleet) -> None:
     fragile(fleet, "middleware=[DeadLetterMiddleware(orders)]")
     worker = fleet.start()
     fleet.send(40)
@@ -170,7 +170,7 @@ def test_dead_letters_take_failures_over(fleet: Fleet) -> None:
     assert fleet.pending() == 0
 
 
-def test_a_processor_that_asks_for_nothing_is_not_called_in_a_tight_loop(fleet: Fleet) -> None:
+def test_processor_that_takes_no_event_is_not_called_in_tight_loop(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders, exception_policy="quarantine")
@@ -187,7 +187,7 @@ def test_a_processor_that_asks_for_nothing_is_not_called_in_a_tight_loop(fleet: 
     assert fleet.stop(worker) == 0
 
 
-def test_a_batch_waits_no_longer_than_the_grace_period(fleet: Fleet) -> None:
+def test_batch_wait_beyond_grace_period_is_rejected(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders, grace_period=2)

@@ -1,4 +1,4 @@
-"""Python processors on the streams engine: order, at least once, hand-over, signals."""
+"""Python processors on the streams engine: order, at-least-once delivery, hand-over, signals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def printer(events):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("code", [PRINTER, BATCHES], ids=["one by one", "batches"])
-def test_every_event_is_processed_once_and_in_order(fleet: Fleet, code: str, workers: int) -> None:
+def test_every_event_is_processed_once_in_order(fleet: Fleet, code: str, workers: int) -> None:
     fleet.write(code)
     running = [fleet.start() for _ in range(workers)]
     fleet.send(300)
@@ -50,7 +50,7 @@ def test_every_event_is_processed_once_and_in_order(fleet: Fleet, code: str, wor
         assert len({line[4] for line in fleet.log("seen")}) == 2, "both had partitions"
 
 
-def test_a_worker_that_joins_or_leaves_repeats_nothing(fleet: Fleet) -> None:
+def test_joining_and_leaving_workers_repeat_no_event(fleet: Fleet) -> None:
     fleet.write(PRINTER, partitions=8)
     first = fleet.start()
     fleet.send(200)
@@ -66,7 +66,7 @@ def test_a_worker_that_joins_or_leaves_repeats_nothing(fleet: Fleet) -> None:
     fleet.check(exactly_once=True)
 
 
-def test_sigkill_of_a_worker_loses_nothing(fleet: Fleet) -> None:
+def test_killed_worker_loses_no_event(fleet: Fleet) -> None:
     fleet.write(SLOW, lease=1, partitions=8)
     first, second = fleet.start(), fleet.start()
     fleet.send(1500)
@@ -80,7 +80,7 @@ def test_sigkill_of_a_worker_loses_nothing(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("code", "in_hand"), [(SLOW, 1), (SLOW_BATCHES, 5)], ids=["one by one", "batches"])
-def test_a_worker_stopped_past_its_lease_is_replaced_and_comes_back_without_harm(fleet: Fleet, code: str, in_hand: int) -> None:
+def test_worker_paused_past_its_lease_is_replaced_and_rejoins(fleet: Fleet, code: str, in_hand: int) -> None:
     fleet.write(code, lease=1, partitions=8)
     first = fleet.start()
     fleet.send(800)
@@ -91,7 +91,8 @@ def test_a_worker_stopped_past_its_lease_is_replaced_and_comes_back_without_harm
     eventually("everything done by the other", lambda: len(fleet.seen()) == 1200, second)
     assert fleet.workers_of(after=0) == {str(first.pid), str(second.pid)}
     newest = max(int(line[3]) for line in fleet.log("seen"))
-    # What it had fetched has been processed by the other meanwhile; it must throw that away and be given partitions anew.
+    # The other worker has processed the events that this one had fetched, so this one must drop
+    # them and get partitions again.
     first.send_signal(signal.SIGCONT)
     sent = 1200
 
@@ -108,7 +109,7 @@ def test_a_worker_stopped_past_its_lease_is_replaced_and_comes_back_without_harm
     assert fleet.pending() == 0
 
 
-def test_sigterm_finishes_the_iteration_in_hand(fleet: Fleet) -> None:
+def test_sigterm_finishes_current_event(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders)
@@ -132,7 +133,7 @@ def test_sigterm_finishes_the_iteration_in_hand(fleet: Fleet) -> None:
     assert fleet.pending() == 2, "it was acknowledged; what was fetched ahead is left to the next owner"
 
 
-def test_a_second_signal_ends_at_once(fleet: Fleet) -> None:
+def test_second_signal_ends_worker_at_once(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders, grace_period=600)
@@ -151,7 +152,7 @@ def test_a_second_signal_ends_at_once(fleet: Fleet) -> None:
     assert worker.wait(120) == 130
 
 
-def test_an_iteration_beyond_its_grace_is_cancelled_and_repeated(fleet: Fleet) -> None:
+def test_event_beyond_grace_period_is_cancelled_and_repeated(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders, grace_period=0.2)
@@ -172,7 +173,7 @@ def test_an_iteration_beyond_its_grace_is_cancelled_and_repeated(fleet: Fleet) -
     assert fleet.pending() == 1
 
 
-def test_code_that_blocks_the_loop_does_not_lose_the_lease(fleet: Fleet) -> None:
+def test_blocked_event_loop_keeps_lease(fleet: Fleet) -> None:
     fleet.write(
         """
         import time
@@ -189,7 +190,7 @@ def test_code_that_blocks_the_loop_does_not_lose_the_lease(fleet: Fleet) -> None
     worker = fleet.start()
     fleet.send(40)
     eventually("a blocked loop", lambda: fleet.log("blocking"), worker)
-    # While Python stands still, the engine goes on renewing what the worker holds.
+    # The engine renews the worker's leases while Python blocks.
     lock, kept = "squall:__lock:shop.orders.printer.{0}", set[str]()
     eventually("five renewals", lambda: kept.add(fleet.redis("hget", lock, "until")) or len(kept) > 5, worker)
     (fleet.folder / "go").touch()
@@ -198,7 +199,7 @@ def test_code_that_blocks_the_loop_does_not_lose_the_lease(fleet: Fleet) -> None
     fleet.check(exactly_once=True)
 
 
-def test_two_processors_of_one_stream_each_see_everything(fleet: Fleet) -> None:
+def test_two_processors_of_stream_each_get_all_events(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders)
@@ -226,7 +227,7 @@ def test_two_processors_of_one_stream_each_see_everything(fleet: Fleet) -> None:
     assert not fleet.log("printer")
 
 
-def test_one_busy_partition_does_not_starve_the_others(fleet: Fleet) -> None:
+def test_busy_partition_does_not_starve_others(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.processor(orders)
@@ -253,8 +254,8 @@ def _partition(fleet: Fleet, key: int) -> str:
     return answer.split("{")[1][0]
 
 
-def test_the_seeds_own_example_runs(fleet: Fleet) -> None:
-    # As its documentation has it, but for the name of the package.
+def test_runnel_example_runs(fleet: Fleet) -> None:
+    # The example of runnel's documentation with another package name.
     fleet.write(
         """
         from squall.streams import App, Record

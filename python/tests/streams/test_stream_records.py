@@ -1,4 +1,4 @@
-"""Records and formats: what is checked, what goes over the wire, and that both languages read it."""
+"""Records and formats: validation, wire format, and reading in both languages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FULL = Everything(
 )  # fmt: skip
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_record_is_read_back() -> None:
     assert FULL.maybe is None and FULL.later == [] and FULL.later is not Everything.later
     again = Everything._read(json.loads(json.dumps(FULL._wire())))
     assert again == FULL
@@ -67,12 +67,12 @@ def test_what_is_written_is_read_back() -> None:
         ({"name": ["a"]}, "is not a str"),
     ],
 )
-def test_values_of_another_type_are_refused_by_field(values: dict[str, object], words: str) -> None:
+def test_value_of_wrong_type_error_names_field(values: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("(", r"\(").replace(")", r"\)")):
         Item._read(values)
 
 
-def test_numbers_are_not_guessed() -> None:
+def test_record_with_invalid_values_is_rejected() -> None:
     class Order(Record):
         order_id: int
         paid: bool = False
@@ -87,7 +87,7 @@ def test_numbers_are_not_guessed() -> None:
         Order(order_id=1, amount=2)
 
 
-def test_primitive_records_hold_primitives() -> None:
+def test_primitive_record_with_other_type_is_rejected() -> None:
     class Flat(Record, primitive=True):
         a: int
         b: bool
@@ -109,7 +109,7 @@ def test_primitive_records_hold_primitives() -> None:
 
 
 @pytest.mark.parametrize("compressor", [None, Gzip(), LZ4(), Zstd()], ids=["none", "gzip", "lz4", "zstd"])
-def test_the_other_language_reads_what_python_sends(fleet: Fleet, compressor: object) -> None:
+def test_rust_processor_reads_python_records(fleet: Fleet, compressor: object) -> None:
     app = App("shop", redis_url=fleet.url)
 
     class Order(Record):
@@ -128,7 +128,7 @@ def test_the_other_language_reads_what_python_sends(fleet: Fleet, compressor: ob
 
 
 @pytest.mark.parametrize("kind", ["flat", "own"])
-def test_other_layouts_reach_the_processor(fleet: Fleet, kind: str) -> None:
+def test_every_record_layout_reaches_processor(fleet: Fleet, kind: str) -> None:
     fleet.write(
         """
         import base64, pickle
@@ -182,7 +182,7 @@ class Small(Record):
     a: int
 
 
-def test_a_full_partition_refuses_or_waits(fleet: Fleet) -> None:
+def test_send_to_full_partition_raises_or_waits(fleet: Fleet) -> None:
     app = App("shop", redis_url=fleet.url)
     small = app.stream("small", record=Small, partition_by="a", partition_count=1, partition_size=2, wait=None)
 
@@ -192,20 +192,20 @@ def test_a_full_partition_refuses_or_waits(fleet: Fleet) -> None:
             await small.send(Small(a=3))
         with pytest.raises(TypeError, match="holds Small"):
             await small.send({"a": 1})
-        with pytest.raises(Misconfigured, match="ids are given by the server"):
+        with pytest.raises(Misconfigured, match="stream_ids is not supported"):
             await small.send(Small(a=1), stream_ids=["1-1"])  # type: ignore[arg-type]
         assert await small.route(1) == 0
 
     asyncio.run(main())
 
 
-def test_no_server_is_an_exception_of_its_own() -> None:
+def test_send_without_redis_raises_unreachable() -> None:
     app = App("shop", redis_url="redis://127.0.0.1:1")
     with pytest.raises(Unreachable, match="cannot connect to Redis"):
         asyncio.run(app.stream("s", record=Small, partition_by="a").send(Small(a=1)))
 
 
-def test_every_loop_may_send(fleet: Fleet) -> None:
+def test_streams_send_from_several_event_loops(fleet: Fleet) -> None:
     app = App("shop", redis_url=fleet.url)
     stream = app.stream("s", record=Small, partition_by="a")
 
@@ -219,7 +219,7 @@ def test_every_loop_may_send(fleet: Fleet) -> None:
 
 
 class Model:
-    """As much of a pydantic model as is asked for."""
+    """The methods of a pydantic model that streams use."""
 
     def __init__(self, a: int) -> None:
         self.a = a
@@ -233,7 +233,7 @@ class Model:
         return {"a": self.a}
 
 
-def test_models_of_another_library_are_records_too(fleet: Fleet) -> None:
+def test_model_with_model_validate_is_accepted_as_record(fleet: Fleet) -> None:
     stream = App("shop", redis_url=fleet.url).stream("models", record=Model, partition_by="a", partition_count=1)
     asyncio.run(stream.send(Model(5)))
     shown = fleet.cli("tail", "shop.models", "--from-start", "--count", "1")

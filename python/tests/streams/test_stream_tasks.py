@@ -10,7 +10,7 @@ def pids(fleet: Fleet, name: str) -> list[str]:
 
 
 def leader(fleet: Fleet) -> str | None:
-    """The process that did all of the leader's tasks last, if it was one."""
+    """Returns the process that ran the last of all leader tasks, if one process ran them all."""
     last = {*pids(fleet, "leading")[-5:], *pids(fleet, "alone")[-1:], *pids(fleet, "crontab")[-1:]}
     return last.pop() if len(last) == 1 else None
 
@@ -42,7 +42,7 @@ def test_tasks_run_on_every_worker_and_leader_tasks_on_one(fleet: Fleet) -> None
     )
     workers = [fleet.start(), fleet.start()]
     eventually("both", lambda: len(set(pids(fleet, "hello"))) == 2 and len(set(pids(fleet, "everywhere"))) == 2)
-    # Whoever is stalled for longer than a leader may be silent is followed by the other: what holds is that one leads at the end.
+    # A leader that stalls past its lease loses the lead, so only one leader at the end is certain.
     eventually("the leader's", lambda: len(pids(fleet, "leading")) >= 5 and len(pids(fleet, "crontab")) >= 2 and leader(fleet))
     first = next(worker for worker in workers if str(worker.pid) == eventually("a leader", lambda: leader(fleet)))
     other = next(worker for worker in workers if worker is not first)
@@ -53,7 +53,7 @@ def test_tasks_run_on_every_worker_and_leader_tasks_on_one(fleet: Fleet) -> None
     assert fleet.redis("get", "squall:__lead:shop") == "", "the last one resigned"
 
 
-def test_a_task_may_send_and_is_cancelled_when_the_worker_stops(fleet: Fleet) -> None:
+def test_task_can_send_and_is_cancelled_when_worker_stops(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.task

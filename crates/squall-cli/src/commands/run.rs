@@ -135,7 +135,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, CliError> {
 fn run_locally<D: Driver + 'static>(args: &RunArgs, scenario: &LoadedScenario<D>) -> Result<u8, CliError> {
     let options = run_options(&args.engine, scenario);
     run_and_report(args, scenario.plan(), |button, display, outputs| {
-        let options = RunOptions { histogram_window_s: outputs.keep_s(), ..options };
+        let options = RunOptions { histogram_window_s: outputs.histogram_window_s(), ..options };
         execute_run(button, display, outputs, async |control: &RunControl, observers: &mut [&mut dyn RunObserver]| {
             scenario.run(options, control, observers).await.map_err(|error| CliError::new(error_chain(&error)))
         })
@@ -159,7 +159,7 @@ fn run_on_fleet<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H, redis
     }
     print_mode(args, &description);
     run_and_report(args, &bundle.plan, |button, display, outputs| {
-        let histogram_window_s = outputs.keep_s();
+        let histogram_window_s = outputs.histogram_window_s();
         execute_run(button, display, outputs, async |control: &RunControl, observers: &mut [&mut dyn RunObserver]| {
             let mut notify = |reason: &str| observers.iter_mut().for_each(|observer| observer.on_waiting(reason));
             let stores = fleet_store::open(redis, &args.fleet.fleet, &mut notify).await?;

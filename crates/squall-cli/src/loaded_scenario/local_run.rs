@@ -47,7 +47,7 @@ impl<D: Driver> LoadedScenario<D> {
             let data = hooks.set_up()?;
             hooks.apply_set_up_data(&data).map(|()| data)
         });
-        set_up_data.await.map(Some).map_err(|reason| driver_error(format!("set-up failed: {reason}")))
+        set_up_data.await.map(Some).map_err(|reason| driver_error(DriverError::SetUp { reason }))
     }
 
     async fn make_load(
@@ -84,7 +84,7 @@ impl<D: Driver> LoadedScenario<D> {
 
 /// The pools could not be filled. Their names have been validated before.
 pub(crate) fn pool_error(error: PoolFillError) -> RunError {
-    driver_error(error.to_string())
+    driver_error(DriverError::Pools { reason: error.to_string() })
 }
 
 fn tear_down_error_note(message: String) -> ErrorNote {
@@ -92,8 +92,8 @@ fn tear_down_error_note(message: String) -> ErrorNote {
     ErrorNote { metric: Arc::new(MetricKey::group("tear_down")), outcome, message, count: 1 }
 }
 
-fn driver_error(reason: String) -> RunError {
-    RunError::Engine(EngineError::Driver(DriverError(reason)))
+fn driver_error(error: DriverError) -> RunError {
+    RunError::Engine(EngineError::Driver(error))
 }
 
 /// Runs a hook on a thread of its own, because the scenario's code may block.

@@ -1,8 +1,9 @@
-//! The engine with drivers made for the test: what is promised of starts, counts, stopping and waiting.
+//! Runs the engine with scripted drivers: starts, counts, stopping and waiting.
 
-mod drivers;
 mod engine_group;
-mod failing;
+mod iteration_limits;
+mod panics;
 mod runs;
+mod scripted_driver;
 mod share_assignment;
 mod stopping;

@@ -1,8 +1,8 @@
-//! Duties that change while a run goes on: shares move, the load is raised and lowered.
+//! Assignments that change during a run: shares move, and the load rises and falls.
 
-use crate::drivers::{Scripted, closed, config, open, run};
+use crate::scripted_driver::{ScriptedDriver, closed, config, open, run};
 use squall_engine::{Engine, EngineConfig, SendBudget, ShareAssignment};
-use squall_model::{Arrivals, Load, LoadModel, Profile, ProfileStage, RunSpec, ShareSet};
+use squall_model::{Arrivals, EngineLimits, Load, LoadModel, Profile, ProfileStage, RunSpec, ShareSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -16,8 +16,8 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 const S: fn(u64) -> Duration = Duration::from_secs;
 
 #[tokio::test]
-async fn a_process_starts_only_what_its_shares_hold() {
-    let driver = Scripted::new(|_| MS(1));
+async fn process_makes_only_the_starts_of_its_shares() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let shares = ShareSet::ALL.part(1, 3);
     let config = EngineConfig { shares, ..config(open(500.0, S(1)), &driver) };
     let log = driver.log.clone();
@@ -27,8 +27,8 @@ async fn a_process_starts_only_what_its_shares_hold() {
 }
 
 #[tokio::test]
-async fn shares_gained_are_taken_up_where_the_run_is() {
-    let driver = Scripted::new(|_| MS(1));
+async fn gained_shares_start_at_the_present_of_the_run() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let (half, profile) = (ShareSet::ALL.part(0, 2), Profile::constant(512.0, S(4)).unwrap());
     let config = EngineConfig { shares: half, ..config(open(512.0, S(4)), &driver) };
     let log = driver.log.clone();
@@ -40,20 +40,25 @@ async fn shares_gained_are_taken_up_where_the_run_is() {
     .await;
     let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
     numbers.sort_unstable();
-    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "nothing is started twice");
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "no start is made twice");
     let early = numbers.iter().filter(|n| **n < 1024).count();
     let late = numbers.iter().filter(|n| **n >= 1536).count();
     assert_eq!((early, late), (512, 512), "half before the change, everything well after it");
 }
 
-/// The most users are the whole fleet's: whoever gives up shares gives up users, busy or idle, and gets them back with shares.
+/// `max_users` is that of the whole fleet: a worker that loses shares loses users, busy or idle,
+/// and gets them back with shares.
 #[tokio::test]
-async fn users_beyond_the_shares_that_are_left_go() {
+async fn users_leave_when_shares_are_lost() {
     for (rate, fewest) in [(400.0, 4), (1.0, 0)] {
-        let driver = Scripted::new(|_| MS(50));
+        let driver = ScriptedDriver::new(|_| MS(50));
         let profile = Profile::constant(rate, S(6)).unwrap();
         let quarter = ShareSet::from_iter(0..4);
-        let config = EngineConfig { max_users: 16, threads: 1, ..config(open(rate, S(6)), &driver) };
+        let config = EngineConfig {
+            limits: EngineLimits { max_users: 16, ..EngineLimits::default() },
+            threads: 1,
+            ..config(open(rate, S(6)), &driver)
+        };
         let (view, _) = run(driver, config, |engine, view| match view.timeline.len() {
             1 => drop(engine.set_assignment(ShareAssignment::new(quarter, profile.clone(), Duration::ZERO))),
             4 => drop(engine.set_assignment(ShareAssignment::new(ShareSet::ALL, profile.clone(), Duration::ZERO))),
@@ -68,24 +73,27 @@ async fn users_beyond_the_shares_that_are_left_go() {
     }
 }
 
-/// Found by a reader: what waited for a user went on through the pause.
 #[tokio::test]
-async fn a_pause_holds_what_waits_for_a_user_too() {
-    let driver = Scripted::new(|_| MS(50));
+async fn paused_run_keeps_queued_starts_queued() {
+    let driver = ScriptedDriver::new(|_| MS(50));
     let send_budget = SendBudget::new(1);
-    // One user makes 20 a second at most; the rest waits.
+    // One user makes 20 requests per second at most; the other starts are queued.
     let load = open(40.0, S(3));
-    let config =
-        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, max_users: 1, ..config(load, &driver) };
-    let mut order = RunSpec::new("r", "b", Profile::constant(40.0, S(3)).unwrap());
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        send_budget: Some(send_budget.clone()),
+        threads: 1,
+        ..config(load, &driver)
+    };
+    let mut spec = RunSpec::new("r", "b", Profile::constant(40.0, S(3)).unwrap());
     let (view, _) = run(driver, config, |engine, view| {
         match view.timeline.len() {
-            1 => order.pause(MS(1200)).unwrap(),
-            4 => order.resume(MS(4200)).unwrap(),
+            1 => spec.pause(MS(1200)).unwrap(),
+            4 => spec.resume(MS(4200)).unwrap(),
             _ => return,
         }
-        send_budget.set_paused(order.paused.is_some());
-        engine.set_assignment(ShareAssignment::new(ShareSet::ALL, order.profile.clone(), Duration::ZERO));
+        send_budget.set_paused(spec.paused.is_some());
+        engine.set_assignment(ShareAssignment::new(ShareSet::ALL, spec.profile.clone(), Duration::ZERO));
     })
     .await;
     let made: Vec<u64> = view.timeline.iter().map(|second| second.requests).collect();
@@ -94,11 +102,11 @@ async fn a_pause_holds_what_waits_for_a_user_too() {
 }
 
 #[tokio::test]
-async fn the_load_can_be_changed_while_it_runs() {
-    let driver = Scripted::new(|_| MS(1));
+async fn profile_can_change_during_the_run() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let config = config(open(100.0, S(3)), &driver);
     let profile = Profile::constant(100.0, S(3)).unwrap();
-    // From the second 2 on, ten times as much for a second.
+    // From 2 s on, ten times the rate for one second.
     let faster = profile.replace_tail(S(2), &[ProfileStage { duration: S(1), from: 1000.0, to: 1000.0 }]).unwrap();
     let (view, _) = run(driver, config, |engine, view| {
         if view.timeline.len() == 1 {
@@ -110,8 +118,8 @@ async fn the_load_can_be_changed_while_it_runs() {
 }
 
 #[tokio::test]
-async fn users_move_with_their_shares() {
-    let driver = Scripted::new(|_| MS(1));
+async fn closed_users_move_with_their_shares() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let profile = Profile::constant(8.0, S(4)).unwrap();
     let config = config(closed(8.0, MS(5), S(4)), &driver);
     let (view, _) = run(driver, config, |engine, view| {
@@ -127,10 +135,10 @@ async fn users_move_with_their_shares() {
     assert_eq!(users[..3], [8, 2, 8]);
 }
 
-/// A user that goes to another thread begins anew, so whoever stays in the process stays on its thread.
+/// A user that moves to another thread starts anew, so users of kept shares stay on their thread.
 #[tokio::test]
-async fn users_whose_shares_stay_are_not_started_again() {
-    let driver = Scripted::new(|_| MS(1));
+async fn users_of_kept_shares_are_not_restarted() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let (log, profile) = (driver.log.clone(), Profile::constant(32.0, S(3)).unwrap());
     // One of two workers, when a third joins.
     let half = ShareSet::ALL.part(0, 2);
@@ -145,15 +153,15 @@ async fn users_whose_shares_stay_are_not_started_again() {
     assert_eq!(log.started.load(Ordering::SeqCst), 16);
 }
 
-/// Shares that wander between two processes of two threads each, with a gap in which nobody holds them: everything is started once.
+/// Shares move between two processes of two threads each, with a gap in which neither holds them.
 #[tokio::test]
-async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
+async fn starts_are_made_once_when_shares_move_with_a_gap() {
     const RUN: Duration = Duration::from_secs(2);
     let profile = Profile::constant(2000.0, RUN).unwrap();
-    let driver = Scripted::new(|_| Duration::ZERO);
+    let driver = ScriptedDriver::new(|_| Duration::ZERO);
     let log = driver.log.clone();
     let mut engines = Vec::new();
-    let other = Scripted { log: log.clone(), ..Scripted::new(|_| Duration::ZERO) };
+    let other = ScriptedDriver { log: log.clone(), ..ScriptedDriver::new(|_| Duration::ZERO) };
     for (driver, shares) in [(driver, ShareSet::ALL), (other, ShareSet::NONE)] {
         let send_budget = Some(SendBudget::new(2));
         let config = EngineConfig { shares, send_budget, threads: 2, ..config(open(2000.0, RUN), &driver) };
@@ -168,7 +176,7 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
         let kept = held[0].without(moving);
         let at = engines[0].set_assignment(ShareAssignment::new(kept, profile.clone(), Duration::ZERO));
         tokio::time::sleep(MS(40)).await;
-        // The other takes them up later, from where they were left.
+        // The other process continues later, from where the first stopped.
         let left: BTreeMap<u32, Duration> = moving.iter().map(|share| (share, at)).collect();
         let gained: ShareSet = held[1].iter().chain(moving.iter()).collect();
         let taken = ShareAssignment {
@@ -188,11 +196,11 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
     assert_eq!(numbers, (0..4000).collect::<Vec<_>>());
 }
 
-/// Shares may move while everybody waits for the start. CI once saw the very first start made twice.
+/// Shares may move while all threads wait for the start.
 #[tokio::test]
-async fn duties_that_change_before_the_start_start_nothing_twice() {
+async fn assignments_changed_before_the_start_repeat_no_start() {
     let profile = Profile::constant(100.0, S(1)).unwrap();
-    let driver = Scripted::new(|_| Duration::ZERO);
+    let driver = ScriptedDriver::new(|_| Duration::ZERO);
     let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
     let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(1)), &driver) };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
@@ -210,11 +218,11 @@ async fn duties_that_change_before_the_start_start_nothing_twice() {
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
 }
 
-/// Clocks differ: the last holder may have gone on to what is still to come here.
+/// Clocks differ: the previous holder may have made starts that are still in the future here.
 #[tokio::test]
-async fn what_a_faster_clock_has_started_is_not_started_again() {
+async fn starts_made_by_a_faster_clock_are_not_repeated() {
     let profile = Profile::constant(100.0, S(2)).unwrap();
-    let driver = Scripted::new(|_| Duration::ZERO);
+    let driver = ScriptedDriver::new(|_| Duration::ZERO);
     let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
     let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(2)), &driver) };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
@@ -232,18 +240,18 @@ async fn what_a_faster_clock_has_started_is_not_started_again() {
     assert_eq!(numbers, (100..200).collect::<Vec<_>>());
 }
 
-/// The only worker left and another came half a minute later: it began with everything that had been due meanwhile.
+/// A worker that joins an idle fleet must not begin with all starts of the idle time.
 #[tokio::test]
-async fn what_nobody_held_for_long_is_not_made_up_for() {
+async fn missed_starts_of_shares_without_holder_for_over_5s_are_not_made() {
     let begun = |profile: Profile, now: Duration, left: [Duration; 2]| async move {
-        let driver = Scripted::new(|_| Duration::ZERO);
+        let driver = ScriptedDriver::new(|_| Duration::ZERO);
         let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
         let rate = LoadModel::Open { rate: profile.clone(), arrivals: Arrivals::Even };
         let load = Load { model: rate, iterations: None, warm_up: Duration::ZERO };
         let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(load, &driver) };
         let mut engine = Engine::prepare(driver, config).await.unwrap();
-        engine.start(Instant::now().checked_sub(now).expect("this machine is not new"));
-        // Two kinds of shares, each left at its own time.
+        engine.start(Instant::now().checked_sub(now).expect("the machine has been up for a minute"));
+        // Two groups of shares, each without a holder since its own time.
         let resume_from = Arc::new((0..256).map(|share| (share, left[share as usize % 2])).collect());
         engine.set_assignment(ShareAssignment {
             resume_from,
@@ -255,12 +263,12 @@ async fn what_nobody_held_for_long_is_not_made_up_for() {
         numbers.sort_unstable();
         numbers
     };
-    // Even shares have been nobody's for seven seconds, odd ones for two.
+    // Even shares have had no holder for seven seconds, odd ones for two.
     let made = begun(Profile::constant(100.0, S(11)).unwrap(), S(8), [S(1), S(6)]).await;
     let odd: Vec<u64> = (600..800).filter(|number| number % 2 == 1).collect();
     assert_eq!(made.iter().copied().filter(|number| *number < 800).collect::<Vec<_>>(), odd);
-    assert!(made.contains(&1098), "what is due from then on is made by all");
-    // A pause of twenty seconds in between does not count.
+    assert!(made.contains(&1098), "all shares make later starts");
+    // A pause of twenty seconds within the gap does not count.
     let paused = Profile::constant(100.0, S(1)).unwrap();
     let stage = |duration: Duration, level: f64| ProfileStage { duration, from: level, to: level };
     let paused = paused.replace_tail(S(1), &[stage(S(20), 0.0), stage(S(1), 100.0)]).unwrap();
@@ -268,10 +276,10 @@ async fn what_nobody_held_for_long_is_not_made_up_for() {
     assert_eq!(made, (90..200).collect::<Vec<_>>());
 }
 
-/// A place that was uncertain for a moment and is certain again, with nobody else having had it.
+/// The membership is invalid for a while, and no other worker gets the shares.
 #[tokio::test]
-async fn a_leash_that_holds_again_is_gone_on_with() {
-    let driver = Scripted::new(|_| MS(1));
+async fn load_continues_when_the_send_budget_is_valid_again() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let send_budget = SendBudget::new(1);
     let config =
         EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
@@ -285,32 +293,35 @@ async fn a_leash_that_holds_again_is_gone_on_with() {
     .await;
     let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
     numbers.sort_unstable();
-    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "nothing is started twice");
-    assert!(numbers.contains(&1999), "the load goes on to the end");
-    assert!(!numbers.contains(&700), "what was due while it was fenced is left alone");
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "no start is made twice");
+    assert!(numbers.contains(&1999), "the load continues to the end");
+    assert!(!numbers.contains(&700), "starts due while it was fenced are not made");
 }
 
-/// A process that was frozen for longer than its send_budget finds a backlog when it wakes; it must not send it.
+/// A process that was suspended until its send budget expired has queued starts when it continues.
+/// It must not make them.
 #[tokio::test]
-async fn without_a_leash_to_stand_on_nothing_is_started() {
-    let driver = Scripted::new(|_| MS(1));
+async fn expired_send_budget_stops_all_starts() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let send_budget = SendBudget::new(1);
     let config =
         EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
     let log = driver.log.clone();
     send_budget.set_valid_until(Instant::now() + S(1));
     let (view, _) = run(driver, config, |_, _| {}).await;
-    // The run began after the send_budget was set, so number 500 was never due while it held; how many were made before is the machine's.
+    // The run began after the budget was set, so start 500 was never due while the budget was
+    // valid.
     let made = log.iterations.lock().unwrap().clone();
     assert!(made.iter().all(|(number, _)| *number <= 500), "{made:?}");
     assert_eq!(view.accounting().sent, made.len() as u64);
 }
 
-/// Nobody held the shares when the load was to begin: that is not the target's doing, and the report must say so.
+/// When no worker holds the shares at the start of the load, the delay is the generator's, not the
+/// target's.
 #[tokio::test]
-async fn shares_that_nobody_held_at_the_start_are_behind_their_schedule() {
+async fn starts_of_shares_without_holder_at_the_start_count_as_lag() {
     let profile = Profile::constant(100.0, S(2)).unwrap();
-    let driver = Scripted::new(|_| Duration::ZERO);
+    let driver = ScriptedDriver::new(|_| Duration::ZERO);
     let config = EngineConfig {
         shares: ShareSet::NONE,
         send_budget: Some(SendBudget::new(1)),
@@ -330,14 +341,14 @@ async fn shares_that_nobody_held_at_the_start_are_behind_their_schedule() {
         behind += lag.count() - lag.count_at_most(MS(400).as_nanos() as u64);
     }
     engine.join().unwrap();
-    assert!(behind >= 50, "{behind} of the hundred that were due before anybody held them");
+    assert!(behind >= 50, "{behind} of the hundred starts due before the assignment");
 }
 
-/// A thread that was stalled when it was told to end left what was due before, and nobody counted it.
+/// The thread is stalled when the drain arrives.
 #[tokio::test]
-async fn what_was_due_before_a_drain_is_made_or_counted() {
+async fn starts_due_before_a_drain_are_made_or_counted_as_dropped() {
     static STALLED: AtomicBool = AtomicBool::new(false);
-    let driver = Scripted::new(|number| {
+    let driver = ScriptedDriver::new(|number| {
         if number == 0 {
             STALLED.store(true, Ordering::SeqCst);
             std::thread::sleep(MS(400));

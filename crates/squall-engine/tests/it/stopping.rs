@@ -1,16 +1,18 @@
-//! Stopping early: a drain finishes what is under way, an abort records it, and both report exactly.
+//! Stopping early: a drain finishes iterations in progress, an abort records them, and both counts
+//! balance.
 
-use crate::drivers::{Scripted, closed, config, open, run};
+use crate::scripted_driver::{ScriptedDriver, closed, config, open, run};
 use squall_engine::EngineConfig;
 use squall_metrics::Outcome;
+use squall_model::EngineLimits;
 use std::{sync::atomic::Ordering, time::Duration};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn a_drain_finishes_what_is_under_way() {
-    let driver = Scripted::new(|_| MS(200));
+async fn drain_lets_iterations_in_progress_finish() {
+    let driver = ScriptedDriver::new(|_| MS(200));
     let (config, log) = (config(closed(10.0, MS(0), LONG), &driver), driver.log.clone());
     let (view, end) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert!(!end.cut_off);
@@ -20,8 +22,8 @@ async fn a_drain_finishes_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn an_abort_records_what_it_cut_off() {
-    let driver = Scripted::new(|_| LONG);
+async fn abort_records_requests_in_progress_as_aborted() {
+    let driver = ScriptedDriver::new(|_| LONG);
     let config = config(closed(10.0, MS(0), LONG), &driver);
     let (view, end) = run(driver, config, |engine, _| engine.stop_handle().abort()).await;
     assert!(end.cut_off);
@@ -31,17 +33,20 @@ async fn an_abort_records_what_it_cut_off() {
 }
 
 #[tokio::test]
-async fn the_grace_has_an_end() {
-    let driver = Scripted::new(|_| LONG);
-    let config = EngineConfig { grace: MS(100), ..config(closed(3.0, MS(0), MS(300)), &driver) };
+async fn iterations_are_aborted_when_the_grace_period_ends() {
+    let driver = ScriptedDriver::new(|_| LONG);
+    let config = EngineConfig {
+        limits: EngineLimits { grace: MS(100), ..EngineLimits::default() },
+        ..config(closed(3.0, MS(0), MS(300)), &driver)
+    };
     let (view, end) = run(driver, config, |_, _| {}).await;
     assert!(end.cut_off);
     assert_eq!(view.all.outcomes[&Outcome::ABORTED], 3);
 }
 
 #[tokio::test]
-async fn users_in_a_pause_leave_at_once() {
-    let driver = Scripted::new(|_| MS(1));
+async fn drain_ends_pausing_users_at_once() {
+    let driver = ScriptedDriver::new(|_| MS(1));
     let config = config(closed(5.0, LONG, LONG), &driver);
     let (view, end) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert_eq!(view.all.requests, 5);
@@ -49,27 +54,33 @@ async fn users_in_a_pause_leave_at_once() {
 }
 
 #[tokio::test]
-async fn starts_that_never_found_a_user_are_counted_as_dropped() {
-    let driver = Scripted::new(|_| LONG);
-    let config = EngineConfig { max_users: 2, grace: MS(50), ..config(open(100.0, MS(1000)), &driver) };
+async fn starts_without_a_free_user_are_counted_as_dropped() {
+    let driver = ScriptedDriver::new(|_| LONG);
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 2, grace: MS(50), ..EngineLimits::default() },
+        ..config(open(100.0, MS(1000)), &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests + view.engine.dropped, 100);
     assert_eq!(view.all.requests, 2);
 }
 
 #[tokio::test]
-async fn a_drained_open_run_gives_up_its_backlog() {
-    let driver = Scripted::new(|_| MS(1500));
-    let config = EngineConfig { max_users: 2, ..config(open(100.0, LONG), &driver) };
+async fn drained_open_run_drops_its_queued_starts() {
+    let driver = ScriptedDriver::new(|_| MS(1500));
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 2, ..EngineLimits::default() },
+        ..config(open(100.0, LONG), &driver)
+    };
     let (view, _) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert_eq!(view.all.requests, 2);
     assert!(view.engine.dropped > 50, "{}", view.engine.dropped);
 }
 
-/// Users that found no descriptor for a socket spun for ever and were deaf to the end of the run.
+/// A user without a free file descriptor for its socket fails at once, again and again.
 #[tokio::test]
-async fn iterations_that_never_wait_do_not_starve_the_conductor() {
-    let driver = Scripted::new(|_| MS(0));
+async fn iterations_that_never_wait_do_not_starve_the_scheduler() {
+    let driver = ScriptedDriver::new(|_| MS(0));
     let config = config(closed(3.0, MS(0), LONG), &driver);
     let (view, end) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert!(!end.cut_off);

@@ -1,5 +1,5 @@
-//! Undoes a body's coding while the body comes: what can be read of each piece is read at once, so that events do not wait for later ones.
-//! Reads nothing itself.
+//! Decodes a body while it arrives. Each chunk is decoded as far as possible at once, so that server-sent events do not wait for
+//! later ones. It does no I/O.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub(crate) struct BodyDecoder(Vec<CodingDecoder>);
 struct CodingDecoder {
     name: &'static str,
     coding: AlgorithmDecoder,
-    /// Of what one piece may become: a small one can hold a huge one.
+    /// Limit of one decoded chunk, because a small chunk may decode to a huge one.
     limit: usize,
     started: bool,
 }
@@ -33,14 +33,14 @@ enum AlgorithmDecoder {
     Zstd(Box<zio::Writer<BoundedBuffer, raw::Decoder<'static>>>),
 }
 
-/// zlib or bare deflate, which only its first byte tells.
+/// zlib or raw deflate; the first byte decides.
 struct DeflateStream {
     state: Option<Decompress>,
     out: BoundedBuffer,
     ended: bool,
 }
 
-/// What comes out, up to a limit.
+/// Decoded bytes up to a limit.
 #[derive(Default)]
 struct BoundedBuffer {
     bytes: Vec<u8>,
@@ -49,7 +49,7 @@ struct BoundedBuffer {
 }
 
 impl BodyDecoder {
-    /// Undoes `encoding`, and nothing where there is nothing that we could undo. `headers` are asked only where there are several.
+    /// Decodes `encoding`, or passes bytes through where no decoder applies. Reads `headers` only for stacked codings.
     pub(crate) fn new(
         encoding: ContentEncoding,
         headers: HeaderIter<'_>,
@@ -62,7 +62,7 @@ impl BodyDecoder {
         Ok(BodyDecoder(codings.into_iter().filter_map(|coding| CodingDecoder::new(coding, limit)).collect()))
     }
 
-    /// What can be read once this piece is there; maybe nothing yet.
+    /// Decodes a chunk; the result may be empty.
     pub(crate) fn feed(&mut self, piece: Vec<u8>) -> Result<Vec<u8>, HttpError> {
         self.0.iter_mut().try_fold(piece, |piece, one| match piece.is_empty() {
             true => Ok(piece),
@@ -70,14 +70,14 @@ impl BodyDecoder {
         })
     }
 
-    /// The body is over; it is right only if its codings are too.
+    /// Ends the body. Fails if a coding is incomplete.
     pub(crate) fn finish(&mut self) -> Result<(), HttpError> {
         std::mem::take(&mut self.0).into_iter().try_for_each(CodingDecoder::finish)
     }
 }
 
 impl CodingDecoder {
-    /// `None` where there is nothing to undo, or nothing that we could.
+    /// `None` where no decoder applies.
     fn new(encoding: ContentEncoding, limit: usize) -> Option<CodingDecoder> {
         let out = BoundedBuffer { limit, ..BoundedBuffer::default() };
         let (name, coding) = match encoding {
@@ -94,7 +94,7 @@ impl CodingDecoder {
         Some(CodingDecoder { name, coding, limit, started: false })
     }
 
-    /// What can be read once this piece is there; maybe nothing yet.
+    /// Decodes a chunk; the result may be empty.
     fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, HttpError> {
         self.started = true;
         let written = match &mut self.coding {
@@ -111,7 +111,7 @@ impl CodingDecoder {
         }
     }
 
-    /// The body is over; it is right only if its coding is too. Nothing is left to hand out: every piece was read as far as it went.
+    /// Ends the body. Fails if the coding is incomplete. No bytes are left, because every chunk was decoded completely.
     fn finish(mut self) -> Result<(), HttpError> {
         if !self.started {
             return Ok(());
@@ -185,7 +185,7 @@ impl Write for BoundedBuffer {
     }
 }
 
-/// Writes until it is full, or until the other side has had its end: what follows that is nobody's.
+/// Writes until the buffer is full or the stream has ended; ignores bytes after the end.
 fn write_until_end(to: &mut impl Write, mut piece: &[u8]) -> io::Result<()> {
     while !piece.is_empty() {
         match to.write(piece)? {

@@ -1,5 +1,5 @@
-//! Names to addresses: fixed answers first, then the system's resolver with a short memory shared by all users.
-//! Ten thousand users that start together ask once.
+//! Resolves names: fixed addresses first, then the system's resolver with a short-lived cache shared by all users. Ten thousand
+//! users that start together cause one lookup.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +13,10 @@ use crate::error::{HttpError, is_local_resource_error};
 
 /// Long enough to spare the resolver, short enough to follow a failover during a run.
 const SUCCESS_TTL: Duration = Duration::from_secs(30);
-/// A failing name is asked for at most once in this time, however many users wait for it.
+/// A failing name is looked up at most once in this time, however many users wait for it.
 const FAILURE_TTL: Duration = Duration::from_secs(1);
 
-/// The memory of answers.
+/// The cached lookups.
 #[derive(Debug, Default)]
 pub(crate) struct DnsCache {
     entries: Mutex<HashMap<String, CachedLookup>>,
@@ -29,7 +29,7 @@ struct CachedLookup {
 }
 
 impl DnsCache {
-    /// All addresses of a host that may be used, in order; never empty. A resolver that is silent until `deadline` has failed.
+    /// All addresses of a host that may be used, in order; never empty. A resolver that does not answer until `deadline` counts as failed.
     pub(crate) async fn resolve(
         &self,
         config: &HttpConfig,
@@ -58,14 +58,14 @@ impl DnsCache {
         Ok(usable)
     }
 
-    /// The lock is held while asking, so that only one user asks; a user that gives up releases it.
+    /// The lock is held during the lookup, so that only one user looks a name up. A user that gives up releases it.
     async fn lookup_cached(&self, name: &str) -> Result<Vec<IpAddr>, HttpError> {
         let mut known = self.entries.lock().await;
         let answer = match known.get(name) {
             Some(answer) if answer.expires_at > Instant::now() => answer.clone(),
             _ => {
                 let addresses = match query_resolver(name).await {
-                    // Says nothing about the name, so there is nothing to remember.
+                    // A timeout says nothing about the name, so it is not cached.
                     Err(reason) if is_local_resource_error(&reason) => return Err(HttpError::LocalLimit { reason }),
                     other => other.map_err(|reason| reason.to_string()),
                 };
@@ -106,9 +106,9 @@ fn matches_family(family: IpFamily, address: &SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Whoever asks holds the lock until there is an answer; a resolver that never gives one is a lock that is never released.
+    /// A user holds the lock until the resolver answers, so a held lock stands for a resolver that never answers.
     #[tokio::test(start_paused = true)]
-    async fn a_silent_resolver_is_a_failure_of_its_own() {
+    async fn a_silent_resolver_is_a_dns_timeout() {
         let names = DnsCache::default();
         let _asking = names.entries.lock().await;
         let host = Host::Domain("shop.example".to_owned());

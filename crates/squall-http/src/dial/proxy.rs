@@ -14,10 +14,10 @@ use crate::error::HttpError;
 use crate::origin::{Origin, UrlScheme};
 use crate::response::ExchangePhases;
 
-/// A longer answer to CONNECT is refused.
+/// Longest accepted response to CONNECT.
 const MAX_CONNECT_RESPONSE_BYTES: usize = 16 * 1024;
 
-/// True where requests themselves name the origin, and no tunnel is made.
+/// Whether requests name the origin themselves, so that no tunnel is needed.
 pub(crate) fn uses_forward_proxy(connector: &Connector, origin: &Origin) -> bool {
     let config = connector.config();
     config.unix_socket.is_none()
@@ -58,7 +58,7 @@ async fn connect_tunnel(stream: &mut TcpStream, proxy: &ProxySettings, origin: &
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
-    // Byte by byte: what follows the answer belongs to the tunnel.
+    // Reads byte by byte, because bytes after the response belong to the tunnel.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         answer.push(stream.read_u8().await?);

@@ -10,7 +10,7 @@ use crate::connector::Connector;
 use crate::error::HttpError;
 use crate::response::ExchangePhases;
 
-/// Connects to the first address that accepts. An address that does not answer gets its share of the time, no more.
+/// Connects to the first address that accepts. An address that does not answer gets only its share of the time.
 pub(super) async fn open(
     connector: &Connector,
     host: &Host<String>,
@@ -28,7 +28,7 @@ pub(super) async fn open(
         let share = deadline.saturating_duration_since(Instant::now()) / left;
         let attempt = connect(*address);
         let made = match left {
-            // The caller's own limit ends the last attempt, under its own name.
+            // The caller's own limit ends the last attempt and gives the error its name.
             1 => attempt.await,
             _ => {
                 tokio::time::timeout(share, attempt).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))

@@ -1,4 +1,4 @@
-//! Counts the bytes that pass through a stream, for protocols that frame out of our sight, and notices who does not speak ours.
+//! Counts the bytes of a stream, because h2 hides its framing, and detects a server that answers in HTTP/1.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::connection_stream::ConnectionStream;
 pub(super) struct ByteCounts(Arc<([AtomicU64; 2], AtomicBool)>);
 
 impl ByteCounts {
-    /// Whether the server answered in HTTP/1, which reads as frames of absurd size.
+    /// Whether the server answered in HTTP/1, whose bytes look like frames of absurd size.
     pub(super) fn saw_http1(&self) -> bool {
         self.0.1.load(Ordering::Relaxed)
     }

@@ -22,7 +22,7 @@ enum ChunkedState {
     Done,
 }
 
-/// Where in a chunked body we are.
+/// Position in a chunked body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChunkedDecoder {
     state: ChunkedState,
@@ -42,7 +42,7 @@ impl ChunkedDecoder {
         matches!(self.state, ChunkedState::Done)
     }
 
-    /// Takes what belongs to the body and returns what does not.
+    /// Consumes the bytes that belong to the body and returns the rest.
     pub(super) fn feed<'i>(
         &mut self,
         mut input: &'i [u8],

@@ -10,10 +10,10 @@ const MAX_HEADERS: usize = 128;
 /// How the end of the body is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyFraming {
-    /// There is none.
+    /// No body.
     #[default]
     None,
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// In chunks.
     Chunked,
@@ -37,7 +37,7 @@ pub enum ContentEncoding {
     Zstd,
     /// Several of these, one on top of the other; the head's lines say which.
     Several,
-    /// One that we did not ask for.
+    /// A coding that the client did not accept.
     Other,
 }
 
@@ -59,7 +59,7 @@ impl ContentEncoding {
     }
 }
 
-/// What a head says, as far as the client itself needs to know.
+/// The parts of a head that the client itself needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponseHead {
     /// Status code, 100 to 999.
@@ -77,7 +77,7 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// A response before the real one. 101 is final: the connection is no longer ours to read.
+    /// A response before the real one. 101 is final: the connection no longer carries HTTP.
     pub fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
@@ -188,7 +188,7 @@ impl HeaderScan {
         for coding in ContentEncoding::parse_list(value) {
             self.encoding = match self.encoding {
                 ContentEncoding::Identity => coding,
-                // A transfer coding that we cannot undo lies on top.
+                // The outermost transfer coding is not supported.
                 ContentEncoding::Other => ContentEncoding::Other,
                 _ => ContentEncoding::Several,
             };
@@ -204,14 +204,14 @@ impl HeaderScan {
             (None, Some(length)) => BodyFraming::Length(length),
         };
         let wanted = if http11 { !self.close } else { self.keep && !self.close };
-        // Both headers at once smell of smuggling: the chunks count, and the connection is not trusted again.
+        // Both headers together may be an attempt at request smuggling: the chunks count, and the connection is closed afterwards.
         let doubtful = self.transfer.is_some() && self.length.is_some();
         let keep_alive = wanted && !doubtful && framing != BodyFraming::UntilClose && status != 101;
         ResponseHead { status, length, framing, keep_alive, encoding: self.encoding, sets_cookie: self.sets_cookie }
     }
 }
 
-/// Equal without regard to case; quick where the usual spelling is used, which a plain comparison tells.
+/// Compares without regard to case; the usual spelling matches by a plain comparison first.
 fn eq_header_name(text: &[u8], usual: &[u8]) -> bool {
     text == usual || text.eq_ignore_ascii_case(usual)
 }

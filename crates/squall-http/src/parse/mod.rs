@@ -1,7 +1,7 @@
-//! Reads one HTTP/1.1 response out of bytes, in pieces of any size. Does no I/O, so that it can be fuzzed and tested alone.
+//! Parses one HTTP/1.1 response from chunks of any size. It does no I/O, so that it can be fuzzed and tested alone.
 //!
-//! The bytes of the head are kept (callers look headers up in them); those of the body only when asked for.
-//! It refuses what could be read in two ways: conflicting lengths, folded headers, bad chunk sizes.
+//! The parser keeps the bytes of the head, in which callers look up headers, and those of the body only on request. It rejects
+//! ambiguous input: conflicting lengths, folded headers, bad chunk sizes.
 
 mod chunked;
 mod head;
@@ -9,7 +9,7 @@ mod head;
 use chunked::ChunkedDecoder;
 pub use head::{BodyFraming, ContentEncoding, ResponseHead};
 
-/// What is accepted at most.
+/// Size limits.
 #[derive(Debug, Clone, Copy)]
 pub struct ParseLimits {
     /// Bytes of the head; also of chunk extensions and trailers together.
@@ -18,10 +18,10 @@ pub struct ParseLimits {
     pub body: usize,
 }
 
-/// What is known of the response before it comes.
+/// What the request says about the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseExpectation {
-    /// The request was HEAD, so there is no body whatever the head says.
+    /// The request was HEAD, so the response has no body.
     pub head_only: bool,
     /// Keep the body's bytes.
     pub keep_body: bool,
@@ -47,12 +47,12 @@ pub enum ParseError {
     Truncated,
 }
 
-/// What a piece led to.
+/// The state after a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParseProgress {
-    /// The response goes on.
+    /// The response is incomplete.
     NeedsMore,
-    /// The response is complete; this many bytes of the piece belong to it.
+    /// The response is complete; this many bytes of the chunk belong to it.
     Complete(usize),
 }
 
@@ -65,7 +65,7 @@ enum ParseState {
     Done,
 }
 
-/// The reader of one connection's responses, one after the other.
+/// Parses the responses of one connection, one after the other.
 #[derive(Debug)]
 pub struct ResponseParser {
     limits: ParseLimits,
@@ -73,8 +73,8 @@ pub struct ResponseParser {
     state: ParseState,
     parsed_head: ResponseHead,
     raw_head: Vec<u8>,
-    /// `head` is the whole head of the last response and `facts` are its facts. Heads are self-delimiting, so a
-    /// response that begins with the same bytes has the same facts: under load, most are not parsed at all.
+    /// Whether `raw_head` is the whole head of the last response and `parsed_head` its parsed form. Heads are self-delimiting, so a
+    /// response that begins with the same bytes has the same head: under load, most heads are not parsed again.
     head_cached: bool,
     body: Vec<u8>,
     body_bytes: u64,
@@ -82,7 +82,7 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// A reader that owns no memory yet.
+    /// A parser without buffers.
     pub fn new(limits: ParseLimits) -> ResponseParser {
         ResponseParser {
             limits,
@@ -97,7 +97,7 @@ impl ResponseParser {
         }
     }
 
-    /// Forgets the last response and waits for the next.
+    /// Clears the last response and prepares for the next.
     pub fn begin(&mut self, expect: ResponseExpectation) {
         self.head_cached = self.head_cached && self.expect.head_only == expect.head_only;
         self.expect = expect;
@@ -110,7 +110,7 @@ impl ResponseParser {
         self.received = 0;
     }
 
-    /// Takes the next piece. Bytes that turn out to be no response have been received all the same.
+    /// Parses the next chunk. Its bytes count as received even if they are not a valid response.
     pub fn feed(&mut self, input: &[u8]) -> Result<ParseProgress, ParseError> {
         let fed = self.advance(input);
         self.received += match fed {
@@ -154,7 +154,7 @@ impl ResponseParser {
         Ok(if done { ParseProgress::Complete(input.len() - rest.len()) } else { ParseProgress::NeedsMore })
     }
 
-    /// The stream has ended. Right only where the end of the stream is the end of the body.
+    /// Ends the stream. Succeeds only where the end of the stream is the end of the body.
     pub fn finish(&mut self) -> Result<(), ParseError> {
         match self.state {
             ParseState::Done => Ok(()),
@@ -163,7 +163,7 @@ impl ResponseParser {
                 Ok(())
             }
             ParseState::Head if self.received == 0 => Err(ParseError::Closed),
-            // Bytes without a line end may have waited unjudged: rubbish is not "truncated".
+            // Bytes without a line end have not been parsed yet: invalid bytes are malformed, not truncated.
             ParseState::Head => match head::parse(&self.raw_head, self.expect.head_only) {
                 Err(error) => Err(error),
                 Ok(_) => Err(ParseError::Truncated),
@@ -172,12 +172,12 @@ impl ResponseParser {
         }
     }
 
-    /// What it accepts at most.
+    /// The size limits.
     pub fn limits(&self) -> ParseLimits {
         self.limits
     }
 
-    /// The facts of the head; meaningful once it has been read.
+    /// The parsed head; meaningful once the head has been read.
     pub fn parsed_head(&self) -> &ResponseHead {
         &self.parsed_head
     }
@@ -197,7 +197,7 @@ impl ResponseParser {
         self.received
     }
 
-    /// Hands out what has come of the body and forgets it.
+    /// Returns the buffered part of the body and removes it.
     pub(crate) fn take_body_chunk(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.body)
     }
@@ -207,7 +207,7 @@ impl ResponseParser {
         self.body = body;
     }
 
-    /// Takes a head that another protocol (HTTP/2) has framed, in HTTP/1 form.
+    /// Sets a head, in HTTP/1 form, that HTTP/2 has framed.
     pub(crate) fn set_head(&mut self, text: &[u8]) -> Result<(), ParseError> {
         self.check_head_size(text.len())?;
         self.head_cached = false;
@@ -218,12 +218,12 @@ impl ResponseParser {
         Ok(())
     }
 
-    /// Takes a part of a body that another protocol has framed.
+    /// Appends a part of a body that HTTP/2 has framed.
     pub(crate) fn append_body(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
         self.take_body(bytes)
     }
 
-    /// Gives memory back that a usual response does not need.
+    /// Frees buffers that are larger than a usual response needs.
     pub(crate) fn trim(&mut self, keep: usize) {
         if self.raw_head.capacity() > keep {
             self.raw_head = Vec::new();
@@ -234,7 +234,7 @@ impl ResponseParser {
         }
     }
 
-    /// Takes what belongs to the head; `None`: all of it, and more is needed.
+    /// Consumes the bytes of the head; `None` if all bytes belong to it and more are needed.
     fn feed_head<'i>(&mut self, input: &'i [u8]) -> Result<Option<&'i [u8]>, ParseError> {
         if self.head_cached {
             if input.starts_with(&self.raw_head) {
@@ -247,7 +247,7 @@ impl ResponseParser {
         }
         let before = self.raw_head.len();
         if before == 0 {
-            // The usual case: the whole head in one piece, parsed where it lies.
+            // The usual case: the whole head is in one chunk and is parsed in place.
             let Some(facts) = head::parse(input, self.expect.head_only)? else {
                 self.check_head_size(input.len())?;
                 self.raw_head.extend_from_slice(input);
@@ -288,7 +288,7 @@ impl ResponseParser {
                 return Err(ParseError::BodyTooLarge);
             }
             BodyFraming::Length(length) => {
-                // Trust a stated length only so far: memory is taken as bytes come.
+                // A stated length reserves only this much; the buffer grows as bytes arrive.
                 if self.expect.keep_body {
                     self.body.reserve(length.min(64 * 1024) as usize);
                 }

@@ -95,7 +95,7 @@ fn a_response_to_head_has_no_body() {
 }
 
 #[test]
-fn both_framings_at_once_are_read_in_chunks_and_not_trusted_again() {
+fn length_and_chunked_together_read_chunks_and_end_keep_alive() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
     check(&format!("{head}1\r\nx\r\n0\r\n\r\n"), 200, "x", false);
 }
@@ -109,7 +109,7 @@ fn repeated_lengths_must_agree() {
 }
 
 #[test]
-fn what_is_not_http_is_malformed() {
+fn bytes_that_are_not_http_are_malformed() {
     for response in [
         "HTTP/9.9 200 OK\r\n\r\n",
         "SSH-2.0-OpenSSH_9.2\r\n",
@@ -133,7 +133,7 @@ fn what_is_not_http_is_malformed() {
 }
 
 #[test]
-fn limits_hold() {
+fn head_and_body_limits_are_enforced() {
     let long = "x".repeat(LIMITS.head);
     check_refused(&format!("HTTP/1.1 200 OK\r\nA: {long}\r\n\r\n"), ParseError::HeadTooLarge);
     check_refused(&format!("HTTP/1.1 200 OK\r\nA: {long}"), ParseError::HeadTooLarge);
@@ -147,7 +147,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn an_early_end_is_told_from_none() {
+fn an_early_end_and_no_response_give_different_errors() {
     check_refused("", ParseError::Closed);
     check_refused("HTTP/1.1 200 OK\r\nContent-Le", ParseError::Truncated);
     check_refused("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na", ParseError::Truncated);
@@ -174,7 +174,7 @@ fn read_in_turn(
 }
 
 #[test]
-fn a_head_like_the_last_one_is_recognised_and_no_other() {
+fn only_an_identical_head_is_reused() {
     let mut reader = ResponseParser::new(LIMITS);
     let first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     let longer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\ncd";
@@ -192,7 +192,7 @@ fn a_head_like_the_last_one_is_recognised_and_no_other() {
 }
 
 #[test]
-fn a_failure_or_a_trim_forgets_the_last_head() {
+fn an_error_or_a_trim_clears_the_cached_head() {
     let mut reader = ResponseParser::new(LIMITS);
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     for _ in 0..2 {
@@ -300,7 +300,7 @@ fn cut<'b>(bytes: &'b [u8], cuts: &[prop::sample::Index]) -> Vec<&'b [u8]> {
 
 proptest! {
     #[test]
-    fn a_response_cut_anywhere_reads_as_its_model(
+    fn a_response_split_anywhere_matches_the_model(
         model in model(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
@@ -313,7 +313,7 @@ proptest! {
     }
 
     #[test]
-    fn a_response_cut_at_every_byte_reads_the_same(model in model()) {
+    fn a_response_split_at_every_byte_parses_the_same(model in model()) {
         let wire = model.render();
         let pieces: Vec<&[u8]> = wire.chunks(1).collect();
         prop_assert_eq!(read(&pieces, KEEP), read(&[&wire], KEEP));
@@ -336,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn what_came_before_does_not_matter(
+    fn an_earlier_response_does_not_affect_the_next(
         models in prop::collection::vec(model(), 1..4),
         order in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
     ) {
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn rubbish_never_panics_and_stays_within_limits(
+    fn junk_never_panics_and_stays_within_limits(
         start in prop::sample::select(vec![
             "", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n",
         ]),

@@ -1,10 +1,10 @@
-//! Makes a path and query fit for a request line: encodes what may not travel, refuses what could end the line.
+//! Encodes a path and query for a request line, and rejects characters that could end the line.
 
 use crate::error::RequestError;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Encodes `path` into `out`, or leaves `out` as it is. A `%` stays, so text that is encoded already is not encoded twice.
+/// Encodes `path` into `out`, or leaves `out` as it is. A `%` stays, so encoded text is not encoded twice.
 pub(super) fn encode_path(path: &str, out: &mut String) -> Result<(), RequestError> {
     let refuse = |reason| Err(RequestError::InvalidPath { path: path.into(), reason });
     if !matches!(path.as_bytes().first(), None | Some(b'/' | b'?')) {
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_travel_stays_and_the_rest_is_encoded() {
+    fn allowed_characters_stay_and_others_are_encoded() {
         check("/a/b?c=d&e=%20f", "/a/b?c=d&e=%20f");
         check("/red shoes?q=\"é\"", "/red%20shoes?q=%22%C3%A9%22");
         check("", "/");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_and_relative_paths_are_refused() {
+    fn line_breaks_and_relative_paths_are_rejected() {
         for path in ["/a\r\nX: y", "/a\nb", "/\0", "/\x7f", "api", "http://other/"] {
             assert!(encode_path(path, &mut String::new()).is_err(), "{path:?}");
         }

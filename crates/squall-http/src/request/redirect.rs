@@ -1,4 +1,4 @@
-//! Where a redirect leads. Decides the next request; sends nothing.
+//! Makes the next request of a redirect. It sends nothing.
 
 use bytes::Bytes;
 use http::Method;
@@ -7,16 +7,16 @@ use super::{HttpRequest, PreparedRequest};
 use crate::error::RequestError;
 use crate::response::HttpResponse;
 
-/// Meaningless or dangerous at another origin.
+/// Headers that are meaningless or dangerous at another origin.
 const ORIGIN_BOUND: [&str; 3] = ["authorization", "cookie", "host"];
-/// Set anew by every rendering.
+/// Headers that every rendering sets again.
 const SET_BY_RENDERER: [&str; 2] = ["content-length", "proxy-authorization"];
 
 impl PreparedRequest {
-    /// The request that a response's redirect asks for; `None` if it is no redirect or none are followed.
+    /// The request that a redirect leads to; `None` if the response does not redirect, or redirects are off.
     ///
-    /// 301, 302 and 303 lead to GET (HEAD stays HEAD), 307 and 308 repeat the request. Credentials and cookies that the
-    /// request itself carried do not travel to another origin.
+    /// 301, 302 and 303 lead to GET (HEAD stays HEAD), 307 and 308 repeat the request. The request's own credentials
+    /// and cookies are not sent to another origin.
     pub fn redirect(&self, response: &HttpResponse<'_>) -> Option<Result<PreparedRequest, RequestError>> {
         if !matches!(response.status, 301 | 302 | 303 | 307 | 308) {
             return None;

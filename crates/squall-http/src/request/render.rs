@@ -1,4 +1,4 @@
-//! Writes heads: the constant part once, the whole at every change. Validates names and values before they get there.
+//! Renders request heads: the constant part once, the whole head at every change. It validates names and values first.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -10,23 +10,23 @@ use crate::connector::Connector;
 use crate::error::RequestError;
 use crate::origin::Origin;
 
-/// What is the same in every rendering of one request.
+/// The parts that are the same in every rendering of one request.
 #[derive(Debug)]
 pub(super) struct FixedHead {
     /// Method, space, and with a forward proxy the origin.
     request_line_start: Vec<u8>,
     /// Header lines.
     header_lines: Vec<u8>,
-    /// Where their names are.
+    /// Positions of the header names.
     name_ranges: Vec<Range<usize>>,
     /// The request's own cookies, joined.
     cookie: String,
-    /// It announces the end of its connection.
+    /// Whether it contains `Connection: close`.
     pub(super) closes_connection: bool,
 }
 
 impl FixedHead {
-    /// Writes the lines, without those that one of `headers` stands in for.
+    /// Writes the lines that none of `headers` replaces.
     fn write_lines(&self, headers: &[(&str, &str)], wire: &mut Vec<u8>) {
         let given = |name: &[u8]| headers.iter().any(|(other, _)| other.as_bytes().eq_ignore_ascii_case(name));
         let names = || self.name_ranges.iter().map(|range| &self.header_lines[range.clone()]);
@@ -99,7 +99,7 @@ impl FixedHead {
 }
 
 impl PreparedRequest {
-    /// Writes head and body anew; the headers have been checked.
+    /// Writes head and body again; the headers are already validated.
     pub(super) fn render(&mut self, headers: &[(&str, &str)], body: &[u8]) {
         let constant = self.fixed_head.clone();
         let wire = &mut self.rendered;
@@ -149,7 +149,7 @@ impl PreparedRequest {
         out.extend_from_slice(&self.rendered[self.cookie_insert_offset..]);
     }
 
-    /// Whether the request itself says what this cookie is.
+    /// Whether the request sets this cookie itself.
     pub(crate) fn has_cookie(&self, name: &str) -> bool {
         let own = self.own_cookies_offset.map_or(&[][..], |from| &self.rendered[from..self.cookie_insert_offset]);
         own.split(|&byte| byte == b';').any(|pair| {
@@ -165,7 +165,7 @@ impl PreparedRequest {
     }
 }
 
-/// Refuses what is not a header, could end its line, or would contradict the framing that we set.
+/// Rejects an invalid header, one that could end its line, and one that would contradict the client's framing.
 pub(super) fn check_header(name: &str, value: &str) -> Result<(), RequestError> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(RequestError::InvalidHeaderName { name: name.into() });
@@ -179,14 +179,14 @@ pub(super) fn check_header(name: &str, value: &str) -> Result<(), RequestError> 
     Ok(())
 }
 
-/// The value of a header that is to be left out of one request, also where the client would send one of its own: this very text.
+/// Marks a header that one request leaves out, even if the client would send its own. Compared by address, not by content.
 pub static OMIT_HEADER: &str = "\0 left out";
 
 fn is_omitted(value: &str) -> bool {
     std::ptr::eq(value, OMIT_HEADER)
 }
 
-/// Writes a header's line; cookies are gathered, since a request may have only one Cookie line.
+/// Writes a header line. Cookies are collected, because a request may have only one Cookie line.
 fn write_header(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) {
     if name.eq_ignore_ascii_case("cookie") {
         if !cookie.is_empty() {
@@ -194,7 +194,7 @@ fn write_header(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &st
         }
         cookie.push_str(value.trim());
     } else if !name.eq_ignore_ascii_case("content-length") {
-        // Recorded requests carry a length; ours is computed from the body and cannot be wrong.
+        // Recorded requests carry a Content-Length. The client computes its own from the body.
         write_header_line(lines, name, value.trim());
     }
 }
@@ -205,7 +205,7 @@ fn write_header_line(lines: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// Whether a header announces the end of its connection.
+/// Whether a header is `Connection: close`.
 fn announces_close(name: &str, value: &str) -> bool {
     name.eq_ignore_ascii_case("connection") && value.to_ascii_lowercase().contains("close")
 }
@@ -214,7 +214,7 @@ fn is_token(byte: u8) -> bool {
     TOKEN_BYTES[usize::from(byte)]
 }
 
-/// Asked for every byte of every name that a call brings along.
+/// Called for every byte of every header name of a call.
 static TOKEN_BYTES: [bool; 256] = {
     let mut token = [false; 256];
     let mut byte = 0;
@@ -231,7 +231,7 @@ static TOKEN_BYTES: [bool; 256] = {
     token
 };
 
-/// Undoes the URL's own encoding of user and password.
+/// Decodes the URL's percent-encoded user and password.
 pub(crate) fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -1,5 +1,5 @@
-//! Which server certificates are accepted where rustls' own rules do not do: with `--ca` and with `--insecure`.
-//! Reads no files; the signatures of the handshake itself are always checked.
+//! Verifies server certificates with `--ca` and `--insecure`, where rustls' own rules do not suffice. It reads no files and always
+//! checks the signatures of the handshake itself.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// What webpki says of a self-signed certificate that calls itself an authority, as `openssl req -x509` makes them.
-/// It judges the validity first, so a certificate refused for this is within its dates.
+/// webpki's error for a self-signed certificate that claims to be an authority, as `openssl req -x509` makes it. webpki checks the
+/// dates first, so a certificate with this error is within its dates.
 pub(super) const CA_USED_AS_END_ENTITY: &str = "CaUsedAsEndEntity";
 
-/// Whom to trust.
+/// Which servers to trust.
 #[derive(Debug)]
 pub(super) enum ServerTrust {
-    /// `--ca`: servers that these authorities vouch for, and a server that shows one of these very certificates. Name and
-    /// validity must be right in either case.
+    /// `--ca`: servers whose chain ends in these authorities, and a server that presents one of these certificates. Name and dates
+    /// must be valid in both cases.
     Pinned { chains: Arc<WebPkiServerVerifier>, certificates: Vec<CertificateDer<'static>> },
-    /// `--insecure`: any certificate will do.
+    /// `--insecure`: every certificate is accepted.
     AcceptAny,
 }
 
@@ -78,10 +78,10 @@ impl ServerCertVerifier for CertificateVerifier {
     }
 }
 
-/// Whether all that is wrong is that nobody else vouches for the certificate.
+/// Whether the only error is that no trusted authority issued the certificate.
 fn is_only_untrusted(error: &CertificateError) -> bool {
     match error {
-        // A trusted authority of the same name did not sign it: that is not the one who vouches for it.
+        // A trusted authority with the issuer's name did not sign it, so the issuer is another, untrusted one.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => true,
         CertificateError::Other(other) => other.0.to_string() == CA_USED_AS_END_ENTITY,
         _ => false,

@@ -1,4 +1,4 @@
-//! TLS failures in words, with what to do about them. Judges nothing.
+//! Describes TLS failures in words, with the remedy.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::certificate_verifier::CA_USED_AS_END_ENTITY;
 
 const UNTRUSTED_ISSUER_TEXT: &str = "the server's certificate is not signed by an authority that is trusted here; trust it with --ca FILE, or --insecure";
 
-/// How a server that has no more to say looks, depending on what was still under way.
+/// Errors of a connection that the server closed, depending on what was in progress.
 const CONNECTION_ENDED_KINDS: [io::ErrorKind; 3] =
     [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
 
@@ -60,7 +60,7 @@ fn describe_certificate_error(error: &CertificateError) -> String {
     }
 }
 
-/// What the server told us.
+/// The alert that the server sent.
 fn describe_alert(alert: AlertDescription) -> String {
     let hint = match alert {
         AlertDescription::CertificateRequired
@@ -73,7 +73,7 @@ fn describe_alert(alert: AlertDescription) -> String {
     format!("the server refused ({}){hint}", split_camel_case(&alert))
 }
 
-/// rustls names what a certificate is for as `DnsName("shop.test")`.
+/// rustls prints the names of a certificate as `DnsName("shop.test")`.
 fn bare_name(name: &str) -> &str {
     let inner = name.split_once('(').map_or(name, |(_, inner)| inner.trim_end_matches(')'));
     inner.trim_matches('"')

@@ -1,4 +1,4 @@
-//! The steady state takes no memory: counted by an allocator that every test of this binary runs on.
+//! The steady state allocates nothing. A counting allocator, which all tests of this binary use, shows it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,26 +12,26 @@ thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what each thread takes; the servers of other threads do not disturb.
+/// Counts allocations per thread, so that servers on other threads do not disturb.
 struct Counting;
 
-// SAFETY: every call is passed on unchanged to the system's allocator.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // A thread that is ending has no counter left.
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of this method.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of this method.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of this method.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -55,7 +55,7 @@ async fn taken_by_a_hundred_requests(response: &str, body: BodyMode) -> usize {
 }
 
 #[tokio::test]
-async fn a_steady_user_takes_no_memory() {
+async fn a_steady_request_allocates_nothing() {
     let response = "HTTP/1.1 200 OK\r\nDate: today\r\nServer: x\r\nContent-Length: 65\r\n\r\n";
     let response = format!("{response}{}", "x".repeat(65));
     assert_eq!(taken_by_a_hundred_requests(&response, BodyMode::Discard).await, 0);
@@ -63,7 +63,7 @@ async fn a_steady_user_takes_no_memory() {
 }
 
 #[tokio::test]
-async fn a_user_with_cookies_takes_no_memory_either() {
+async fn a_steady_request_with_cookies_allocates_nothing() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::send("HTTP/1.1 200 OK\r\nSet-Cookie: session=abc\r\nContent-Length: 0\r\n\r\n"),
@@ -86,13 +86,13 @@ async fn a_user_with_cookies_takes_no_memory_either() {
 }
 
 #[tokio::test]
-async fn chunked_bodies_take_no_memory_either() {
+async fn a_steady_chunked_response_allocates_nothing() {
     let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     assert_eq!(taken_by_a_hundred_requests(response, BodyMode::Keep).await, 0);
 }
 
 #[tokio::test]
-async fn patching_a_request_takes_no_memory() {
+async fn patching_a_request_allocates_nothing() {
     let connector = connector(|_| {});
     let mut request = get(&connector, "http://127.0.0.1/");
     let mut patch = |page: usize| {

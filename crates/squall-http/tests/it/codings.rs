@@ -1,4 +1,4 @@
-//! Compressed bodies: decoded when kept, counted as they travelled, refused when broken or too large.
+//! Compressed bodies: decoded when kept, counted in encoded bytes, rejected when corrupt or too large.
 
 use std::io::Write;
 
@@ -46,7 +46,7 @@ fn encoded(coding: &str, body: &[u8]) -> ScriptedServer {
 }
 
 #[tokio::test]
-async fn every_coding_that_we_ask_for_is_undone() {
+async fn every_accepted_coding_is_decoded() {
     let zstd = zstd::encode_all(TEXT.as_bytes(), 3).expect("memory");
     for (coding, body) in [
         ("gzip", gzip(TEXT.as_bytes())),
@@ -64,7 +64,7 @@ async fn every_coding_that_we_ask_for_is_undone() {
 }
 
 #[tokio::test]
-async fn codings_on_top_of_each_other_are_undone_from_the_last_to_the_first() {
+async fn stacked_codings_are_decoded_from_last_to_first() {
     let text = TEXT.as_bytes();
     for (coding, body) in [
         ("br, gzip", gzip(&brotli(text))),
@@ -84,7 +84,7 @@ async fn codings_on_top_of_each_other_are_undone_from_the_last_to_the_first() {
 }
 
 #[tokio::test]
-async fn every_layer_of_codings_is_held_to_the_limit() {
+async fn every_layer_of_stacked_codings_obeys_the_body_limit() {
     let bomb = gzip(&vec![0; 10_000_000]);
     let connector = connector(|config| config.max_body_bytes = 1_000_000);
     for (coding, body) in [("gzip, gzip", gzip(&bomb)), ("gzip, br, gzip", gzip(&brotli(&bomb)))] {
@@ -94,7 +94,7 @@ async fn every_layer_of_codings_is_held_to_the_limit() {
 }
 
 #[tokio::test]
-async fn without_decompress_nothing_is_asked_for_and_nothing_undone() {
+async fn without_decompress_no_coding_is_accepted_or_decoded() {
     let server = encoded("gzip", b"not really gzip");
     let connector = connector(|config| config.decompress = false);
     assert_eq!(fetch(&connector, &server.url("/")).await, Ok((200, "not really gzip".into())));
@@ -102,7 +102,7 @@ async fn without_decompress_nothing_is_asked_for_and_nothing_undone() {
 }
 
 #[tokio::test]
-async fn a_broken_body_is_an_outcome_of_its_own() {
+async fn a_corrupt_body_has_its_own_outcome_code() {
     let mut cut = gzip(TEXT.as_bytes());
     cut.truncate(cut.len() - 9);
     for (coding, body) in
@@ -114,14 +114,14 @@ async fn a_broken_body_is_an_outcome_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_small_body_that_unpacks_to_a_huge_one_is_refused() {
+async fn a_small_body_that_decodes_to_a_huge_one_is_rejected() {
     let server = encoded("gzip", &gzip(&vec![0; 10_000_000]));
     let connector = connector(|config| config.max_body_bytes = 1_000_000);
     assert_eq!(fetch(&connector, &server.url("/")).await, Err("BODY_TOO_LARGE".into()));
 }
 
 #[tokio::test]
-async fn bytes_count_as_they_travelled() {
+async fn received_bytes_count_the_encoded_body() {
     let body = gzip(&vec![b'x'; 100_000]);
     let server = encoded("gzip", &body);
     let connector = connector(|_| {});

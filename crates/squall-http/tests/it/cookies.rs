@@ -1,4 +1,4 @@
-//! Cookies belong to one user, go where they may, and end when told.
+//! Cookies belong to one user, obey domain and path, and expire.
 
 use squall_http::{BodyMode, HttpRequest, PreparedRequest, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
@@ -15,7 +15,7 @@ fn setting(cookies: &[&str]) -> ScriptedServer {
 }
 
 #[tokio::test]
-async fn a_cookie_is_sent_back_by_its_own_user_only() {
+async fn a_cookie_is_sent_only_by_the_user_that_received_it() {
     let server = setting(&["session=abc; Path=/", "theme=dark"]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
@@ -40,7 +40,7 @@ async fn a_cookie_is_sent_back_by_its_own_user_only() {
 #[tokio::test]
 async fn path_secure_expiry_and_domain_are_respected() {
     let server = setting(&["a=1; Path=/private", "b=2; Secure", "c=3; Max-Age=0", "d=4; Domain=other.example", "e=5"]);
-    // By a name: on loopback itself, Secure cookies travel in the clear, as in browsers.
+    // Uses a host name, because on loopback Secure cookies are sent without TLS, as in browsers.
     let connector = connector(|config| config.resolve = vec![("shop.test".into(), server.address())]);
     let mut session = Session::new(&connector);
     let open = get(&connector, "http://shop.test/");
@@ -51,7 +51,7 @@ async fn path_secure_expiry_and_domain_are_respected() {
 }
 
 #[tokio::test]
-async fn the_requests_own_cookies_share_the_line() {
+async fn cookies_of_the_request_and_the_jar_share_one_header() {
     let server = setting(&["jar=1"]);
     let connector = connector(|_| {});
     let mut request = HttpRequest::get(&server.url("/")).expect("a URL");
@@ -84,7 +84,7 @@ async fn cookies_can_be_turned_off() {
 }
 
 #[tokio::test]
-async fn a_body_stays_whole_when_cookies_are_added() {
+async fn adding_cookies_leaves_the_body_unchanged() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::send("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nContent-Length: 0\r\n\r\n"),

@@ -1,4 +1,4 @@
-//! One hostile server for each way to fail: each has its own code, keeps its latency, and the user goes on.
+//! One misbehaving server for each failure: every failure has its own code and its real latency, and the user stays usable.
 
 use squall_http::{BodyMode, HttpConfig, HttpError, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep, refused_address};
@@ -31,9 +31,9 @@ fn check_with(script: Vec<ServerStep>, change: impl FnOnce(&mut HttpConfig), cod
     assert_eq!(failures, [(code, category); 2]);
 }
 
-/// What arrived counts, whether it can be understood or not.
+/// Received bytes count even if they do not parse.
 #[tokio::test]
-async fn bytes_of_malformed_answers_are_counted() {
+async fn bytes_of_malformed_responses_are_counted() {
     for answer in [
         "garbage that is no HTTP\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc",
@@ -68,7 +68,7 @@ async fn bytes_of_endless_headers_are_counted() {
 }
 
 #[tokio::test]
-async fn refused() {
+async fn a_refused_connection_is_connection_refused() {
     let address = refused_address();
     let connector = connector(|_| {});
     let request = get(&connector, &format!("http://{address}/"));
@@ -83,14 +83,14 @@ async fn refused() {
     assert_eq!(error.to_string(), format!("{address} refused the connection"));
 }
 
-/// A label may have 63 bytes: the system's resolver refuses this name without asking any server, so that the test needs none.
+/// A label may have 63 bytes, so the resolver rejects this name without a DNS server.
 #[tokio::test]
-async fn unknown_name() {
+async fn an_unknown_name_is_a_dns_error() {
     let connector = connector(|_| {});
     let host = format!("{}.invalid", "x".repeat(64));
     let request = get(&connector, &format!("http://{host}/"));
     let mut session = Session::new(&connector);
-    // The second time from memory.
+    // The second lookup comes from the cache.
     for _ in 0..2 {
         let exchange = session.send(&request, BodyMode::Keep).await;
         assert!(exchange.ended > exchange.started, "it has a latency");
@@ -104,12 +104,12 @@ async fn unknown_name() {
 }
 
 #[test]
-fn reset_before_an_answer() {
+fn a_reset_before_the_response_is_connection_reset() {
     check(vec![ServerStep::Read, ServerStep::Reset], "RESET", "transport_error");
 }
 
 #[test]
-fn reset_mid_head() {
+fn a_reset_in_the_head_is_connection_reset() {
     check(
         vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Reset],
         "RESET",
@@ -118,18 +118,18 @@ fn reset_mid_head() {
 }
 
 #[test]
-fn reset_mid_body() {
+fn a_reset_in_the_body_is_connection_reset() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
     check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Reset], "RESET", "transport_error");
 }
 
 #[test]
-fn closed_without_an_answer() {
+fn a_close_before_the_response_is_connection_closed() {
     check(vec![ServerStep::Read, ServerStep::Close], "CLOSED", "transport_error");
 }
 
 #[test]
-fn closed_mid_head() {
+fn a_close_in_the_head_is_a_truncated_response() {
     check(
         vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Close],
         "TRUNCATED",
@@ -138,7 +138,7 @@ fn closed_mid_head() {
 }
 
 #[test]
-fn closed_mid_body() {
+fn a_close_in_the_body_is_a_truncated_response() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
     check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Close], "TRUNCATED", "transport_error");
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc";
@@ -146,7 +146,7 @@ fn closed_mid_body() {
 }
 
 #[test]
-fn malformed_status_line() {
+fn a_malformed_status_line_is_a_malformed_response() {
     check(
         vec![ServerStep::Read, ServerStep::send("HTTP/1.1 two hundred\r\n\r\n"), ServerStep::Hang],
         "MALFORMED_RESPONSE",
@@ -165,13 +165,13 @@ fn malformed_status_line() {
 }
 
 #[test]
-fn conflicting_lengths() {
+fn conflicting_lengths_are_a_malformed_response() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab";
     check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Hang], "MALFORMED_RESPONSE", "protocol_error");
 }
 
 #[test]
-fn endless_headers() {
+fn endless_headers_exceed_the_head_limit() {
     for line in ["X-Filler: on and on\r\n", "x"] {
         let script = vec![
             ServerStep::Read,
@@ -183,7 +183,7 @@ fn endless_headers() {
 }
 
 #[test]
-fn endless_body() {
+fn an_endless_body_exceeds_the_body_limit() {
     for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"] {
         let part = if head.contains("chunked") { "4\r\nmore\r\n" } else { "more" };
         let script =
@@ -220,12 +220,12 @@ fn endless_interim_responses_end_with_the_timeout() {
 }
 
 #[test]
-fn silence() {
+fn a_silent_server_is_a_timeout() {
     check_with(vec![ServerStep::Read, ServerStep::Hang], |config| config.timeout = SHORT, "TIMEOUT", "timeout");
 }
 
 #[test]
-fn slow_body() {
+fn a_slow_body_is_a_timeout() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
     check_with(
         vec![ServerStep::Read, ServerStep::send(head), ServerStep::Hang],
@@ -249,8 +249,8 @@ async fn a_request_may_have_its_own_timeout() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_never_accepted_times_out_under_its_own_name() {
-    // A full backlog drops further attempts, and connecting to it hangs.
+async fn a_connection_that_is_never_accepted_is_a_connect_timeout() {
+    // A full accept queue drops further attempts, so connecting hangs.
     let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     listener.bind(&any.into()).expect("a free port");

@@ -1,4 +1,4 @@
-//! Plain HTTP/1.1: what is sent and what is read.
+//! HTTP/1.1 exchanges: the bytes sent and the response read.
 
 use bytes::Bytes;
 use http::Method;
@@ -61,7 +61,7 @@ async fn a_large_request_body_arrives_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_upload_ends_is_the_answer() {
+async fn a_response_before_the_upload_ends_is_accepted() {
     let refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let server = ScriptedServer::start(vec![ServerStep::send(refusal), ServerStep::Hang]);
     let connector = connector(|_| {});
@@ -74,7 +74,7 @@ async fn an_answer_before_the_upload_ends_is_the_answer() {
 }
 
 #[tokio::test]
-async fn interim_responses_head_and_empty_statuses_leave_the_connection_in_step() {
+async fn interim_head_and_empty_responses_keep_the_connection_in_sync() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"),
@@ -98,7 +98,7 @@ async fn interim_responses_head_and_empty_statuses_leave_the_connection_in_step(
 }
 
 #[tokio::test]
-async fn chunks_extensions_and_trailers_are_undone() {
+async fn chunk_extensions_and_trailers_are_removed() {
     let server = server(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n6\r\n world\r\n0\r\nX-Sum: 1\r\n\r\n",
     );

@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{connector, fetch, get, get_hastily};
 
-/// Answers `/echo` with what it was sent, `/cookie` with the cookies, `/reset` with a reset, `/first` only if it is
+/// Answers `/echo` with the request body, `/cookie` with the cookies, `/reset` with a reset, `/first` only if it is
 /// the first request of its connection, and hangs on `/hang`.
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let Ok(mut connection) = h2::server::handshake(stream).await else { return };
@@ -27,7 +27,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
             "/hang" => held.push(respond),
             path => {
                 let mut text = format!("{} {path} ", head.method).into_bytes();
-                // Data needs the connection to be driven meanwhile.
+                // The connection must be polled for data to arrive.
                 let whole = async {
                     while let Some(Ok(part)) = body.data().await {
                         let _ = body.flow_control().release_capacity(part.len());
@@ -97,7 +97,7 @@ async fn prior_knowledge_works_and_the_connection_is_reused() {
 }
 
 #[tokio::test]
-async fn alpn_chooses_http2() {
+async fn http2_is_used_when_alpn_selects_it() {
     let authority = CertificateAuthority::new();
     let identity = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
     let config = CertificateAuthority::server_config(&identity, None, &["h2", "http/1.1"]);
@@ -113,7 +113,7 @@ async fn alpn_chooses_http2() {
 }
 
 #[tokio::test]
-async fn large_bodies_travel_both_ways() {
+async fn large_bodies_arrive_whole_in_both_directions() {
     let address = start(None).await;
     let connector = connector(|config| config.version = HttpVersion::Http2);
     let mut request = HttpRequest::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
@@ -128,7 +128,7 @@ async fn large_bodies_travel_both_ways() {
 }
 
 #[tokio::test]
-async fn cookies_come_and_go_as_over_http1() {
+async fn cookies_work_as_over_http1() {
     let address = start(None).await;
     let connector = connector(|config| config.version = HttpVersion::Http2);
     let request = get(&connector, &format!("http://{address}/cookie"));
@@ -137,9 +137,9 @@ async fn cookies_come_and_go_as_over_http1() {
     assert_eq!(session.send(&request, BodyMode::Keep).await.result.expect("a response").body(), b"GET /cookie id=7");
 }
 
-/// RFC 9113, 8.7: what a server gives back has not been processed, and is sent again on a new connection.
+/// RFC 9113, 8.7: the server has not processed the request, so the client sends it again on a new connection.
 #[tokio::test]
-async fn a_request_that_was_given_back_is_sent_again() {
+async fn a_request_returned_unprocessed_is_sent_again() {
     let address = start(None).await;
     let connector = connector(|config| config.version = HttpVersion::Http2);
     let request = get(&connector, &format!("http://{address}/first"));
@@ -151,7 +151,8 @@ async fn a_request_that_was_given_back_is_sent_again() {
     }
 }
 
-/// Answers the first request of a connection, and the second with GOAWAY(NO_ERROR) for it: frames by hand, as h2's server has no such mood.
+/// Answers the first request of a connection and sends GOAWAY(NO_ERROR) for the second. The frames are written by hand, because
+/// h2's server cannot do this.
 async fn leave_after_one(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut preface = [0; 24];
@@ -176,7 +177,7 @@ async fn leave_after_one(mut stream: tokio::net::TcpStream) -> std::io::Result<(
 }
 
 #[tokio::test]
-async fn a_goodbye_without_an_error_is_none() {
+async fn goaway_without_error_does_not_fail_the_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
@@ -195,7 +196,7 @@ async fn a_goodbye_without_an_error_is_none() {
 }
 
 #[tokio::test]
-async fn failures_have_their_codes() {
+async fn http2_failures_have_their_own_codes() {
     let address = start(None).await;
     let connector = connector(|config| {
         config.version = HttpVersion::Http2;
@@ -215,7 +216,7 @@ async fn failures_have_their_codes() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_http1_or_leaves_is_told_apart() {
+async fn an_http1_server_and_a_closed_connection_give_different_errors() {
     let connector = connector(|config| config.version = HttpVersion::Http2);
     let old = ScriptedServer::start(vec![ServerStep::send("HTTP/1.1 400 Bad Request\r\n\r\n"), ServerStep::Hang]);
     let (request, mut session) = (get(&connector, &old.url("/")), Session::new(&connector));

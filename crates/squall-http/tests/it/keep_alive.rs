@@ -19,7 +19,7 @@ async fn codes(session: &mut Session, request: &squall_http::PreparedRequest, co
 }
 
 #[tokio::test]
-async fn an_abandoned_exchange_tells_what_it_had_moved() {
+async fn an_abandoned_exchange_reports_its_bytes() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::respond("x"),
@@ -48,7 +48,7 @@ async fn an_abandoned_exchange_tells_what_it_had_moved() {
 }
 
 #[tokio::test]
-async fn without_keep_alive_every_request_has_its_connection() {
+async fn without_keep_alive_every_request_opens_a_connection() {
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]);
     let connector = connector(|config| config.keep_alive = false);
     let request = get(&connector, &server.url("/"));
@@ -58,7 +58,7 @@ async fn without_keep_alive_every_request_has_its_connection() {
 }
 
 #[tokio::test]
-async fn a_request_may_announce_the_end_of_its_connection() {
+async fn connection_close_in_a_request_ends_its_connection() {
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]);
     let connector = connector(|_| {});
     let mut request = squall_http::HttpRequest::get(&server.url("/")).expect("a URL");
@@ -69,7 +69,7 @@ async fn a_request_may_announce_the_end_of_its_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_announces_its_close_costs_no_request() {
+async fn connection_close_in_a_response_fails_no_later_request() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Close]);
     let connector = connector(|_| {});
@@ -79,7 +79,7 @@ async fn a_server_that_announces_its_close_costs_no_request() {
 }
 
 #[tokio::test]
-async fn a_connection_found_closed_before_writing_is_replaced_silently() {
+async fn a_connection_closed_before_writing_is_replaced() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::respond("x"),
@@ -93,14 +93,14 @@ async fn a_connection_found_closed_before_writing_is_replaced_silently() {
     for round in 0..3 {
         assert_eq!(codes(&mut session, &request, 2).await, ["200", "200"], "round {round}");
         server.wait_until_closed(round + 1);
-        // On loopback the end has arrived by now; one turn of the runtime's driver sees it.
+        // On loopback the close has already arrived; one turn of the runtime's driver notices it.
         tokio::task::yield_now().await;
     }
     assert_eq!(server.connections(), 3);
 }
 
 #[tokio::test]
-async fn a_close_under_a_written_request_is_counted_and_not_retried() {
+async fn a_close_after_writing_is_an_error_and_is_not_retried() {
     let server =
         ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Close]);
     let connector = connector(|_| {});
@@ -111,7 +111,7 @@ async fn a_close_under_a_written_request_is_counted_and_not_retried() {
 }
 
 #[tokio::test]
-async fn bytes_after_a_response_are_never_taken_for_the_next() {
+async fn unrequested_bytes_are_never_taken_for_the_next_response() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 500 Evil\r\nContent-Length: 0\r\n\r\n";
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Restart]);
     let connector = connector(|_| {});
@@ -136,7 +136,7 @@ async fn a_failed_exchange_drops_its_connection() {
 }
 
 #[tokio::test]
-async fn an_abandoned_exchange_does_not_leave_its_answer_to_the_next() {
+async fn an_abandoned_response_is_never_read_by_the_next_request() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::respond("first"),

@@ -20,7 +20,7 @@ use std::time::Duration;
 use squall_http::{BodyMode, Connector, HttpConfig, HttpRequest, PreparedRequest, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
-/// A client with default settings, except for what `change` changes.
+/// A client with default settings, modified by `change`.
 fn connector(change: impl FnOnce(&mut HttpConfig)) -> Connector {
     let mut config = HttpConfig::default();
     change(&mut config);
@@ -32,7 +32,7 @@ fn get(connector: &Connector, url: &str) -> PreparedRequest {
     PreparedRequest::new(&HttpRequest::get(url).expect("a URL"), connector).expect("a valid request")
 }
 
-/// A GET request that gives up soon; for answers that never come.
+/// A GET request with a short timeout, for responses that never arrive.
 fn get_hastily(connector: &Connector, url: &str) -> PreparedRequest {
     let mut request = HttpRequest::get(url).expect("a URL");
     request.timeout = Some(SHORT);
@@ -55,5 +55,5 @@ fn server(response: &str) -> ScriptedServer {
     ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Restart])
 }
 
-/// Short, for tests in which it must pass.
+/// A short timeout, for tests that wait for it.
 const SHORT: Duration = Duration::from_millis(60);

@@ -1,4 +1,4 @@
-//! Through a proxy: forwarded, tunnelled, over SOCKS5; and every way in which the proxy says no.
+//! Requests through a proxy: forwarded, tunnelled, over SOCKS5, and every way a proxy can refuse.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ fn through(proxy: &str, change: impl FnOnce(&mut HttpConfig)) -> Connector {
     })
 }
 
-/// Accepts one client, greets it with `greet` (which says where to), then copies both ways. Tells what it was asked.
+/// Accepts one client, lets `greet` negotiate the target, then copies both ways. Returns the client's request.
 fn relay(
     greet: impl FnOnce(&mut TcpStream) -> (String, SocketAddr) + Send + 'static,
     accepted: &'static [u8],
@@ -55,7 +55,7 @@ fn read_bytes<const N: usize>(client: &mut TcpStream) -> [u8; N] {
 }
 
 #[tokio::test]
-async fn plain_requests_are_forwarded_with_their_whole_url_and_credentials() {
+async fn http_requests_are_forwarded_with_absolute_url_and_proxy_credentials() {
     let proxy =
         ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("from the proxy"), ServerStep::Restart]);
     let connector = through(&format!("http://me:s%40fe@{}", proxy.address()), |_| {});
@@ -66,7 +66,7 @@ async fn plain_requests_are_forwarded_with_their_whole_url_and_credentials() {
 }
 
 #[tokio::test]
-async fn https_goes_through_a_tunnel() {
+async fn https_uses_a_connect_tunnel() {
     let authority = CertificateAuthority::new();
     let identity = authority.issue(&["shop.test"], CertificateValidity::Current);
     let config = CertificateAuthority::server_config(&identity, None, &[]);
@@ -84,7 +84,7 @@ async fn https_goes_through_a_tunnel() {
 }
 
 #[tokio::test]
-async fn socks5_with_credentials_leads_to_the_named_host() {
+async fn socks5_with_credentials_connects_to_the_named_host() {
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("hello")]);
     let target = server.address();
     let (address, asked) = relay(
@@ -107,7 +107,7 @@ async fn socks5_with_credentials_leads_to_the_named_host() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_fails_is_named_as_the_culprit() {
+async fn a_proxy_failure_names_the_proxy() {
     let failure = Err("PROXY_FAILURE".to_owned());
     let refused = through(&format!("http://{}", refused_address()), |_| {});
     assert_eq!(fetch(&refused, "http://shop.test/").await, failure);

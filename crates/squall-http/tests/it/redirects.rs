@@ -1,4 +1,4 @@
-//! Where redirects lead, and what travels along.
+//! Redirects: the next request and the headers it carries.
 
 use http::Method;
 use squall_http::{BodyMode, HttpRequest, PreparedRequest, RequestError, Session};
@@ -31,7 +31,7 @@ fn text(request: &PreparedRequest) -> String {
 }
 
 #[tokio::test]
-async fn moved_and_see_other_lead_to_get_without_the_body() {
+async fn status_301_302_and_303_lead_to_get_without_the_body() {
     for status in [301, 302, 303] {
         let next = next(status, "../checkout?y=2", 5).await.expect("a redirect").expect("a valid request");
         let text = text(&next);
@@ -42,7 +42,7 @@ async fn moved_and_see_other_lead_to_get_without_the_body() {
 }
 
 #[tokio::test]
-async fn temporary_and_permanent_redirects_repeat_the_request() {
+async fn status_307_and_308_repeat_the_request() {
     for status in [307, 308] {
         let next = next(status, "/other", 5).await.expect("a redirect").expect("a valid request");
         let text = text(&next);
@@ -53,7 +53,7 @@ async fn temporary_and_permanent_redirects_repeat_the_request() {
 }
 
 #[tokio::test]
-async fn credentials_stay_with_their_origin() {
+async fn credentials_are_not_sent_to_another_origin() {
     let next = next(307, "http://other.example/", 5).await.expect("a redirect").expect("a valid request");
     let text = text(&next);
     assert!(text.contains("\r\nHost: other.example\r\n") && text.contains("X-Trace: 7"), "{text}");
@@ -61,7 +61,7 @@ async fn credentials_stay_with_their_origin() {
 }
 
 #[tokio::test]
-async fn only_redirects_are_followed_and_only_so_far() {
+async fn redirects_stop_at_the_limit() {
     assert!(next(200, "/x", 5).await.is_none());
     assert!(next(304, "/x", 5).await.is_none());
     assert!(next(302, "/x", 0).await.is_none());
@@ -70,7 +70,7 @@ async fn only_redirects_are_followed_and_only_so_far() {
 }
 
 #[tokio::test]
-async fn a_circle_of_redirects_ends() {
+async fn a_redirect_loop_ends_with_an_error() {
     let server = redirecting(302, "/again");
     let connector = connector(|config| config.max_redirects = 4);
     let mut request =
@@ -88,7 +88,7 @@ async fn a_circle_of_redirects_ends() {
 }
 
 #[tokio::test]
-async fn a_redirect_in_hostile_bytes_is_no_injection() {
+async fn a_hostile_location_cannot_inject_a_header() {
     let server = ScriptedServer::start(vec![
         ServerStep::Read,
         ServerStep::send("HTTP/1.1 302 Found\r\nLocation: /a b\x0bc\r\nContent-Length: 0\r\n\r\n"),
@@ -98,6 +98,6 @@ async fn a_redirect_in_hostile_bytes_is_no_injection() {
     let request = PreparedRequest::new(&HttpRequest::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
     let mut session = Session::new(&connector);
     let exchange = session.send(&request, BodyMode::Discard).await;
-    // A control character makes the head malformed in the first place.
+    // A control character makes the head itself malformed.
     assert_eq!(exchange.result.expect_err("a failure").code(), "MALFORMED_RESPONSE");
 }

@@ -1,4 +1,4 @@
-//! What a request looks like on the wire, and what cannot get there.
+//! Rendered requests, and what rendering rejects.
 
 use http::Method;
 use squall_http::{HttpRequest, PreparedRequest, RequestError, basic_auth};
@@ -18,7 +18,7 @@ fn with_header(name: &str, value: &str) -> HttpRequest {
 }
 
 #[test]
-fn a_request_is_rendered_with_what_it_needs() {
+fn a_request_is_rendered_with_its_required_headers() {
     let version = env!("CARGO_PKG_VERSION");
     let mut request = HttpRequest::new(Method::POST, "http://localhost:8080/a b?q=é#frag").expect("a URL");
     request.headers.push(("Content-Type".into(), "text/plain".into()));
@@ -63,7 +63,7 @@ fn credentials_in_the_url_become_basic_authentication() {
 }
 
 #[test]
-fn line_breaks_cannot_be_smuggled_in() {
+fn line_breaks_in_headers_and_paths_are_rejected() {
     for value in ["a\r\nX: y", "a\nb", "a\0b", "a\rb", "\x7f"] {
         let refused = prepare(&with_header("X-Test", value));
         assert_eq!(refused, Err(RequestError::InvalidHeaderValue { name: "X-Test".into() }), "{value:?}");
@@ -74,14 +74,14 @@ fn line_breaks_cannot_be_smuggled_in() {
 }
 
 #[test]
-fn framing_is_ours() {
+fn content_length_and_transfer_encoding_cannot_be_overridden() {
     assert!(matches!(prepare(&with_header("Transfer-Encoding", "chunked")), Err(RequestError::ReservedHeader { .. })));
     let text = prepare(&with_header("Content-Length", "999")).expect("ignored");
     assert!(!text.contains("999"), "{text}");
 }
 
 #[test]
-fn urls_that_cannot_be_asked_are_refused() {
+fn invalid_urls_are_rejected() {
     assert!(matches!(HttpRequest::get("not a url"), Err(RequestError::BadUrl { .. })));
     let ftp = HttpRequest::get("ftp://localhost/").expect("a URL");
     assert_eq!(prepare(&ftp), Err(RequestError::UnsupportedScheme { scheme: "ftp".into() }));
@@ -115,7 +115,7 @@ fn a_patch_changes_path_headers_and_body_and_nothing_else() {
 }
 
 #[test]
-fn a_refused_patch_leaves_nothing_half_rendered() {
+fn a_rejected_patch_leaves_the_request_unchanged() {
     let connector = connector(|_| {});
     let mut prepared = PreparedRequest::new(&HttpRequest::get("http://localhost/old").expect("a URL"), &connector)
         .expect("a valid request");

@@ -1,4 +1,4 @@
-//! The ways to a server: names, families, fixed answers, Unix sockets; and how long each part took.
+//! Connecting to a server: names, address families, fixed addresses, Unix sockets, and the time of each phase.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ fn hello() -> ScriptedServer {
 }
 
 #[tokio::test]
-async fn addresses_of_a_name_are_tried_in_turn() {
+async fn each_address_of_a_name_is_tried_in_turn() {
     // localhost may mean ::1 first, where nothing listens.
     let server = hello();
     let url = format!("http://localhost:{}/", server.address().port());
@@ -28,7 +28,7 @@ async fn addresses_of_a_name_are_tried_in_turn() {
 }
 
 #[tokio::test]
-async fn a_fixed_answer_without_port_keeps_the_urls() {
+async fn a_fixed_address_without_port_uses_the_port_of_the_url() {
     let server = hello();
     let connector = connector(|config| config.resolve = vec![("SHOP.test".into(), (Ipv4Addr::LOCALHOST, 0).into())]);
     let url = format!("http://shop.test:{}/", server.address().port());
@@ -36,7 +36,7 @@ async fn a_fixed_answer_without_port_keeps_the_urls() {
 }
 
 #[tokio::test]
-async fn a_family_that_the_host_lacks_is_a_name_failure() {
+async fn an_address_family_that_the_host_lacks_is_a_dns_error() {
     let server = hello();
     let six = connector(|config| config.ip = IpFamily::V6);
     assert_eq!(fetch(&six, &server.url("/")).await, Err("DNS_FAILURE".into()));
@@ -57,7 +57,7 @@ async fn ipv6_literals_work() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_replaces_the_hosts_address() {
+async fn a_unix_socket_replaces_the_address_of_the_host() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("server.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
@@ -80,7 +80,7 @@ fn answer(stream: &mut (impl Read + Write)) {
 }
 
 #[tokio::test]
-async fn phases_are_measured_on_request_and_zero_where_a_connection_is_reused() {
+async fn phases_are_zero_for_connect_on_a_reused_connection() {
     let server = hello();
     let connector = connector(|config| config.record_phases = true);
     let request = get(&connector, &server.url("/"));

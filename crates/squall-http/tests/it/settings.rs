@@ -1,4 +1,4 @@
-//! Settings that cannot work are refused with a message that says what to do.
+//! Invalid settings are rejected with a message that says what to do.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn file(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn every_problem_has_a_clear_message() {
+fn every_invalid_setting_has_its_own_message() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     check(|config| config.timeout = Duration::ZERO, "the timeout must be greater than 0");
@@ -65,7 +65,7 @@ fn a_connector_can_be_shared_between_threads() {
 }
 
 #[test]
-fn an_encrypted_key_is_said_to_be_one() {
+fn an_encrypted_key_is_named_in_the_error() {
     use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
     let authority = CertificateAuthority::new();
     let identity = authority.issue(&["one"], CertificateValidity::Current);

@@ -1,4 +1,4 @@
-//! Answers that are read while they come: decoded as they come, with the user's cookies, over HTTP/1.1 whatever else is spoken.
+//! Streamed responses: decoded while they arrive, with the user's cookies, always over HTTP/1.1.
 
 use std::future::poll_fn;
 
@@ -35,7 +35,7 @@ async fn whole(server: &ScriptedServer, limit: usize) -> Result<String, String> 
 }
 
 #[tokio::test]
-async fn every_coding_is_undone_while_it_comes() {
+async fn every_coding_is_decoded_while_the_body_arrives() {
     let zstd = zstd::encode_all(TEXT.as_bytes(), 3).expect("memory");
     for (coding, body) in [
         ("gzip", gzip(TEXT.as_bytes())),
@@ -56,7 +56,7 @@ async fn every_coding_is_undone_while_it_comes() {
 }
 
 #[tokio::test]
-async fn what_was_flushed_is_there_before_the_rest_comes() {
+async fn flushed_bytes_are_returned_before_the_rest_arrives() {
     use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(b"data: 1\n\n").and_then(|()| encoder.flush()).expect("memory");
@@ -70,7 +70,7 @@ async fn what_was_flushed_is_there_before_the_rest_comes() {
 }
 
 #[tokio::test]
-async fn a_body_may_be_longer_than_a_kept_one_but_a_piece_may_not_explode() {
+async fn a_streamed_body_may_exceed_the_body_limit_but_a_decoded_chunk_may_not() {
     assert_eq!(whole(&dripping("identity", TEXT.as_bytes()), 10).await.as_deref(), Ok(TEXT));
     let zeros = vec![0; 10_000_000];
     let zstd = zstd::encode_all(&zeros[..], 3).expect("memory");
@@ -83,7 +83,7 @@ async fn a_body_may_be_longer_than_a_kept_one_but_a_piece_may_not_explode() {
 }
 
 #[tokio::test]
-async fn cookies_are_the_users() {
+async fn streams_share_the_cookies_of_their_user() {
     let answer = "HTTP/1.1 200 OK\r\nSet-Cookie: from=stream\r\nContent-Length: 0\r\n\r\n";
     let streaming = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Hang]);
     let connector = connector(|_| {});
@@ -103,7 +103,7 @@ async fn cookies_are_the_users() {
 }
 
 #[tokio::test]
-async fn what_comes_after_the_answer_is_handed_over() {
+async fn bytes_after_the_response_go_to_the_upgraded_protocol() {
     use tokio::io::AsyncReadExt;
     let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nfirst";
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Close]);
@@ -117,7 +117,7 @@ async fn what_comes_after_the_answer_is_handed_over() {
 }
 
 #[tokio::test]
-async fn a_server_that_prefers_http2_is_spoken_to_in_http1() {
+async fn streams_use_http1_even_if_the_server_prefers_http2() {
     let authority = CertificateAuthority::new();
     let identity = authority.issue(&["localhost"], CertificateValidity::Current);
     let config = CertificateAuthority::server_config(&identity, None, &["h2", "http/1.1"]);

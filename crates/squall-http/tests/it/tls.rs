@@ -1,4 +1,4 @@
-//! HTTPS: whom we trust, who we are, and how it fails.
+//! HTTPS: trusted authorities, client certificates, and failures.
 
 use squall_http::{BodyMode, HttpConfig, HttpVersion, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
@@ -6,7 +6,7 @@ use squall_testkit::tls::{CertificateAuthority, CertificateValidity, wrap_tls};
 
 use crate::{connector, fetch, get};
 
-/// An authority and a server for 127.0.0.1 that it vouches for.
+/// An authority and a server certificate for 127.0.0.1 that it issued.
 struct Secure {
     authority: CertificateAuthority,
     server: ScriptedServer,
@@ -51,7 +51,7 @@ fn failure() -> Result<(u16, String), String> {
 }
 
 #[tokio::test]
-async fn a_server_that_our_authority_vouches_for_is_trusted_and_kept() {
+async fn a_certificate_of_a_trusted_authority_is_accepted() {
     let secure = Secure::hello();
     let connector = connector(|config| config.tls.ca = Some(secure.authority.ca_file()));
     let request = get(&connector, &secure.url());
@@ -65,7 +65,7 @@ async fn a_server_that_our_authority_vouches_for_is_trusted_and_kept() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_refused_unless_insecure() {
+async fn an_untrusted_certificate_is_rejected_unless_insecure() {
     let secure = Secure::hello();
     let other = CertificateAuthority::new();
     assert_eq!(secure.fetch(|config| config.tls.ca = Some(other.ca_file())).await, failure());
@@ -82,7 +82,7 @@ async fn a_stranger_is_refused_unless_insecure() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_refused() {
+async fn an_expired_certificate_is_rejected() {
     let secure = Secure::start(
         &["127.0.0.1"],
         CertificateValidity::Expired,
@@ -92,7 +92,7 @@ async fn an_expired_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn the_name_must_match_or_be_given() {
+async fn the_certificate_must_match_the_host_or_the_given_server_name() {
     let secure = Secure::start(
         &["shop.test"],
         CertificateValidity::Current,
@@ -102,7 +102,7 @@ async fn the_name_must_match_or_be_given() {
     assert_eq!(secure.fetch(|config| config.tls.server_name = Some("shop.test".into())).await, hello());
 }
 
-/// What is said of a GET to a server with this identity by a client that trusts this file alone; "hello" if it went well.
+/// The error of a GET to a server with this identity, by a client that trusts only this file; "hello" on success.
 async fn said(identity: &squall_testkit::tls::TlsIdentity, trusted: std::path::PathBuf) -> String {
     let script = vec![ServerStep::Read, ServerStep::respond("hello")];
     let server = ScriptedServer::start_with(script, wrap_tls(CertificateAuthority::server_config(identity, None, &[])));
@@ -142,7 +142,7 @@ async fn a_pinned_certificate_must_still_be_valid_and_for_the_name() {
 }
 
 #[tokio::test]
-async fn failures_are_said_in_words_with_a_hint() {
+async fn tls_errors_have_a_text_with_a_hint() {
     let (authority, other) = (CertificateAuthority::new(), CertificateAuthority::new());
     let server = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
     let namesake = said(&server, other.ca_file()).await;
@@ -181,7 +181,7 @@ async fn a_handshake_that_never_ends_times_out() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_opens_the_door() {
+async fn a_client_certificate_is_presented_when_required() {
     let (servers, clients) = (CertificateAuthority::new(), CertificateAuthority::new());
     let identity = servers.issue(&["127.0.0.1"], CertificateValidity::Current);
     let config = CertificateAuthority::server_config(&identity, Some(&clients), &[]);
@@ -200,7 +200,7 @@ async fn a_client_certificate_opens_the_door() {
 }
 
 #[tokio::test]
-async fn a_stream_cut_without_goodbye_is_not_the_end_of_a_body() {
+async fn a_stream_without_close_notify_does_not_complete_a_body() {
     for (head, last, code) in [
         ("HTTP/1.1 200 OK\r\n\r\npart", ServerStep::CloseAbruptly, Err("TRUNCATED".to_owned())),
         ("HTTP/1.1 200 OK\r\n\r\nwhole", ServerStep::Close, Ok((200, "whole".to_owned()))),
@@ -214,7 +214,7 @@ async fn a_stream_cut_without_goodbye_is_not_the_end_of_a_body() {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_only_with_a_server_that_agrees() {
+async fn http2_is_used_only_if_the_server_agrees() {
     let secure = Secure::hello();
     assert_eq!(secure.fetch(|config| config.version = HttpVersion::Http2).await, Err("H2_ERROR".into()));
     assert_eq!(secure.fetch(|config| config.version = HttpVersion::Http1).await, hello());

@@ -1,7 +1,7 @@
-//! A collector as bytes, whole, so that another process goes on exactly where this one was. The checksum at the end tells a
-//! damaged checkpoint before anything of it is believed.
+//! A whole collector as bytes, so that another process can continue exactly where this one was. A
+//! checksum at the end detects a damaged checkpoint before any of it is decoded.
 //!
-//! It grows with the run as the view does: about 50 bytes a second, and 20 a second and metric.
+//! Like the view, it grows with the run: about 50 bytes per second, and 20 per second and metric.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -15,14 +15,14 @@ use crate::{
     second_aligner::{MAX_AHEAD_S, SecondAligner, SourceProgress},
 };
 
-/// The first byte of a checkpoint; no delta begins so.
+/// The first byte of a checkpoint; no delta begins with it.
 const CHECKPOINT: u8 = 129;
 
-/// What this program wrote is as large as it was in memory before.
+/// A checkpoint was written by this program, so it may be as large as it was in memory.
 const CHECKPOINT_LIMITS: WireLimits = WireLimits { bytes: usize::MAX, chunks: usize::MAX, count: 1 << 62 };
 
 impl Collector {
-    /// Everything, to be continued by [`Collector::restore`].
+    /// Encodes everything that [`Collector::restore`] needs.
     pub fn save(&self) -> Vec<u8> {
         let mut out = WireWriter::new(CHECKPOINT);
         out.view(&self.view);
@@ -32,9 +32,10 @@ impl Collector {
         bytes
     }
 
-    /// The collector that was saved. `window_s` as in [`Collector::new`]; a longer one than before fills as the run goes on.
+    /// The collector that was saved. `window_s` is as in [`Collector::new`]; a longer window than
+    /// the saved one fills during the run.
     pub fn restore(bytes: &[u8], window_s: u32) -> Result<Collector, WireError> {
-        // The version first: another one's checksum may be elsewhere.
+        // The version comes first, because another version may have its checksum elsewhere.
         WireReader::new(bytes, CHECKPOINT, CHECKPOINT_LIMITS)?;
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(WireError::CutOff)?;
         if xxh64(bytes, 0).to_le_bytes() != *checksum {
@@ -49,7 +50,7 @@ impl Collector {
 }
 
 impl WireWriter {
-    /// All requests together are the sum of the metrics, and are not written.
+    /// The totals of all requests are not written: they are the sum of the metrics.
     fn view(&mut self, view: &RunView) {
         self.list(&view.timeline, WireWriter::second);
         self.list(&view.metrics, |out, metric| {
@@ -80,7 +81,7 @@ impl WireWriter {
         self.list(&view.recent, |out, metrics| out.list(metrics, |out, metric| out.metric(&metric.into())));
     }
 
-    /// Its place in the list is its time.
+    /// The index of a second is its time.
     fn second(&mut self, row: &RunSecond) {
         let RunSecond {
             requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, ..
@@ -134,7 +135,7 @@ impl WireReader<'_> {
         let metrics = self.list(|input| Ok((input.metric()?, input.metric_timeline()?)))?;
         for (total, timeline) in metrics {
             if timeline.last().is_some_and(|row| row.t_s as usize > view.timeline.len()) {
-                return Err(WireError::Invalid { what: "a metric is ahead of its run" });
+                return Err(WireError::Invalid { what: "a metric has a second after the end of the run" });
             }
             if total.key.kind == MetricKind::Request {
                 view.all.merge(&total);
@@ -205,7 +206,7 @@ impl WireReader<'_> {
         let pending = self.list(|input| Ok((input.number_below(MAX_SECOND, "second")? as u32, input.pending()?)))?;
         let open = closed_below..closed_below.saturating_add(MAX_AHEAD_S);
         if !pending.iter().all(|(second, _)| open.contains(second)) {
-            return Err(WireError::Invalid { what: "a second is open that cannot be" });
+            return Err(WireError::Invalid { what: "a pending second is out of range" });
         }
         let pending = pending.into_iter().collect();
         let late = if self.flag()? { Some(self.pending()?) } else { None };

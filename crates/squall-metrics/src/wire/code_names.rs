@@ -1,27 +1,29 @@
-//! Names of outcomes that came over the wire, each kept once and for good: a [`OutcomeCode`](crate::Code) is `Copy` and borrows for
-//! ever. How many there can be is bounded, whatever arrives.
+//! Names of outcomes that were decoded, each stored once and for ever, because an
+//! [`OutcomeCode`](crate::OutcomeCode) is `Copy` and borrows its name. Their number is limited,
+//! so untrusted bytes cannot fill the memory.
 
 use std::{
     collections::HashSet,
     sync::{LazyLock, PoisonError, RwLock},
 };
 
-/// Most names that are kept; further ones are `OTHER`. With their lengths that is 256 KiB.
+/// The most names; further ones become `OTHER`. With their lengths this is at most 256 KiB.
 const MAX_NAMES: usize = 4096;
 
 const MAX_NAME_BYTES: usize = 64;
 
-/// What stands for a name that cannot be kept.
+/// Replaces a name that cannot be stored.
 pub(super) const OTHER_CODE: &str = "OTHER";
 
 static NAMES: LazyLock<RwLock<HashSet<&'static str>>> = LazyLock::new(|| RwLock::new(HashSet::from([OTHER_CODE])));
 
-/// Whether `name` may travel: a short text without control characters. Drivers use `CONNECT_REFUSED`, Python `ValueError`.
+/// Whether `name` may be encoded: a short text without control characters. Drivers use
+/// `CONNECT_REFUSED`, Python `ValueError`.
 pub(super) fn is_valid_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
-/// The one lasting copy of `name`.
+/// The one static copy of `name`.
 pub(super) fn intern(name: &str) -> &'static str {
     if let Some(known) = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(name) {
         return known;
@@ -46,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_kept_once() {
+    fn equal_names_are_stored_once() {
         let first = intern("ONCE");
         assert!(std::ptr::eq(first, intern(&String::from("ONCE"))));
     }
 
     #[test]
-    fn beyond_the_bound_names_are_other_and_known_ones_stay() {
+    fn names_beyond_the_limit_become_other_and_known_ones_stay() {
         let mut names = HashSet::new();
         (0..MAX_NAMES).for_each(|i| _ = intern_locked(&mut names, &format!("N{i}")));
         assert_eq!(

@@ -1,4 +1,5 @@
-//! What deltas and checkpoints have in common: keys, outcomes, histograms, metrics, failures and the engine's figures.
+//! The parts that deltas and checkpoints share: keys, outcomes, histograms, metrics, failure
+//! messages and the engine's figures.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +13,7 @@ use crate::{
     bucket_layout::{BUCKETS, CHUNK, index_of},
 };
 
-/// A metric to be written, from a delta or from a view.
+/// A metric to encode, from a delta or from a view.
 pub(super) struct MetricRef<'a> {
     key: &'a Arc<MetricKey>,
     outcomes: Vec<(Outcome, u64)>,
@@ -40,13 +41,13 @@ impl<'a> From<&'a MetricView> for MetricRef<'a> {
     }
 }
 
-/// Bits of a metric's flags.
+/// The bits of a metric's flags.
 const RESPONSE_IS_SERVICE: u8 = 1;
 const HAS_PHASES: u8 = 2;
 
 impl WireWriter {
     pub(super) fn metric(&mut self, metric: &MetricRef<'_>) {
-        // Nobody waited: common, and worth a third of the message.
+        // Common, when no request waited; it saves a third of the message.
         let same = metric.response == metric.service;
         self.key(metric.key);
         self.byte(if same { RESPONSE_IS_SERVICE } else { 0 } | if metric.phases.is_some() { HAS_PHASES } else { 0 });
@@ -111,7 +112,7 @@ impl WireWriter {
         }
     }
 
-    /// The category, and 8 more if the code is a name.
+    /// The category, plus 8 if the code is a name.
     fn outcome(&mut self, outcome: Outcome) {
         let category = outcome.category as u8;
         match outcome.code {
@@ -225,7 +226,7 @@ impl WireReader<'_> {
         let name = self.text()?.to_owned();
         let kind = *[MetricKind::Request, MetricKind::Group, MetricKind::Custom]
             .get(usize::from(self.byte()?))
-            .ok_or(WireError::Invalid { what: "a metric is of no known kind" })?;
+            .ok_or(WireError::Invalid { what: "the kind of a metric is unknown" })?;
         let group = if self.flag()? { Some(self.text()?.to_owned()) } else { None };
         let tags = self.list(|input| Ok((input.text()?.to_owned(), input.text()?.to_owned())))?;
         let tags = tags.into_iter().collect::<BTreeMap<_, _>>();
@@ -238,13 +239,13 @@ impl WireReader<'_> {
         let byte = self.byte()?;
         let category = *OutcomeCategory::ALL
             .get(usize::from(byte & !NAMED))
-            .ok_or(WireError::Invalid { what: "an outcome is of no known category" })?;
+            .ok_or(WireError::Invalid { what: "the category of an outcome is unknown" })?;
         let code = if byte & NAMED == 0 {
             OutcomeCode::Http(self.number_below(1 << 16, "HTTP status")? as u16)
         } else {
             let name = self.text()?;
             if !code_names::is_valid_name(name) {
-                return Err(WireError::Invalid { what: "the code of an outcome is no name" });
+                return Err(WireError::Invalid { what: "the code of an outcome is not a valid name" });
             }
             OutcomeCode::Named(code_names::intern(name))
         };

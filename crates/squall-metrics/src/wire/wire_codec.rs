@@ -1,11 +1,11 @@
-//! Numbers, texts and lists as bytes. It knows no metric; what its parts mean is written in `parts`.
+//! Numbers, texts and lists as bytes. It does not know metrics; `metric_codec` does.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::WireError;
 use crate::MetricKey;
 
-/// Longest text; longer ones are cut when they are written.
+/// The longest text; longer ones are cut when they are encoded.
 const MAX_TEXT: usize = 16 << 10;
 
 /// The most that one message may take.
@@ -14,7 +14,7 @@ pub(super) struct WireLimits {
     pub(super) bytes: usize,
     /// Chunks of histograms, 8 KiB each.
     pub(super) chunks: usize,
-    /// The sum of everything that is counted, so that no addition can overflow.
+    /// The sum of all counts, so that no addition can overflow.
     pub(super) count: u64,
 }
 
@@ -49,7 +49,7 @@ impl WireWriter {
         self.out.push(number as u8);
     }
 
-    /// A number of up to 128 bits: its upper half, then its lower.
+    /// A number of up to 128 bits: its upper half, then its lower half.
     pub(super) fn number_u128(&mut self, number: u128) {
         self.number((number >> 64) as u64);
         self.number(number as u64);
@@ -84,10 +84,10 @@ impl<'a> WireReader<'a> {
     pub(super) fn new(bytes: &'a [u8], version: u8, limits: WireLimits) -> Result<WireReader<'a>, WireError> {
         let (&found, rest) = bytes.split_first().ok_or(WireError::CutOff)?;
         if found != version {
-            // A version is a small number; a letter is somebody else's text.
+            // A version is a small number; a letter is the beginning of some other text.
             return Err(match found < b' ' {
                 true => WireError::Version { found },
-                false => WireError::Invalid { what: "its first byte is no version" },
+                false => WireError::Invalid { what: "the first byte is not a version" },
             });
         }
         if bytes.len() > limits.bytes {
@@ -156,7 +156,7 @@ impl<'a> WireReader<'a> {
         if number < bound { Ok(number) } else { Err(WireError::TooLarge { what }) }
     }
 
-    /// A number that will be added to others.
+    /// A count that will be added to others.
     #[inline]
     pub(super) fn counter(&mut self) -> Result<u64, WireError> {
         let number = self.number()?;
@@ -164,7 +164,7 @@ impl<'a> WireReader<'a> {
         Ok(number)
     }
 
-    /// Asks for the memory of `chunks` chunks of a histogram.
+    /// Takes the memory of `chunks` histogram chunks from the limit.
     pub(super) fn reserve_chunks(&mut self, chunks: usize) -> Result<(), WireError> {
         self.chunks_left = self.chunks_left.checked_sub(chunks).ok_or(WireError::TooLarge { what: "histograms" })?;
         Ok(())
@@ -182,7 +182,8 @@ impl<'a> WireReader<'a> {
         mut each: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
         let length = self.number()?;
-        // Every item takes a byte at least. Memory is taken as items appear, never for their mere announcement.
+        // Every item takes at least a byte. Memory is allocated as items are decoded, never for the
+        // announced number.
         if length > self.rest.len() as u64 {
             return Err(WireError::CutOff);
         }

@@ -1,4 +1,4 @@
-//! Deltas as engine threads make them, of every shape.
+//! Generates deltas of every shape, as engine threads send them.
 
 use proptest::{collection::vec, prelude::*};
 use squall_metrics::{
@@ -24,7 +24,7 @@ pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
 pub(crate) fn key() -> impl Strategy<Value = MetricKey> {
     let kind = prop::sample::select(&[MetricKind::Request, MetricKind::Group, MetricKind::Custom][..]);
     let tags = prop::collection::btree_map("[a-z]{0,3}", "\\PC{0,5}", 0..3);
-    // Few names, so that deltas of several sources meet in the same metrics.
+    // Few names, so that deltas of several sources have metrics in common.
     ("[abc]|\\PC{0,8}", kind, prop::option::of("[xy]"), tags).prop_map(|(name, kind, group, tags)| MetricKey {
         name,
         kind,
@@ -35,7 +35,7 @@ pub(crate) fn key() -> impl Strategy<Value = MetricKey> {
 
 type Event = (usize, (u64, u64), Outcome, u32, bool);
 
-/// A second of `source`, with everything but its place in the run.
+/// A second of `source`, without its number and position in the run.
 pub(crate) fn delta(source: SourceId) -> impl Strategy<Value = Delta> {
     let nanos = || (0u32..45, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1));
     let event = (0usize..8, (nanos(), nanos()), outcome(), any::<u32>(), prop::bool::weighted(0.1));
@@ -66,14 +66,14 @@ fn record(recorder: &mut MetricRecorder, keys: &[MetricKey], event: &Event) {
         warm_up: *warm_up,
     });
     recorder.record_phases(metric, &[service; 5]);
-    // Few: which are kept beyond the cap depends on who comes first.
+    // Few messages, because which ones are kept beyond the limit depends on the order.
     if *key == 0 {
         recorder.note_error(metric, Outcome::ABORTED, ["first", "second"][bytes as usize % 2]);
     }
 }
 
-/// The whole life of a source: numbered seconds, some skipped, the last one marked.
-pub(crate) fn life(source: SourceId) -> impl Strategy<Value = Vec<Delta>> {
+/// All deltas of a source: numbered seconds, some skipped, the last one marked.
+pub(crate) fn source_deltas(source: SourceId) -> impl Strategy<Value = Vec<Delta>> {
     vec((delta(source), prop::bool::weighted(0.1)), 1..6).prop_map(|seconds| {
         let count = seconds.len();
         let mut second = 0;

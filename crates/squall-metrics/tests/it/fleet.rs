@@ -1,6 +1,7 @@
-//! Workers that come, go, stall and are heard twice: nothing is lost, nothing counts twice, and a successor goes on exactly.
+//! Workers that join, leave, stall and send deltas twice: no delta is lost or counted twice, and a
+//! restored collector continues exactly.
 
-use crate::deltas::{life, source};
+use crate::deltas::{source, source_deltas};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use squall_metrics::{
     Collector, Delta, EngineDelta, EngineView, ErrorNote, MergeError, MetricDelta, MetricView, RunSecond, RunView,
@@ -18,7 +19,7 @@ fn last(delta: Delta) -> Delta {
     Delta { last: true, ..delta }
 }
 
-/// A view without the order in which its metrics and failures happened to come.
+/// A view without the order in which its metrics and failures arrived.
 #[derive(Debug, PartialEq)]
 struct Shape {
     all: MetricView,
@@ -34,7 +35,7 @@ fn shape(view: &RunView) -> Shape {
     metrics.sort_by(|a, b| a.key.cmp(&b.key));
     let mut errors = view.errors.clone();
     errors.sort_by(|a, b| (&a.metric, a.outcome, &a.message).cmp(&(&b.metric, b.outcome, &b.message)));
-    // More of them are kept only as long as several that closed at once have to be looked at.
+    // More seconds are kept only while several that closed at once must be judged.
     let recent = view.latest_seconds(WINDOW as usize).map(|second| {
         let mut second = second.to_vec();
         second.sort_by(|a, b| a.key.cmp(&b.key));
@@ -60,7 +61,7 @@ fn reopened(collector: &Collector) -> Collector {
 }
 
 #[test]
-fn who_joins_late_is_waited_for_but_reopens_nothing() {
+fn late_source_delays_open_seconds_but_reopens_none() {
     let mut collector = Collector::new([], WINDOW);
     collector.add_source(source(1));
     assert_eq!(collector.merge(empty(1, 0, 0, 1)), Ok(1));
@@ -74,7 +75,7 @@ fn who_joins_late_is_waited_for_but_reopens_nothing() {
 }
 
 #[test]
-fn who_is_lost_is_not_waited_for_and_still_counts() {
+fn lost_source_delays_no_second_but_its_deltas_count() {
     let mut collector = Collector::new([source(1), source(2)], WINDOW);
     collector.merge(empty(2, 0, 0, 5)).unwrap();
     for second in 0..3 {
@@ -82,7 +83,8 @@ fn who_is_lost_is_not_waited_for_and_still_counts() {
     }
     assert_eq!(collector.view().timeline.len(), 1);
     assert_eq!(collector.mark_lost(source(2)), 2);
-    // It was only slow: its second 1 comes when that is closed, and goes out with the next, without its users.
+    // The source was only slow: its second 1 arrives when that is closed, and counts in the next
+    // one, without its users.
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Ok(0));
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Err(MergeError::Duplicate { seq: 1 }));
     collector.add_source(source(2));
@@ -92,9 +94,9 @@ fn who_is_lost_is_not_waited_for_and_still_counts() {
     assert_eq!((collector.view().engine.sent, collector.sent_of(source(2))), (14, 10));
 }
 
-/// Found by two readers: after a return the seconds of a report were wrong to its end.
+/// After a source returns, seconds must wait for it again.
 #[test]
-fn who_is_regained_is_waited_for_again() {
+fn restored_source_delays_open_seconds_again() {
     let mut collector = Collector::new([source(1), source(2)], WINDOW);
     collector.merge(empty(2, 0, 0, 5)).unwrap();
     for second in 0..3 {
@@ -103,7 +105,7 @@ fn who_is_regained_is_waited_for_again() {
     assert_eq!(collector.mark_lost(source(2)), 2);
     collector.restore_source(source(2));
     let mut collector = reopened(&collector);
-    // What it had measured while it was away belongs to seconds that are closed.
+    // Deltas of the time when it was lost belong to closed seconds.
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Ok(0));
     assert_eq!(collector.merge(empty(1, 3, 3, 1)), Ok(0), "its second 3 is waited for");
     assert_eq!(collector.merge(empty(1, 4, 4, 1)), Ok(0));
@@ -111,7 +113,7 @@ fn who_is_regained_is_waited_for_again() {
     assert_eq!(collector.merge(empty(2, 3, 4, 5)), Ok(1));
     let users: Vec<_> = collector.view().timeline.iter().map(|row| row.users).collect();
     assert_eq!(users, [20, 10, 10, 20, 20]);
-    // Who had said its last is not waited for, lost or not.
+    // Seconds do not wait for a source that has sent its last delta, lost or not.
     collector.merge(last(empty(2, 4, 5, 0))).unwrap();
     collector.mark_lost(source(2));
     collector.restore_source(source(2));
@@ -120,7 +122,7 @@ fn who_is_regained_is_waited_for_again() {
 }
 
 #[test]
-fn what_comes_after_the_last_second_makes_no_row() {
+fn delta_after_the_last_second_adds_no_row() {
     let mut collector = Collector::new([source(1), source(2)], WINDOW);
     collector.merge(last(empty(1, 0, 0, 1))).unwrap();
     collector.mark_lost(source(2));
@@ -132,7 +134,7 @@ fn what_comes_after_the_last_second_makes_no_row() {
 }
 
 #[test]
-fn a_second_far_away_is_not_believed() {
+fn delta_far_ahead_of_the_run_is_refused() {
     let mut collector = Collector::new([source(1)], WINDOW);
     let refused = MergeError::TooFarAhead { second: u32::MAX, now: 0 };
     assert_eq!(collector.merge(empty(1, 0, u32::MAX, 1)), Err(refused));
@@ -140,42 +142,42 @@ fn a_second_far_away_is_not_believed() {
 }
 
 #[test]
-fn seconds_without_anything_are_folded_and_shipped() {
+fn empty_seconds_are_merged_and_released() {
     let threads = [0, 1].map(|thread| SourceId { instance: 0, thread });
-    let mut fold = ThreadMerger::new(source(42), threads);
-    let mut shipped = Vec::new();
+    let mut merger = ThreadMerger::new(source(42), threads);
+    let mut released = Vec::new();
     for second in 0..3 {
         for thread in threads {
             let delta = empty(0, u64::from(second), second, 0);
-            shipped.extend(fold.merge(Delta { source: thread, last: second == 2, ..delta }).unwrap());
+            released.extend(merger.merge(Delta { source: thread, last: second == 2, ..delta }).unwrap());
         }
     }
-    let seen: Vec<_> = shipped.iter().map(|d| (d.source, d.seq, d.second, d.engine.users, d.last)).collect();
+    let seen: Vec<_> = released.iter().map(|d| (d.source, d.seq, d.second, d.engine.users, d.last)).collect();
     let at = |n: u32| (source(42), u64::from(n), n, 20, n == 2);
     assert_eq!(seen, [at(0), at(1), at(2)]);
-    assert!(fold.is_complete());
+    assert!(merger.is_complete());
 }
 
-/// A thread that has panicked has sent no last delta.
+/// A thread that has panicked sends no last delta.
 #[test]
-fn what_waits_for_a_thread_that_is_gone_is_shipped_and_not_called_the_last() {
+fn seconds_of_an_ended_thread_are_released_without_last_mark() {
     let threads = [0, 1].map(|thread| SourceId { instance: 0, thread });
-    let mut fold = ThreadMerger::new(source(42), threads);
-    let mut shipped = Vec::new();
+    let mut merger = ThreadMerger::new(source(42), threads);
+    let mut released = Vec::new();
     for second in 0..3 {
         let delta = Delta { source: threads[0], last: second == 2, ..empty(0, u64::from(second), second, 0) };
-        shipped.extend(fold.merge(delta).unwrap());
+        released.extend(merger.merge(delta).unwrap());
     }
-    shipped.extend(fold.merge(Delta { source: threads[1], ..empty(0, 0, 0, 0) }).unwrap());
-    assert_eq!(shipped.len(), 1);
-    shipped.extend(fold.flush_incomplete());
-    let seen: Vec<_> = shipped.iter().map(|d| (d.seq, d.second, d.last)).collect();
+    released.extend(merger.merge(Delta { source: threads[1], ..empty(0, 0, 0, 0) }).unwrap());
+    assert_eq!(released.len(), 1);
+    released.extend(merger.flush_incomplete());
+    let seen: Vec<_> = released.iter().map(|d| (d.seq, d.second, d.last)).collect();
     assert_eq!(seen, [(0, 0, false), (1, 1, false), (2, 2, false)]);
-    assert!(fold.flush_incomplete().is_empty());
+    assert!(merger.flush_incomplete().is_empty());
 }
 
 #[test]
-fn damaged_checkpoints_are_refused() {
+fn damaged_checkpoint_is_refused() {
     let mut collector = Collector::new([source(1)], WINDOW);
     collector.merge(empty(1, 0, 0, 1)).unwrap();
     let bytes = collector.save();
@@ -191,29 +193,30 @@ fn damaged_checkpoints_are_refused() {
     assert_eq!(refusal(&squall_metrics::encode_delta(&empty(1, 0, 0, 1))), Some(WireError::Version { found: 1 }));
 }
 
-fn lives() -> impl Strategy<Value = Vec<Vec<Delta>>> {
-    (1..4u64).prop_flat_map(|n| (0..n).map(|n| life(source(n))).collect::<Vec<_>>())
+fn sources_deltas() -> impl Strategy<Value = Vec<Vec<Delta>>> {
+    (1..4u64).prop_flat_map(|n| (0..n).map(|n| source_deltas(source(n))).collect::<Vec<_>>())
 }
 
-/// Takes the lives apart in the order that `picks` gives: each time one of those that have something left.
-fn interleaved(lives: &[Vec<Delta>], picks: &[Index]) -> Vec<Delta> {
-    let mut left: Vec<_> = lives.iter().map(|life| life.iter()).collect();
+/// Interleaves the sources in the order that `picks` gives: each time one of those that have deltas
+/// left.
+fn interleaved(sources_deltas: &[Vec<Delta>], picks: &[Index]) -> Vec<Delta> {
+    let mut left: Vec<_> = sources_deltas.iter().map(|deltas| deltas.iter()).collect();
     let mut picks = picks.iter().cycle();
     let mut order = Vec::new();
-    while left.iter().any(|life| life.len() > 0) {
+    while left.iter().any(|deltas| deltas.len() > 0) {
         let open: Vec<usize> = (0..left.len()).filter(|&i| left[i].len() > 0).collect();
-        let pick = open[picks.next().expect("it never ends").index(open.len())];
+        let pick = open[picks.next().expect("the iterator is infinite").index(open.len())];
         order.extend(left[pick].next().cloned());
     }
     order
 }
 
-fn sources(lives: &[Vec<Delta>]) -> Vec<SourceId> {
-    lives.iter().map(|life| life[0].source).collect()
+fn sources(sources_deltas: &[Vec<Delta>]) -> Vec<SourceId> {
+    sources_deltas.iter().map(|deltas| deltas[0].source).collect()
 }
 
-fn in_time(lives: &[Vec<Delta>]) -> Vec<Delta> {
-    let mut all = lives.concat();
+fn in_order_of_seconds(sources_deltas: &[Vec<Delta>]) -> Vec<Delta> {
+    let mut all = sources_deltas.concat();
     all.sort_by_key(|delta| (delta.second, delta.source));
     all
 }
@@ -222,11 +225,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_order_with_repeats_and_successors_gives_one_view(lives in lives(), picks in vec(any::<Index>(), 1..30), hand_over in vec(prop::bool::weighted(0.3), 1..30)) {
-        let mut once = Collector::new(sources(&lives), WINDOW);
-        in_time(&lives).into_iter().for_each(|delta| _ = once.merge(delta).unwrap());
-        let mut collector = Collector::new(sources(&lives), WINDOW);
-        for (delta, hand_over) in interleaved(&lives, &picks).iter().zip(hand_over.iter().cycle()) {
+    fn view_is_the_same_for_any_order_repeats_and_restores(sources_deltas in sources_deltas(), picks in vec(any::<Index>(), 1..30), hand_over in vec(prop::bool::weighted(0.3), 1..30)) {
+        let mut once = Collector::new(sources(&sources_deltas), WINDOW);
+        in_order_of_seconds(&sources_deltas).into_iter().for_each(|delta| _ = once.merge(delta).unwrap());
+        let mut collector = Collector::new(sources(&sources_deltas), WINDOW);
+        for (delta, hand_over) in interleaved(&sources_deltas, &picks).iter().zip(hand_over.iter().cycle()) {
             merge_twice(&mut collector, delta);
             if *hand_over {
                 collector = reopened(&collector);
@@ -237,28 +240,28 @@ proptest! {
         prop_assert_eq!(shape(&collector.finish()), shape(&once.finish()));
     }
 
-    /// Sources are announced with their first delta and lost at any time; every delta counts all the same.
+    /// Sources join with their first delta and may be lost at any time; every delta still counts.
     #[test]
-    fn totals_are_the_sum_whoever_is_lost(
-        lives in lives(),
+    fn totals_include_all_deltas_when_sources_are_lost(
+        sources_deltas in sources_deltas(),
         picks in vec(any::<Index>(), 1..30),
         losses in vec((any::<Index>(), prop::bool::weighted(0.15), prop::bool::weighted(0.3)), 1..30),
     ) {
         let (mut collector, mut successor) = (Collector::new([], WINDOW), Collector::new([], WINDOW));
-        let deltas = interleaved(&lives, &picks);
-        for (delta, (whom, lost, hand_over)) in deltas.iter().zip(losses.iter().cycle()) {
+        let deltas = interleaved(&sources_deltas, &picks);
+        for (delta, (source_index, lost, hand_over)) in deltas.iter().zip(losses.iter().cycle()) {
             for collector in [&mut collector, &mut successor] {
                 collector.add_source(delta.source);
                 merge_twice(collector, delta);
                 if *lost {
-                    collector.mark_lost(*whom.get(&sources(&lives)));
+                    collector.mark_lost(*source_index.get(&sources(&sources_deltas)));
                 }
             }
             if *hand_over {
                 successor = reopened(&successor);
             }
         }
-        let (sent, recorded): (u64, u64) = sources(&lives).iter().map(|s| (collector.sent_of(*s), collector.recorded_of(*s))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (sent, recorded): (u64, u64) = sources(&sources_deltas).iter().map(|s| (collector.sent_of(*s), collector.recorded_of(*s))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let view = collector.finish();
         prop_assert_eq!(&successor.finish(), &view);
 
@@ -268,7 +271,7 @@ proptest! {
         prop_assert_eq!(view.engine.dropped, sum(|d| d.engine.dropped));
         let samples: u64 = view.metrics.iter().map(|metric| metric.requests).sum();
         prop_assert_eq!(samples, sum(|d| d.metrics.iter().map(MetricDelta::requests).sum()));
-        // The timeline has a row for each second, and its rows are the totals again.
+        // The timeline has a row for each second, and its rows add up to the totals.
         prop_assert_eq!(view.timeline.len() as u32, deltas.iter().map(|d| d.second + 1).max().unwrap());
         prop_assert_eq!(view.timeline.iter().map(|row| row.requests).sum::<u64>(), view.all.requests);
         prop_assert_eq!(view.timeline.iter().map(|row| row.late).sum::<u64>(), view.engine.late);
@@ -279,20 +282,20 @@ proptest! {
         prop_assert!(view.timeline.iter().zip(1..).all(|(row, t_s)| row.t_s == t_s));
     }
 
-    /// Threads folded into one source, then collected, are the same run as the threads themselves.
+    /// Threads merged into one source, then collected, give the same run as the threads themselves.
     #[test]
-    fn folding_changes_nothing(lives in lives(), picks in vec(any::<Index>(), 1..30)) {
-        let mut direct = Collector::new(sources(&lives), WINDOW);
-        let mut fold = ThreadMerger::new(source(99), sources(&lives));
+    fn merging_threads_first_gives_the_same_view(sources_deltas in sources_deltas(), picks in vec(any::<Index>(), 1..30)) {
+        let mut direct = Collector::new(sources(&sources_deltas), WINDOW);
+        let mut merger = ThreadMerger::new(source(99), sources(&sources_deltas));
         let mut folded = Collector::new([source(99)], WINDOW);
-        let mut shipped = Vec::new();
-        for delta in interleaved(&lives, &picks) {
+        let mut released = Vec::new();
+        for delta in interleaved(&sources_deltas, &picks) {
             direct.merge(delta.clone()).unwrap();
-            shipped.extend(fold.merge(delta).unwrap());
+            released.extend(merger.merge(delta).unwrap());
         }
-        let lasts: Vec<bool> = shipped.iter().map(|delta| delta.last).collect();
+        let lasts: Vec<bool> = released.iter().map(|delta| delta.last).collect();
         prop_assert!(lasts.iter().rposition(|last| *last) == Some(lasts.len() - 1) && lasts.iter().filter(|l| **l).count() == 1);
-        for delta in shipped {
+        for delta in released {
             prop_assert_eq!(folded.merge(squall_metrics::decode_delta(&squall_metrics::encode_delta(&delta)).unwrap()), Ok(1));
         }
         prop_assert_eq!(shape(folded.view()), shape(direct.view()));

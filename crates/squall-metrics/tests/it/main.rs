@@ -1,4 +1,4 @@
-//! What recording promises of the system around it.
+//! Recording does not allocate; and the tests of merging, fleets and the wire format.
 
 mod deltas;
 mod fleet;
@@ -40,17 +40,18 @@ fn allocations_during(work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn the_counter_counts() {
+fn allocation_counter_counts() {
     assert!(allocations_during(|| drop(Box::new(1))) > 0);
 }
 
 #[test]
-fn recording_a_sample_never_allocates() {
+fn recording_a_sample_does_not_allocate() {
     let mut recorder = MetricRecorder::new(RecorderConfig { phases: true, ..RecorderConfig::default() });
     let metric = recorder.metric(MetricKey::request("browse"));
     let codes =
         [OutcomeCode::Http(200), OutcomeCode::Http(503), OutcomeCode::Named("CONNECT_REFUSED"), OutcomeCode::Http(404)];
-    // The very first sample, every magnitude of latency, several outcomes, phases, lag: none of it may allocate.
+    // The first sample, every magnitude of latency, several outcomes, phases and lag must not
+    // allocate.
     let allocations = allocations_during(|| {
         for i in 0..100_000u64 {
             let wait = Duration::from_nanos(i * 7);

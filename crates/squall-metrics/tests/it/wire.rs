@@ -1,14 +1,14 @@
-//! Deltas as bytes: whole again on the other side, and nothing else is let in.
+//! Deltas as bytes: decoding gives back what was encoded, and anything else is refused.
 
 use crate::deltas::{delta, source};
 use proptest::prelude::*;
 use squall_metrics::{
     Collector, Delta, EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, Outcome, OutcomeCategory, WireError,
-    decode, encode_delta,
+    decode_delta, encode_delta,
 };
 use std::sync::Arc;
 
-/// One request of 1 µs named `a` that failed, and its words.
+/// One request of 1 µs named `a` that failed, and its message.
 fn small() -> Delta {
     let key = Arc::new(MetricKey::request("a"));
     let outcome = Outcome::new(OutcomeCategory::Timeout, "TIMEOUT");
@@ -32,9 +32,9 @@ fn small() -> Delta {
     Delta { source: source(0x0102), seq: 5, second: 6, metrics: vec![metric], errors, engine, last: true }
 }
 
-/// The format is a promise between versions: whoever changes these bytes raises the version.
+/// The format is public: a change of these bytes must raise the version.
 #[test]
-fn the_bytes_of_a_delta_are_fixed() {
+fn encoded_delta_has_the_golden_bytes() {
     let mut expected = vec![1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 5, 6, 1];
     expected.extend([1, 0, 1, b'a', 0, 0, 0, 1, 1, 8 | 3, 7]);
     expected.extend(b"TIMEOUT");
@@ -54,12 +54,12 @@ fn other_versions_and_trailing_bytes_are_refused() {
     assert_eq!(decode_delta(&[]), Err(WireError::CutOff));
     assert_eq!(decode_delta(&[&[9], &bytes[1..]].concat()), Err(WireError::Version { found: 9 }));
     assert_eq!(decode_delta(&[&bytes[..], &[0]].concat()), Err(WireError::Trailing { bytes: 1 }));
-    // Somebody else's text is not a newer version of ours.
-    assert_eq!(decode_delta(b"junk"), Err(WireError::Invalid { what: "its first byte is no version" }));
+    // Other text is not a newer version of the format.
+    assert_eq!(decode_delta(b"junk"), Err(WireError::Invalid { what: "the first byte is not a version" }));
 }
 
 #[test]
-fn what_cannot_have_been_recorded_is_refused() {
+fn impossible_counts_are_refused() {
     let check = |change: fn(&mut Delta), expected: &str| {
         let mut delta = small();
         change(&mut delta);
@@ -67,15 +67,15 @@ fn what_cannot_have_been_recorded_is_refused() {
     };
     check(
         |d| d.metrics[0].outcomes[0].1 = 2,
-        "it is not what squall writes: outcomes and times of a metric differ in number",
+        "squall does not write such bytes: outcomes and times of a metric differ in number",
     );
-    check(|d| d.metrics[0].bytes_in = 1 << 49, "it has too much of one thing: counts");
-    check(|d| d.second = u32::MAX, "it has too much of one thing: second");
-    check(|d| d.seq = u64::MAX, "it has too much of one thing: sequence number");
+    check(|d| d.metrics[0].bytes_in = 1 << 49, "a value is too large: counts");
+    check(|d| d.second = u32::MAX, "a value is too large: second");
+    check(|d| d.seq = u64::MAX, "a value is too large: sequence number");
 }
 
 #[test]
-fn a_list_that_is_only_announced_takes_no_memory() {
+fn announced_list_without_items_takes_no_memory() {
     let head = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     assert_eq!(decode_delta(&[&head[..], &huge].concat()), Err(WireError::CutOff));
@@ -86,7 +86,7 @@ fn a_list_that_is_only_announced_takes_no_memory() {
 }
 
 #[test]
-fn long_texts_are_cut_and_odd_codes_are_other() {
+fn long_texts_are_cut_and_invalid_codes_become_other() {
     let mut delta = small();
     delta.errors[0].message = "ä".repeat(20_000);
     delta.errors[0].outcome = Outcome::new(OutcomeCategory::Exception, "two\nlines");
@@ -96,20 +96,20 @@ fn long_texts_are_cut_and_odd_codes_are_other() {
 
 proptest! {
     #[test]
-    fn a_delta_survives_the_wire(delta in delta(source(7)), seq in 0..1u64 << 62, second in 0..300_000_000u32, last: bool) {
+    fn decoded_delta_equals_the_encoded_one(delta in delta(source(7)), seq in 0..1u64 << 62, second in 0..300_000_000u32, last: bool) {
         let delta = Delta { seq, second, last, ..delta };
         prop_assert_eq!(decode_delta(&encode_delta(&delta)), Ok(delta));
     }
 
     #[test]
-    fn a_cut_off_delta_is_refused(delta in delta(source(7)), at: prop::sample::Index) {
+    fn truncated_delta_is_refused(delta in delta(source(7)), at: prop::sample::Index) {
         let bytes = encode_delta(&delta);
         prop_assert!(decode_delta(&bytes[..at.index(bytes.len())]).is_err());
     }
 
-    /// Whatever is let in can be merged and shown, and is the same when it is written again.
+    /// Whatever decodes can be merged and shown, and encodes to the same bytes.
     #[test]
-    fn a_damaged_delta_is_refused_or_harmless(
+    fn damaged_delta_is_refused_or_can_be_merged(
         delta in delta(source(7)),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn junk_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_delta(&bytes);
         bytes.insert(0, 1);
         let _ = decode_delta(&bytes);

@@ -30,7 +30,7 @@ impl ProcessIndex {
         let config = &mut voice.config;
         config.instance = self.index as u64;
         config.shares = ShareSet::ALL.part(self.index, self.count);
-        config.threads = config.threads.min(config.max_users.div_ceil(self.count).max(1));
+        config.threads = config.threads.min(config.limits.max_users.div_ceil(self.count).max(1));
         voice
     }
 }

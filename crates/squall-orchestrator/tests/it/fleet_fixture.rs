@@ -1,7 +1,7 @@
 //! Workers that hold shares and report, but make no load: enough for a leader to lead a run from phase to phase.
 
 use squall_coord::{FleetStores, RedisClient, RedisFleetStores, RunStore, WorkerReport, fleet_key_prefix};
-use squall_model::{Bundle, Load, LoadModel, Pause, Plan, Profile, RunPhase, ShareSet, TaskSpec, WorkerLimits};
+use squall_model::{Bundle, EngineLimits, Load, LoadModel, Pause, Plan, Profile, RunPhase, ShareSet, TaskSpec};
 use squall_orchestrator::{Orchestrator, OrchestratorConfig};
 use squall_testkit::redis::RedisServer;
 use std::{
@@ -106,7 +106,7 @@ pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
         thresholds: Vec::new(),
         seed: 1,
     };
-    let limits = WorkerLimits {
+    let limits = EngineLimits {
         threads: None,
         max_users: 10,
         grace: Duration::from_secs(1),

@@ -345,7 +345,7 @@ pub(super) fn queue_and_client(
 ) -> PyResult<(Py<OperationQueue>, Py<PyAny>)> {
     let py = user.py();
     let port = Py::new(py, OperationQueue::new())?;
-    user.getattr("resources")?.setattr("port", &port)?;
+    user.getattr("resources")?.setattr("queue", &port)?;
     let client = shared.clients.awaited.get().with_queue(port.clone_ref(py));
     Ok((port, Py::new(py, client)?.into_any()))
 }

@@ -343,7 +343,7 @@ async fn send_once<'p>(
         shared.record_delayed_response(held, exchange.ended);
     }
     if let Some(times) = &exchange.phases {
-        probe.record_phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
+        flight.record_phases(&[times.dns, times.connect, times.tls, times.first_byte, times.body]);
     }
     let response = match &exchange.result {
         Ok(response) => response,

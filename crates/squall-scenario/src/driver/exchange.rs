@@ -70,17 +70,17 @@ pub(super) fn record_exchange(
     exchange: &Exchange<'_>,
     verdict: &RequestVerdict,
 ) {
+    record_phases(&flight, exchange);
     flight.end(exchange.ended, verdict.outcome, exchange.bytes_in, exchange.bytes_out);
-    record_phases(probe, metric, exchange);
     if let Some(note) = &verdict.note {
         probe.note_error(metric, verdict.outcome, note);
     }
 }
 
 #[inline]
-pub(super) fn record_phases(probe: &ThreadRecorder, metric: MetricId, exchange: &Exchange<'_>) {
+pub(super) fn record_phases(flight: &InFlightRequest<'_>, exchange: &Exchange<'_>) {
     if let Some(phases) = &exchange.phases {
-        probe.record_phases(metric, &[phases.dns, phases.connect, phases.tls, phases.first_byte, phases.body]);
+        flight.record_phases(&[phases.dns, phases.connect, phases.tls, phases.first_byte, phases.body]);
     }
 }
 

@@ -107,8 +107,8 @@ impl VirtualUser for ScenarioUser {
         match &exchange.result {
             Ok(response) if step.checks.accepts_status(response.status) && !is_redirect(response.status) => {
                 let outcome = step.checks.passing_outcome(response.status);
+                record_phases(&flight, &exchange);
                 flight.end(exchange.ended, outcome, exchange.bytes_in, exchange.bytes_out);
-                record_phases(probe, here.metric, &exchange);
                 true
             }
             _ => match finish_fast_path(&self.shared, step, here.metric, &here.prepared, (flight, &exchange)) {

@@ -1,4 +1,4 @@
-//! The arguments of `squall stream …`. Refuses to act on them.
+//! The arguments of `squall stream …`. Only parses them; [`super`] runs the commands.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ Examples:
   squall stream worker shop:app --processors printer --redis redis://10.0.0.5
   squall stream worker shop:app --prometheus 127.0.0.1:9464 --log-format json
 
-A first SIGTERM or Ctrl-C finishes the iterations in hand, acknowledges them and hands the partitions over; a second one ends at once.
+The first SIGTERM or Ctrl-C finishes and acknowledges the current iterations and hands the partitions over; the second ends the worker at once.
 Exit codes: 0 stopped by a signal, 1 a processor halted, 2 the app cannot be loaded, 3 Redis cannot be reached, 130 ended at once.";
 
 /// Ordered streams on Redis.
@@ -31,7 +31,7 @@ pub enum StreamCommand {
     /// Run the processors and tasks of an app written in Python.
     #[command(after_help = WORKER_EXAMPLES)]
     Worker(StreamWorkerArgs),
-    /// Print events as they come, without taking them.
+    /// Print new events without taking them.
     #[command(
         after_help = "Examples:\n  squall stream tail shop.orders\n  squall stream tail shop.orders --from-start --count 10"
     )]
@@ -41,17 +41,17 @@ pub enum StreamCommand {
         after_help = "Examples:\n  squall stream lag shop.orders.printer\n  squall stream lag shop.orders.printer --json"
     )]
     Lag(ProcessorArgs),
-    /// Show who runs a processor and who holds which partition.
+    /// Show the workers of a processor and the partitions they hold.
     #[command(
         after_help = "Examples:\n  squall stream members shop.orders.printer\n  squall stream members shop.orders.printer --json"
     )]
     Members(ProcessorArgs),
-    /// Make a stopped processor begin again, or be forgotten.
+    /// Restart a stopped processor at a position, or remove it.
     #[command(
         after_help = "Examples:\n  squall stream reset shop.orders.printer\n  squall stream reset shop.orders.printer --start '$'"
     )]
     Reset(ResetArgs),
-    /// Show partitions that stand still, and let them go on.
+    /// Show and clear the quarantine of partitions.
     #[command(
         after_help = "Examples:\n  squall stream quarantine shop.orders.printer\n  squall stream quarantine shop.orders.printer --clear 3"
     )]
@@ -60,7 +60,7 @@ pub enum StreamCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct RedisArgs {
-    /// The server.
+    /// URL of the Redis server.
     #[arg(
         long,
         env = "SQUALL_REDIS",
@@ -69,7 +69,7 @@ pub(super) struct RedisArgs {
         value_name = "URL"
     )]
     pub(super) redis: String,
-    /// Put before every key, with cluster hash tags; '' for the plain key names of the original system.
+    /// Prefix of every key, with cluster hash tags; '' for the key names of runnel.
     #[arg(long, default_value = "squall", value_name = "NAME")]
     pub(super) namespace: String,
 }
@@ -78,28 +78,28 @@ pub(super) struct RedisArgs {
 pub(super) struct SendTargetArgs {
     /// APP.STREAM
     pub(super) stream: String,
-    /// The field whose value orders the events.
+    /// Field whose value is the partition key.
     #[arg(long, value_name = "FIELD")]
     pub(super) partition_by: Option<String>,
-    /// How many partitions the stream has [default: as stored, else 16].
+    /// Number of partitions [default: as stored, else 16].
     #[arg(long)]
     pub(super) partitions: Option<u32>,
-    /// How keys become partitions [default: as stored, else xxh64].
+    /// Hash function from keys to partitions [default: as stored, else xxh64].
     #[arg(long)]
     pub(super) hasher: Option<PartitionHasher>,
-    /// How many events a partition may hold.
+    /// Number of events a partition may hold.
     #[arg(long, default_value_t = 50_000)]
     pub(super) partition_size: usize,
-    /// How records are laid out.
+    /// Layout of records.
     #[arg(long, default_value = "json")]
     pub(super) layout: RecordLayout,
-    /// How records are compressed.
+    /// Compression of records.
     #[arg(long, default_value = "none")]
     pub(super) compression: Compression,
-    /// Fail at once when a partition is full, instead of waiting half a minute.
+    /// Fail at once if a partition is full, instead of waiting up to 30 s.
     #[arg(long)]
     pub(super) no_wait: bool,
-    /// Drop the oldest events of a full partition that no processor reads.
+    /// Drop the oldest events of a full partition if no processor is registered on it.
     #[arg(long)]
     pub(super) drop_unread: bool,
     #[command(flatten)]
@@ -125,28 +125,28 @@ pub struct SendManyArgs {
 /// Arguments of `squall stream worker`.
 #[derive(Debug, Clone, Args)]
 pub struct StreamWorkerArgs {
-    /// MODULE:APP, looked for in the current folder first
+    /// MODULE:APP; Python looks for the module in the current folder first
     pub app: String,
-    /// Which processors: all, or names with commas between.
+    /// Processors to run: all, or names separated by commas.
     #[arg(long, default_value = "all", value_name = "NAMES")]
     pub processors: String,
-    /// The server [default: as the app says, else redis://127.0.0.1:6379].
+    /// URL of the Redis server [default: as in the app, else redis://127.0.0.1:6379].
     #[arg(long, env = "SQUALL_REDIS", hide_env_values = true, value_name = "URL")]
     pub redis: Option<String>,
-    /// Put before every key, with cluster hash tags; '' for the plain key names of the original system [default: as the app says,
-    /// else squall].
+    /// Prefix of every key, with cluster hash tags; '' for the key names of runnel [default: as in
+    /// the app, else squall].
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Answer Prometheus at http://ADDR/metrics.
+    /// Serve Prometheus metrics at http://ADDR/metrics.
     #[arg(long, value_name = "ADDR")]
     pub prometheus: Option<std::net::SocketAddr>,
     /// Let --prometheus listen on an address that other machines can reach.
     #[arg(long)]
     pub allow_remote: bool,
-    /// Least severe events to log [default: as the app says, else info].
+    /// Lowest level to log [default: as in the app, else info].
     #[arg(long, value_parser = ["error", "warning", "info", "debug"], value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// How events are logged [default: as the app says, else console].
+    /// Format of log lines [default: as in the app, else console].
     #[arg(long, value_parser = ["console", "json"], value_name = "FORMAT")]
     pub log_format: Option<String>,
 }
@@ -155,10 +155,10 @@ pub struct StreamWorkerArgs {
 pub struct TailArgs {
     /// APP.STREAM
     pub(super) stream: String,
-    /// Begin with the first event that is still there.
+    /// Start with the oldest stored event.
     #[arg(long)]
     pub(super) from_start: bool,
-    /// End after so many events.
+    /// End after N events.
     #[arg(long, value_name = "N")]
     pub(super) count: Option<u64>,
     #[command(flatten)]
@@ -180,10 +180,10 @@ pub struct ProcessorArgs {
 pub struct ResetArgs {
     /// APP.STREAM.PROCESSOR
     pub(super) processor: String,
-    /// Where to begin: 0 for the first event, $ for what comes next, or an id.
+    /// Start position: 0 for the first event, $ for new events only, or an id.
     #[arg(long, default_value = "0", value_name = "ID")]
     pub(super) start: String,
-    /// Forget the processor instead.
+    /// Remove the processor from the stream instead.
     #[arg(long, conflicts_with = "start")]
     pub(super) remove: bool,
     #[command(flatten)]
@@ -195,13 +195,13 @@ pub struct ResetArgs {
 pub struct QuarantineArgs {
     /// APP.STREAM.PROCESSOR
     pub(super) processor: String,
-    /// Let this partition go on.
+    /// Clear the quarantine of this partition.
     #[arg(long, value_name = "PARTITION")]
     pub(super) clear: Option<u32>,
-    /// Let all partitions go on.
+    /// Clear the quarantine of all partitions.
     #[arg(long, conflicts_with = "clear")]
     pub(super) clear_all: bool,
-    /// Leave out the events that failed.
+    /// Acknowledge the failed events, so that they are not processed again.
     #[arg(long, requires = "clearing")]
     pub(super) skip: bool,
     #[command(flatten)]

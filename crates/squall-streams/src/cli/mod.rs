@@ -1,4 +1,5 @@
-//! The subcommands of `squall stream`. Refuses to hold logic of its own: arguments in, library calls, text out.
+//! The subcommands of `squall stream`: parse arguments, call the library, print text. Holds no
+//! logic of its own. `squall-cli` mounts them.
 
 mod args;
 
@@ -19,12 +20,12 @@ use crate::{
     app::check_namespace,
 };
 
-/// Lines sent at a time.
+/// Lines per call of `send_many`.
 const CHUNK_LINES: usize = 1000;
 
-/// A command that could not be done.
+/// A command that failed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // each says it all
+#[allow(missing_docs)] // the messages describe the variants
 pub enum StreamCommandError {
     #[error(transparent)]
     Name(#[from] NameError),
@@ -48,20 +49,22 @@ pub enum StreamCommandError {
         #[source]
         source: io::Error,
     },
-    #[error("{} sent before this went wrong", pluralize(*.sent, "record was", "records were"))]
+    #[error("{} sent before the error", pluralize(*.sent, "record was", "records were"))]
     PartlySent {
         sent: usize,
         #[source]
         source: Box<StreamCommandError>,
     },
-    #[error("processors are Python functions; this program was not given a Python to run them in")]
+    #[error(
+        "processors are Python functions, and this program has no Python; run `squall stream worker` of the Python package"
+    )]
     NoPython,
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
 impl StreamCommandError {
-    /// Whether it went wrong because the server could not be reached.
+    /// Whether the command failed because the server cannot be reached.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
@@ -71,12 +74,13 @@ impl StreamCommandError {
     }
 }
 
-/// Does what a command says and prints to standard output.
+/// Runs a command and prints to standard output.
 pub async fn run(command: StreamCommand) -> Result<ExitCode, StreamCommandError> {
     run_to(command, &mut io::stdout()).await
 }
 
-/// As [`run`], printing somewhere else. A reader that has gone is no mistake: whoever pipes into `head` has seen enough.
+/// As [`run`], but prints to `out`. A closed pipe is not an error, so that piping into `head`
+/// works.
 pub async fn run_to(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, StreamCommandError> {
     match perform(command, out).await {
         Err(StreamCommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -92,7 +96,7 @@ async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCod
         StreamCommand::Lag(args) => lag(args, out).await?,
         StreamCommand::Members(args) => members(args, out).await?,
         StreamCommand::Reset(args) => reset(args, out).await?,
-        // Whoever mounts these commands runs it where there is a Python.
+        // A program with Python runs this command itself and does not call this function.
         StreamCommand::Worker(_) => return Err(StreamCommandError::NoPython),
         StreamCommand::Quarantine(args) => return quarantine(args, out).await,
     }
@@ -101,9 +105,9 @@ async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCod
 
 impl RedisArgs {
     async fn admin(&self) -> Result<StreamAdmin, StreamCommandError> {
-        let (link, namespace) = (RedisClient::open(&self.redis).await?, Namespace::new(&self.namespace)?);
-        check_namespace(&link, &namespace)?;
-        Ok(StreamAdmin::new(link, namespace))
+        let (client, namespace) = (RedisClient::open(&self.redis).await?, Namespace::new(&self.namespace)?);
+        check_namespace(&client, &namespace)?;
+        Ok(StreamAdmin::new(client, namespace))
     }
 }
 
@@ -133,7 +137,7 @@ impl SendTargetArgs {
         Ok(stream.open().await?)
     }
 
-    /// Reads one record and sees that it has its key.
+    /// Parses one record and checks that it has the partition key.
     fn parse_record(&self, text: &[u8], place: impl Fn() -> String) -> Result<Value, StreamCommandError> {
         let record: Value = serde_json::from_slice(text)
             .map_err(|error| StreamCommandError::Json { place: place(), reason: strip_line_number(&error) })?;
@@ -152,7 +156,7 @@ impl SendTargetArgs {
     }
 }
 
-/// What serde says, without a line number that would not be the file's.
+/// The message of serde without its line number, which is not the line number of the file.
 fn strip_line_number(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let at = text.rfind(" at line ").unwrap_or(text.len());
@@ -162,16 +166,16 @@ fn strip_line_number(error: &serde_json::Error) -> String {
 fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "true or false",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
 }
 
-fn pluralize(number: usize, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
+fn pluralize(number: usize, singular: &str, plural: &str) -> String {
+    format!("{number} {}", if number == 1 { singular } else { plural })
 }
 
 async fn send(args: SendArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
@@ -192,11 +196,11 @@ async fn send_file(args: SendManyArgs, out: &mut impl Write) -> Result<(), Strea
     };
     let stream = args.target.open().await?;
     let (mut chunk, mut sent) = (Vec::with_capacity(CHUNK_LINES), 0);
-    let partly = |sent: usize, source: StreamCommandError| match sent {
+    let partly_sent = |sent: usize, source: StreamCommandError| match sent {
         0 => source,
         sent => StreamCommandError::PartlySent { sent, source: Box::new(source) },
     };
-    // Lines of bytes: text that is not UTF-8 is a bad line with a number, not the end of the file.
+    // Splits bytes, not text: a line that is not UTF-8 becomes an error with its line number.
     for (number, line) in (1..).zip(input.split(b'\n')) {
         let line = line.map_err(failed)?;
         if line.trim_ascii().is_empty() {
@@ -206,16 +210,16 @@ async fn send_file(args: SendManyArgs, out: &mut impl Write) -> Result<(), Strea
             Ok(record) => chunk.push(record),
             Err(error) => {
                 let before = stream.send_many(&chunk).await.map(|ids| ids.len());
-                return Err(partly(sent + before.unwrap_or(0), error));
+                return Err(partly_sent(sent + before.unwrap_or(0), error));
             }
         }
         if chunk.len() == CHUNK_LINES {
-            stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
+            stream.send_many(&chunk).await.map_err(|error| partly_sent(sent, error.into()))?;
             sent += chunk.len();
             chunk.clear();
         }
     }
-    stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
+    stream.send_many(&chunk).await.map_err(|error| partly_sent(sent, error.into()))?;
     writeln!(out, "sent {} records to {} in {} partitions", sent + chunk.len(), stream.name(), stream.partitions())?;
     Ok(())
 }
@@ -229,7 +233,7 @@ async fn tail(args: TailArgs, out: &mut impl Write) -> Result<(), StreamCommandE
             if left == 0 {
                 break;
             }
-            writeln!(out, "{}", serde_json::to_string(&event).expect("texts and numbers"))?;
+            writeln!(out, "{}", serde_json::to_string(&event).expect("strings and numbers serialize"))?;
             left -= 1;
         }
         out.flush()?;
@@ -241,19 +245,24 @@ async fn lag(args: ProcessorArgs, out: &mut impl Write) -> Result<(), StreamComm
     let name = ProcessorName::parse(&args.processor)?;
     let all = args.server.admin().await?.lag(&name).await?;
     if args.json {
-        writeln!(out, "{}", serde_json::to_string(&all).expect("texts and numbers"))?;
+        writeln!(out, "{}", serde_json::to_string(&all).expect("strings and numbers serialize"))?;
         return Ok(());
     }
     writeln!(out, "{:>9} {:>9} {:>9} {:>9}  last delivered", "partition", "waiting", "pending", "length")?;
-    for one in &all {
-        let mark = if one.quarantined { "  quarantined" } else { "" };
-        let (partition, waiting, pending, length) = (one.partition, one.waiting, one.pending, one.length);
-        writeln!(out, "{partition:>9} {waiting:>9} {pending:>9} {length:>9}  {}{mark}", one.last_delivered)?;
+    for partition_lag in &all {
+        let suffix = if partition_lag.quarantined { "  quarantined" } else { "" };
+        let (partition, waiting, pending, length) =
+            (partition_lag.partition, partition_lag.waiting, partition_lag.pending, partition_lag.length);
+        writeln!(
+            out,
+            "{partition:>9} {waiting:>9} {pending:>9} {length:>9}  {}{suffix}",
+            partition_lag.last_delivered
+        )?;
     }
-    let behind: u64 = all.iter().map(|one| one.waiting + one.pending).sum();
+    let behind: u64 = all.iter().map(|partition_lag| partition_lag.waiting + partition_lag.pending).sum();
     writeln!(out, "{name} is {behind} events behind")?;
-    if all.iter().all(|one| !one.registered) {
-        writeln!(out, "no worker has run it yet; is the name right?")?;
+    if all.iter().all(|partition_lag| !partition_lag.registered) {
+        writeln!(out, "no worker has run this processor yet; is the name right?")?;
     }
     Ok(())
 }
@@ -262,15 +271,15 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
     admin.check_stream_exists(name.stream()).await?;
-    let view = admin.members(&name).await?;
+    let snapshot = admin.members(&name).await?;
     let held = |id: &squall_coord::MemberId| -> Vec<u64> {
-        let mine = view.leases.iter().filter(|(_, (holder, _))| holder == id);
+        let mine = snapshot.leases.iter().filter(|(_, (holder, _))| holder == id);
         let mut units: Vec<u64> = mine.filter_map(|(unit, _)| unit.as_str().parse().ok()).collect();
         units.sort_unstable();
         units
     };
     if args.json {
-        let all: Vec<Value> = view
+        let all: Vec<Value> = snapshot
             .members
             .iter()
             .map(|member| {
@@ -283,8 +292,8 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
         writeln!(out, "{}", Value::Array(all))?;
         return Ok(());
     }
-    writeln!(out, "{} {name}", pluralize(view.members.len(), "worker runs", "workers run"))?;
-    for member in &view.members {
+    writeln!(out, "{} {name}", pluralize(snapshot.members.len(), "worker runs", "workers run"))?;
+    for member in &snapshot.members {
         let state = if member.leaving { "leaving" } else { "active" };
         writeln!(out, "{}  {state}  for {:.0?}  holds {:?}", member.id, member.age, held(&member.id))?;
     }
@@ -296,10 +305,10 @@ async fn reset(args: ResetArgs, out: &mut impl Write) -> Result<(), StreamComman
     let admin = args.server.admin().await?;
     if args.remove {
         let partitions = admin.remove_processor(&name).await?;
-        writeln!(out, "{name} is forgotten in {partitions} partitions")?;
+        writeln!(out, "{name} is removed from {partitions} partitions")?;
     } else {
         let partitions = admin.reset_processor(&name, &args.start).await?;
-        writeln!(out, "{name} begins again at {} in {partitions} partitions", args.start)?;
+        writeln!(out, "{name} restarts at {} in {partitions} partitions", args.start)?;
     }
     Ok(())
 }
@@ -308,26 +317,26 @@ async fn quarantine(args: QuarantineArgs, out: &mut impl Write) -> Result<ExitCo
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
     let found = admin.quarantined_partitions(&name).await?;
-    let wanted: Vec<u32> = match args.clear {
+    let to_clear: Vec<u32> = match args.clear {
         Some(partition) => vec![partition],
         None if args.clear_all => found.keys().copied().collect(),
         None => {
             for (partition, reason) in &found {
                 writeln!(out, "{partition}  {reason}")?;
             }
-            let still = pluralize(found.len(), "partition stands", "partitions stand");
-            writeln!(out, "{still} still in {name}")?;
+            let stopped = pluralize(found.len(), "partition", "partitions");
+            writeln!(out, "{stopped} of {name} in quarantine")?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     let mut cleared = 0;
-    for partition in &wanted {
+    for partition in &to_clear {
         cleared += usize::from(admin.clear_quarantine(&name, *partition, args.skip).await?);
     }
     if let (Some(partition), 0) = (args.clear, cleared) {
-        writeln!(out, "partition {partition} of {name} does not stand still")?;
+        writeln!(out, "partition {partition} of {name} is not in quarantine")?;
         return Ok(ExitCode::FAILURE);
     }
-    writeln!(out, "{} in {name}", pluralize(cleared, "partition goes on", "partitions go on"))?;
+    writeln!(out, "{} of {name} cleared", pluralize(cleared, "partition", "partitions"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,21 +1,22 @@
-//! Gzip, LZ4 (frames) and Zstandard. Refuses to unpack more than an event may hold.
+//! Compression of records: Gzip, LZ4 frames and Zstandard. Does not decompress more than
+//! [`MAX_DECOMPRESSED_BYTES`].
 
 use std::{
     borrow::Cow,
     io::{self, Read, Write},
 };
 
-/// The largest event after decompression; a small bomb must not become a large one.
+/// The largest event after decompression. Protects workers from compression bombs.
 const MAX_DECOMPRESSED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How `data` is compressed.
+/// The compression of the field `data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// RFC 1952.
+    /// Gzip (RFC 1952).
     Gzip,
     /// LZ4 frame format.
     Lz4,
@@ -42,7 +43,8 @@ impl Compression {
     }
 }
 
-/// JSON never begins with any of these bytes, so the text needs no mark of its own.
+/// Recognises the compression by the first bytes. JSON never starts with them, so no separate mark
+/// is needed.
 pub(super) fn decompress_bytes(data: &[u8]) -> io::Result<Cow<'_, [u8]>> {
     match data {
         [0x1f, 0x8b, ..] => read_limited(flate2::read::GzDecoder::new(data)),

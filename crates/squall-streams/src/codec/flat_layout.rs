@@ -1,5 +1,6 @@
-//! Records as one field per attribute, in the text form of the seed's "primitive" records.
-//! Refuses nesting. Each attribute is read as the type the record asks for, because the text does not tell `1` from `"1"`.
+//! The flat layout: one field per attribute, in the text form of runnel's "primitive" records.
+//! Rejects nested values. Decodes each attribute as the type that the record requests, because the
+//! text of `1` and `"1"` is the same.
 
 use serde::{
     de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor, value::MapDeserializer},
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::{EncodeError, EntryFields};
 use crate::python_repr::python_repr;
 
-/// What is wrong with the fields.
+/// The error of decoding flat fields.
 pub(super) type FlatError = serde::de::value::Error;
 
 pub(super) fn encode(record: &Value) -> Result<EntryFields, EncodeError> {
@@ -34,7 +35,7 @@ pub(super) fn decode<R: DeserializeOwned>(fields: &[(Vec<u8>, Vec<u8>)]) -> Resu
     R::deserialize(MapDeserializer::new(texts))
 }
 
-/// One value, read as whatever is asked for.
+/// The text of one field, decoded as the requested type.
 #[derive(Clone, Copy)]
 struct FieldDeserializer<'a>(&'a [u8]);
 

@@ -1,5 +1,5 @@
-//! Records to stream fields and back. Refuses to guess types; compression is recognised by its first bytes, so a stream may
-//! change it while older events are still in there.
+//! Encodes records to stream fields, and decodes them. Recognises a compression by its first bytes,
+//! so that a stream can change its compression while it holds older events. Does not guess types.
 
 mod compression;
 mod flat_layout;
@@ -21,44 +21,45 @@ pub(crate) const DATA_FIELD: &[u8] = b"data";
 /// Name and value of every field of an event.
 pub(crate) type EntryFields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// How a record is laid out in the fields of an event.
+/// The layout of a record in the fields of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum RecordLayout {
     /// Compact JSON in one field `data`.
     #[default]
     Json,
-    /// One field per attribute, written as Python's `str` writes it (`True`, `1.5`, `text`). No nesting.
+    /// One field per attribute, as Python's `str` writes it (`True`, `1.5`, `text`). No nested
+    /// values.
     Flat,
 }
 
-/// A record that cannot be written.
+/// A record that cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// Serde refused.
+    /// The record cannot be serialized.
     #[error("the record cannot be written as JSON")]
     Json(#[from] serde_json::Error),
-    /// The flat layout has a place for scalars only.
-    #[error("field `{0}` is not a number, text or truth value, which is all a flat record can hold")]
+    /// The record has a nested or null field, and the layout is flat.
+    #[error("field `{0}` is not a number, string or boolean; a flat record holds nothing else")]
     NotFlat(String),
-    /// The flat layout needs fields.
-    #[error("a flat record must be a struct or a map")]
+    /// The record has no fields, and the layout is flat.
+    #[error("a flat record must be a struct or a map with at least one field")]
     NoFields,
-    /// The compressor failed.
+    /// The record cannot be compressed.
     #[error("the record cannot be compressed")]
     Compress(#[source] std::io::Error),
 }
 
-/// An event that cannot be read.
+/// An event that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not what a sender of this stream writes.
+    /// The field `data` is missing.
     #[error("the event has no field `data`")]
     NoData,
-    /// Damaged, or larger than an event may be.
+    /// The data is damaged, or larger than an event may be.
     #[error("the event cannot be decompressed")]
     Decompress(#[source] std::io::Error),
-    /// Not JSON, or not of the record's shape.
+    /// The data is not JSON, or not a record of the expected type.
     #[error("the event is not a record of this stream")]
     Json(#[source] serde_json::Error),
     /// A field is missing or of another type.
@@ -105,7 +106,7 @@ impl Codec {
     }
 }
 
-/// What an event holds, for people: its record as JSON, or its fields as texts.
+/// The content of an event for display: its record as JSON, or its fields as strings.
 pub(crate) fn to_display_json(body: &EntryBody) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(data) = body.data() else {
@@ -122,12 +123,12 @@ pub(crate) fn to_display_json(body: &EntryBody) -> Value {
     }
 }
 
-/// The text of a record, whichever way it was compressed.
+/// Decompresses the text of a record with any supported compression.
 pub fn decompress(data: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     decompress_bytes(data).map_err(DecodeError::Decompress)
 }
 
-/// The record as JSON, from which key and fields are taken.
+/// The record as JSON, from which the sender takes the key and the fields.
 pub(crate) fn to_json<R: Serialize>(record: &R) -> Result<Value, EncodeError> {
     Ok(serde_json::to_value(record)?)
 }

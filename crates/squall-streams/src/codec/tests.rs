@@ -1,3 +1,5 @@
+//! Tests of layouts and compressions: encoding, decoding, limits and damaged data.
+
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -24,14 +26,14 @@ fn round_trip(codec: Codec, order: &Order) -> Order {
 }
 
 #[test]
-fn a_record_is_compact_json_in_one_field() {
+fn json_record_is_compact_json_in_one_field() {
     let fields = Codec::default().encode(&to_json(&order()).unwrap()).unwrap();
     let expected = br#"{"order_id":1,"amount":1.5,"paid":true,"note":"it's"}"#;
     assert_eq!(fields, [(b"data".to_vec(), expected.to_vec())]);
 }
 
 #[test]
-fn a_flat_record_has_pythons_words() {
+fn flat_record_writes_values_as_python_str() {
     let codec = Codec { layout: RecordLayout::Flat, ..Codec::default() };
     let fields = codec.encode(&to_json(&order()).unwrap()).unwrap();
     let text: Vec<(String, String)> = fields
@@ -43,14 +45,14 @@ fn a_flat_record_has_pythons_words() {
 }
 
 #[test]
-fn nesting_does_not_fit_a_flat_record() {
+fn flat_record_with_nesting_is_rejected() {
     let codec = Codec { layout: RecordLayout::Flat, ..Codec::default() };
     assert!(matches!(codec.encode(&serde_json::json!({"a": [1]})), Err(EncodeError::NotFlat(field)) if field == "a"));
     assert!(matches!(codec.encode(&serde_json::json!(1)), Err(EncodeError::NoFields)));
 }
 
 #[test]
-fn events_of_any_compression_are_read_whatever_is_configured() {
+fn event_of_any_compression_is_decoded_by_the_default_codec() {
     for written in [Compression::None, Compression::Gzip, Compression::Lz4, Compression::Zstd] {
         let codec = Codec { compression: written, ..Codec::default() };
         let fields = codec.encode(&to_json(&order()).unwrap()).unwrap();
@@ -59,34 +61,37 @@ fn events_of_any_compression_are_read_whatever_is_configured() {
 }
 
 #[test]
-fn a_compression_bomb_is_refused() {
+fn compression_bomb_is_rejected() {
     let bomb = Compression::Zstd.compress(vec![b' '; 70 * 1024 * 1024]).unwrap();
     assert!(bomb.len() < 100_000);
     let outcome = Codec::default().decode::<Order>(&EntryBody::Data(bomb));
     assert!(matches!(outcome, Err(DecodeError::Decompress(_))));
 }
 
+/// Python: `gzip.compress(b'{"order_id":1,"amount":1.5,"paid":true,"note":"x"}', mtime=0)`.
+const GZIP_FROM_PYTHON: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xabV\xca/JI-\x8a\xcfLQ\xb22\xd4QJ\xcc\xcd/\
+    \xcd+\x012\xf5Lu\x94\n\x12A\xa2%E\xa5\xa9:Jy\xf9%\xa9JVJ\x15J\xb5\x00\x05\xbeK\xbd2\x00\x00\x00";
+
 #[test]
-fn text_compressed_elsewhere_is_read() {
-    // python3: gzip.compress(b'{"order_id":1,"amount":1.5,"paid":true,"note":"x"}', mtime=0)
-    let packed = Compression::Gzip.compress(br#"{"order_id":1,"amount":1.5,"paid":true,"note":"x"}"#.to_vec()).unwrap();
-    assert_eq!(Codec::default().decode::<Order>(&EntryBody::Data(packed)).unwrap().note, "x");
+fn gzip_data_from_python_is_decoded() {
+    let data = EntryBody::Data(GZIP_FROM_PYTHON.to_vec());
+    assert_eq!(Codec::default().decode::<Order>(&data).unwrap().note, "x");
 }
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn encoded_record_decodes_to_the_same_record(
         order_id in any::<i64>(), amount in -1e300f64..1e300, paid in any::<bool>(), note in ".{0,200}",
-        flat in any::<bool>(), pick in 0usize..4,
+        flat in any::<bool>(), compression_index in 0usize..4,
     ) {
         let order = Order { order_id, amount, paid, note };
-        let compression = [Compression::None, Compression::Gzip, Compression::Lz4, Compression::Zstd][pick];
+        let compression = [Compression::None, Compression::Gzip, Compression::Lz4, Compression::Zstd][compression_index];
         let layout = if flat { RecordLayout::Flat } else { RecordLayout::Json };
         prop_assert_eq!(round_trip(Codec { layout, compression }, &order), order);
     }
 
     #[test]
-    fn no_bytes_make_decoding_panic(data in proptest::collection::vec(any::<u8>(), 0..300), magic in 0usize..4) {
+    fn decoding_arbitrary_bytes_never_panics(data in proptest::collection::vec(any::<u8>(), 0..300), magic in 0usize..4) {
         let magic: &[u8] = [&[][..], &[0x1f, 0x8b], &[4, 0x22, 0x4d, 0x18], &[0x28, 0xb5, 0x2f, 0xfd]][magic];
         let data = [magic, &data].concat();
         let _ = Codec::default().decode::<Order>(&EntryBody::Data(data.clone()));

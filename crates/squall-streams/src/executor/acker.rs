@@ -1,5 +1,5 @@
-//! Writes acknowledgements: whatever has gathered while the last ones were on their way goes out together.
-//! Refuses to lose one: what could not be written is written again, until the fence says no.
+//! Writes acknowledgements. Each round writes all acknowledgements that were queued during the
+//! round before. Retries failed writes until the fence rejects them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,34 +14,35 @@ use crate::{
 
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Acknowledges for ever.
-pub(super) async fn run_acker(hub: Arc<ExecutorContext>) {
+/// Acknowledges processed events until the task is aborted.
+pub(super) async fn run_acker(context: Arc<ExecutorContext>) {
     loop {
-        hub.ack_wanted.notified().await;
-        let fine = join_all(hub.take_ack_queue().into_iter().map(|lane| flush(&hub, lane))).await;
-        if fine.contains(&false) {
+        context.ack_wanted.notified().await;
+        let all_written =
+            join_all(context.take_ack_queue().into_iter().map(|buffer| flush_acks(&context, buffer))).await;
+        if all_written.contains(&false) {
             tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 }
 
-async fn flush(hub: &ExecutorContext, lane: Arc<PartitionBuffer>) -> bool {
-    let ids = lane.take_to_ack();
-    let mut fine = true;
+async fn flush_acks(context: &ExecutorContext, buffer: Arc<PartitionBuffer>) -> bool {
+    let ids = buffer.take_to_ack();
+    let mut all_written = true;
     for chunk in ids.chunks(MAX_ACKS) {
-        fine &= write_acks(hub, &lane, chunk).await;
+        all_written &= write_acks(context, &buffer, chunk).await;
     }
-    fine
+    all_written
 }
 
-async fn write_acks(hub: &ExecutorContext, lane: &PartitionBuffer, ids: &[EntryId]) -> bool {
-    match lane.partition.ack(ids).await {
-        Ok(FenceOutcome::Done(())) => lane.record_acked(ids.len()),
-        Ok(FenceOutcome::FencedOff) => lane.abort_fenced(),
-        Err(error) if error.is_group_missing() => lane.abort_fenced(),
+async fn write_acks(context: &ExecutorContext, buffer: &PartitionBuffer, ids: &[EntryId]) -> bool {
+    match buffer.partition.ack(ids).await {
+        Ok(FenceOutcome::Done(())) => buffer.record_acked(ids.len()),
+        Ok(FenceOutcome::FencedOff) => buffer.abort_fenced(),
+        Err(error) if error.is_group_missing() => buffer.abort_fenced(),
         Err(error) => {
-            hub.log_retry("acknowledging", lane.partition.number, &error);
-            lane.retry_acks(ids.to_vec());
+            context.log_retry("acknowledging", buffer.partition.number, &error);
+            buffer.retry_acks(ids.to_vec());
             return false;
         }
     }

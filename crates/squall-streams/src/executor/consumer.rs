@@ -1,5 +1,6 @@
-//! Runs the processor over one leased partition, from fence to last acknowledgement, and applies the failure policy.
-//! Refuses to go on after the lease has gone.
+//! Runs the processor on one leased partition, from the fence to the last acknowledgement, and
+//! applies the failure policy. Stops when the lease is lost. The executor spawns one consumer per
+//! lease.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What a consumer needs beside its lane.
+/// The parts of a processor that its consumers share.
 pub(super) struct ConsumerConfig {
     pub(super) context: Arc<ExecutorContext>,
     pub(super) function: ProcessorFn,
@@ -30,135 +31,139 @@ pub(super) struct ConsumerConfig {
     pub(super) policy: FailurePolicy,
 }
 
-/// Why one call of the processor did not end well.
+/// The failure of one call of the processor.
 struct CallFailure {
     events: Vec<Entry>,
     error: BoxError,
-    /// Whether trying again could help.
+    /// Whether the policy may retry.
     retryable: bool,
 }
 
-/// What to do after trouble.
+/// What the consumer does after a failure.
 enum FailureAction {
     Continue,
     Quarantine,
 }
 
-/// Returns when the partition has been handed over, lost, or halted.
-pub(super) async fn consume(lane: Arc<PartitionBuffer>, job: Arc<ConsumerConfig>) -> Result<(), ExecutorError> {
+/// Processes a partition until it is handed over, lost or halted.
+pub(super) async fn consume(buffer: Arc<PartitionBuffer>, config: Arc<ConsumerConfig>) -> Result<(), ExecutorError> {
     let outcome = tokio::select! {
         biased;
-        () = lane.abort.cancelled() => Ok(()),
-        outcome = run_fenced(&lane, &job) => outcome,
+        () = buffer.abort.cancelled() => Ok(()),
+        outcome = run_fenced(&buffer, &config) => outcome,
     };
-    job.context.remove(&lane.lease);
-    lane.close();
+    config.context.remove(&buffer.lease);
+    buffer.close();
     outcome
 }
 
-async fn run_fenced(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig) -> Result<(), ExecutorError> {
-    let quarantined = match fence_with_retry(lane, &job.context).await? {
+async fn run_fenced(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Result<(), ExecutorError> {
+    let quarantined = match fence_with_retry(buffer, &config.context).await? {
         FenceOutcome::Done(quarantined) => quarantined,
         FenceOutcome::FencedOff => return Ok(()),
     };
-    lane.restart(quarantined);
-    job.context.add(lane);
-    job.context.fetch_wanted.notify_one();
-    let outcome = process(lane, job).await;
-    // Also after a halt: what was processed before it stays processed.
-    let _ = tokio::time::timeout(job.context.settings.grace, lane.wait_acked()).await;
-    if let Err(error) = lane.partition.unfence().await {
-        warn!(%error, "could not take the fence down; it will lapse");
+    buffer.restart(quarantined);
+    config.context.add(buffer);
+    config.context.fetch_wanted.notify_one();
+    let outcome = process(buffer, config).await;
+    // Also after a halt: the events before the failed one stay processed.
+    let _ = tokio::time::timeout(config.context.settings.grace, buffer.wait_acked()).await;
+    if let Err(error) = buffer.partition.unfence().await {
+        warn!(%error, "the worker could not remove its fence; the fence expires with the lease");
     }
     outcome
 }
 
-async fn fence_with_retry(lane: &PartitionBuffer, hub: &ExecutorContext) -> Result<FenceOutcome<bool>, ExecutorError> {
+async fn fence_with_retry(
+    buffer: &PartitionBuffer,
+    context: &ExecutorContext,
+) -> Result<FenceOutcome<bool>, ExecutorError> {
     loop {
-        match lane.partition.fence().await {
-            Ok(answer) => return Ok(answer),
+        match buffer.partition.fence().await {
+            Ok(outcome) => return Ok(outcome),
             Err(error) if !error.is_transient() => return Err(ExecutorError::Partition(error)),
             Err(error) => {
-                hub.log_retry("fencing", lane.partition.number, &error);
+                context.log_retry("fencing", buffer.partition.number, &error);
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// Calls the processor again and again until the partition is drained or halted.
-async fn process(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig) -> Result<(), ExecutorError> {
-    let mut attempt = RetryCounter::default();
-    while !lane.drain.is_cancelled() {
-        if lane.is_quarantined() {
+/// Calls the processor repeatedly until the partition is drained or halted.
+async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Result<(), ExecutorError> {
+    let mut retries = RetryCounter::default();
+    while !buffer.drain.is_cancelled() {
+        if buffer.is_quarantined() {
             tokio::select! {
-                () = lane.drain.cancelled() => {}
-                () = lane.wait_changed() => {}
+                () = buffer.drain.cancelled() => {}
+                () = buffer.wait_changed() => {}
             }
             continue;
         }
-        if !lane.lease_validity.is_valid() {
-            // The membership has run out. Either the seat is about to drop the lease, or a late beat is about to save it.
+        if !buffer.lease_validity.is_valid() {
+            // The membership has expired. Soon the membership reports the lease as lost, or a late
+            // heartbeat renews it.
             tokio::time::sleep(RETRY_DELAY).await;
             continue;
         }
-        let Some(outcome) = call(lane, job).await else {
-            warn!(processor = %job.context.processor, partition = lane.partition.number, "did not finish within its grace; cut off");
-            lane.reclaim_outstanding();
+        let Some(outcome) = call(buffer, config).await else {
+            warn!(processor = %config.context.processor, partition = buffer.partition.number, "the processor did not finish within its grace period; the worker cancelled it");
+            buffer.reclaim_outstanding();
             return Ok(());
         };
-        if let Some(trouble) = classify_outcome(lane, outcome) {
-            match apply_policy(lane, job, trouble, &mut attempt).await? {
+        if let Some(failure) = classify_outcome(buffer, outcome) {
+            match apply_policy(buffer, config, failure, &mut retries).await? {
                 FailureAction::Continue => {}
-                FailureAction::Quarantine => lane.enter_quarantine(),
+                FailureAction::Quarantine => buffer.enter_quarantine(),
             }
         }
-        if !lane.has_events() {
-            // It returned by itself and there is nothing to call it for.
+        if !buffer.has_events() {
+            // The processor returned, and there is no event for another call.
             tokio::select! {
-                () = lane.drain.cancelled() => {}
-                () = lane.wait_changed() => {}
+                () = buffer.drain.cancelled() => {}
+                () = buffer.wait_changed() => {}
             }
         }
     }
     Ok(())
 }
 
-/// One call; `None` when it had to be cut off.
-async fn call(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig) -> Option<Result<(), BoxError>> {
-    lane.take_polled();
-    let running = AssertUnwindSafe((job.function)(lane.clone())).catch_unwind();
-    let overdue = async {
-        lane.drain.cancelled().await;
-        tokio::time::sleep(job.context.settings.grace).await;
+/// Calls the processor once. `None` if the grace period ended before the call returned.
+async fn call(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Option<Result<(), BoxError>> {
+    buffer.take_polled();
+    let call_future = AssertUnwindSafe((config.function)(buffer.clone())).catch_unwind();
+    let grace_over = async {
+        buffer.drain.cancelled().await;
+        tokio::time::sleep(config.context.settings.grace).await;
     };
     tokio::select! {
         biased;
-        outcome = running => Some(outcome.unwrap_or_else(|panic| Err(panic_message(&panic).into()))),
-        () = overdue => None,
+        outcome = call_future => Some(outcome.unwrap_or_else(|panic| Err(panic_message(&panic).into()))),
+        () = grace_over => None,
     }
 }
 
-/// Sorts out what a call left behind.
-fn classify_outcome(lane: &PartitionBuffer, outcome: Result<(), BoxError>) -> Option<CallFailure> {
+/// Completes, requeues or reports the events of a call.
+fn classify_outcome(buffer: &PartitionBuffer, outcome: Result<(), BoxError>) -> Option<CallFailure> {
     match outcome {
         Ok(()) => {
-            lane.complete_delivered();
-            let broken = lane.take_undecodable();
-            match (broken, lane.has_undelivered()) {
+            buffer.complete_delivered();
+            let undecodable = buffer.take_undecodable();
+            match (undecodable, buffer.has_undelivered()) {
                 (Some((entry, error)), false) => {
                     return Some(CallFailure { events: vec![entry], error, retryable: false });
                 }
-                // Others come before it that were never handed out.
-                (Some((entry, _)), true) => lane.requeue(vec![entry]),
+                // Undelivered events come before it, so the next call gets them first.
+                (Some((entry, _)), true) => buffer.requeue(vec![entry]),
                 (None, _) => {}
             }
-            lane.reclaim_outstanding();
-            let idle_return = !lane.take_polled()
-                && lane.has_queued()
-                && !lane.is_quarantined()
-                && !lane.drain.is_cancelled()
-                && lane.lease_validity.is_valid();
+            buffer.reclaim_outstanding();
+            let idle_return = !buffer.take_polled()
+                && buffer.has_queued()
+                && !buffer.is_quarantined()
+                && !buffer.drain.is_cancelled()
+                && buffer.lease_validity.is_valid();
             idle_return.then(|| CallFailure {
                 events: Vec::new(),
                 error: "the processor returned without asking for an event".into(),
@@ -166,16 +171,16 @@ fn classify_outcome(lane: &PartitionBuffer, outcome: Result<(), BoxError>) -> Op
             })
         }
         Err(error) => {
-            let events = lane.reclaim_outstanding();
-            if let Some((entry, _)) = lane.take_undecodable() {
-                lane.requeue(vec![entry]); // met again after this failure is dealt with
+            let events = buffer.reclaim_outstanding();
+            if let Some((entry, _)) = buffer.take_undecodable() {
+                buffer.requeue(vec![entry]); // the next call decodes it again
             }
             Some(CallFailure { events, error, retryable: true })
         }
     }
 }
 
-/// Counts failures of the same events.
+/// Counts consecutive failures of the same first event.
 #[derive(Default)]
 struct RetryCounter {
     first: Option<EntryId>,
@@ -193,101 +198,103 @@ impl RetryCounter {
 }
 
 async fn apply_policy(
-    lane: &Arc<PartitionBuffer>,
-    job: &ConsumerConfig,
-    trouble: CallFailure,
-    attempt: &mut RetryCounter,
+    buffer: &Arc<PartitionBuffer>,
+    config: &ConsumerConfig,
+    failure: CallFailure,
+    retries: &mut RetryCounter,
 ) -> Result<FailureAction, ExecutorError> {
-    add(&job.context.metrics.failures, 1);
-    let CallFailure { events, error, retryable: retry } = trouble;
-    let text = error_chain(&*error);
-    let before = attempt.record_failure(events.first().map(|event| event.id));
-    if let Some(wait) = job.policy.retry_delay(before).filter(|_| retry) {
-        warn!(processor = %job.context.processor, partition = lane.partition.number, attempt = before + 1, error = text, ?wait, "failed; trying again");
-        lane.requeue(events);
+    add(&config.context.metrics.failures, 1);
+    let CallFailure { events, error, retryable } = failure;
+    let error_text = error_chain(&*error);
+    let previous_failures = retries.record_failure(events.first().map(|event| event.id));
+    if let Some(delay) = config.policy.retry_delay(previous_failures).filter(|_| retryable) {
+        warn!(processor = %config.context.processor, partition = buffer.partition.number, attempt = previous_failures + 1, error = error_text, wait = ?delay, "failed; trying again");
+        buffer.requeue(events);
         tokio::select! {
-            () = lane.drain.cancelled() => {}
-            () = tokio::time::sleep(wait) => {}
+            () = buffer.drain.cancelled() => {}
+            () = tokio::time::sleep(delay) => {}
         }
         return Ok(FailureAction::Continue);
     }
-    let failure = ProcessingFailure {
-        processor: &job.context.processor,
-        partition: lane.partition.number,
+    let processing_failure = ProcessingFailure {
+        processor: &config.context.processor,
+        partition: buffer.partition.number,
         events: &events,
-        error: &text,
+        error: &error_text,
     };
-    for step in job.middleware.iter() {
-        match step.on_failure(&failure).await {
+    for step in config.middleware.iter() {
+        match step.on_failure(&processing_failure).await {
             Ok(false) => {}
             Ok(true) => {
-                lane.skip_failed(&events);
+                buffer.skip_failed(&events);
                 return Ok(FailureAction::Continue);
             }
             Err(error) => {
-                error!(processor = %job.context.processor, %error, "a middleware failed on a failure; the policy decides")
+                error!(processor = %config.context.processor, %error, "middleware could not handle a failure; the failure policy acts")
             }
         }
     }
-    match job.policy.on_exhausted {
+    match config.policy.on_exhausted {
         OnFailure::Ignore => {
-            warn!(processor = %job.context.processor, partition = lane.partition.number, error = text, "failed; ignored");
+            warn!(processor = %config.context.processor, partition = buffer.partition.number, error = error_text, "failed; ignored");
             if events.is_empty() {
-                tokio::time::sleep(job.policy.backoff).await;
+                tokio::time::sleep(config.policy.backoff).await;
             }
-            lane.skip_failed(&events);
+            buffer.skip_failed(&events);
             Ok(FailureAction::Continue)
         }
         OnFailure::Quarantine => {
-            store_quarantine(lane, job, &events, &text).await;
+            store_quarantine(buffer, config, &events, &error_text).await;
             Ok(FailureAction::Quarantine)
         }
         OnFailure::Halt => {
-            store_quarantine(lane, job, &events, &text).await;
+            store_quarantine(buffer, config, &events, &error_text).await;
             let at = events.first().map(|event| event.id.to_string()).unwrap_or_default();
             Err(ExecutorError::Halted {
-                processor: job.context.processor.clone(),
-                partition: lane.partition.number,
+                processor: config.context.processor.clone(),
+                partition: buffer.partition.number,
                 at,
-                error: text,
+                error: error_text,
             })
         }
     }
 }
 
-/// Marks the partition in Redis, so that nobody repeats the failure.
-async fn store_quarantine(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig, events: &[Entry], error: &str) {
+/// Stores the quarantine in Redis, so that no worker repeats the failure.
+async fn store_quarantine(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig, events: &[Entry], error: &str) {
     let reason = json!({
         "failed_at": Timestamp::now().to_string(),
         "xids": events.iter().map(|event| event.id.to_string()).collect::<Vec<_>>(),
         "error": error,
-        "epoch": lane.lease.epoch,
+        "epoch": buffer.lease.epoch,
     });
-    add(&job.context.metrics.quarantines, 1);
-    lane.wait_acked().await;
+    add(&config.context.metrics.quarantines, 1);
+    buffer.wait_acked().await;
     loop {
-        match lane.partition.quarantine(&reason.to_string()).await {
+        match buffer.partition.quarantine(&reason.to_string()).await {
             Ok(FenceOutcome::Done(())) => break,
-            Ok(FenceOutcome::FencedOff) => return lane.abort_fenced(),
-            Err(PartitionError::WrongType(error)) => return error!(%error, "the quarantine cannot be stored"),
+            Ok(FenceOutcome::FencedOff) => return buffer.abort_fenced(),
+            Err(PartitionError::WrongType(error)) => return error!(%error, "the worker cannot store the quarantine"),
             Err(_) => tokio::time::sleep(RETRY_DELAY).await,
         }
     }
-    info!(processor = %job.context.processor, partition = lane.partition.number, error, "quarantined");
+    info!(processor = %config.context.processor, partition = buffer.partition.number, error, "quarantined");
 }
 
 fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
-    let text =
-        panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the processor panicked: {}", text.unwrap_or_else(|| "no message".into()))
+    let error_text = panic
+        .downcast_ref::<&str>()
+        .map(|error_text| (*error_text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the processor panicked: {}", error_text.unwrap_or_else(|| "no message".into()))
 }
 
 fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut error_text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        error_text = format!("{error_text}: {error}");
         cause = error.source();
     }
-    text
+    error_text
 }

@@ -1,4 +1,5 @@
-//! Counts how far the held partitions are behind and tells progress. Refuses to hurry: one partition after the other.
+//! Counts the lag of the held partitions and logs progress. Reads one partition after the other, so
+//! as not to load the server.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -11,27 +12,27 @@ use tracing::{debug, info};
 
 use crate::{admin::StreamAdmin, executor_context::ExecutorContext, names::Namespace};
 
-/// Reports for ever.
-pub(super) async fn run_lag_reporter(hub: Arc<ExecutorContext>, link: RedisClient, namespace: Namespace) {
-    let admin = StreamAdmin::new(link, namespace);
-    let mut times = interval(hub.settings.report_interval);
-    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut before, mut at) = (0, Instant::now());
+/// Reports until the task is aborted.
+pub(super) async fn run_lag_reporter(context: Arc<ExecutorContext>, client: RedisClient, namespace: Namespace) {
+    let admin = StreamAdmin::new(client, namespace);
+    let mut ticks = interval(context.settings.report_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut last_acked, mut last_time) = (0, Instant::now());
     loop {
-        times.tick().await;
+        ticks.tick().await;
         let mut lag = 0;
-        for lane in hub.buffers() {
-            match admin.partition_lag(&hub.processor, lane.partition.number).await {
-                Ok(one) => lag += one.waiting + one.pending,
-                Err(error) => debug!(processor = %hub.processor, %error, "lag not counted"),
+        for buffer in context.buffers() {
+            match admin.partition_lag(&context.processor, buffer.partition.number).await {
+                Ok(partition_lag) => lag += partition_lag.waiting + partition_lag.pending,
+                Err(error) => debug!(processor = %context.processor, %error, "the worker could not count the lag"),
             }
         }
-        hub.metrics.lag.store(lag, Relaxed);
-        let (acked, now) = (hub.metrics.acked(), Instant::now());
-        let rate = (acked - before) as f64 / (now - at).as_secs_f64().max(0.001);
-        if acked != before || lag > 0 {
-            info!(processor = %hub.processor, lag, rate = rate.round(), held = hub.metrics.held(), "progress");
+        context.metrics.lag.store(lag, Relaxed);
+        let (acked, now) = (context.metrics.acked(), Instant::now());
+        let rate = (acked - last_acked) as f64 / (now - last_time).as_secs_f64().max(0.001);
+        if acked != last_acked || lag > 0 {
+            info!(processor = %context.processor, lag, rate = rate.round(), held = context.metrics.held(), "progress");
         }
-        (before, at) = (acked, now);
+        (last_acked, last_time) = (acked, now);
     }
 }

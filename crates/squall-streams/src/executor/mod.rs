@@ -1,5 +1,6 @@
-//! One processor in one worker: a member of the processor's space, with a consumer for each partition it holds.
-//! Refuses to know records; it moves leases, entries and acknowledgements.
+//! Runs one processor in one worker: a member of the processor's lease store, with a consumer for
+//! each partition that it holds. Handles leases, entries and acknowledgements; does not decode
+//! records. [`crate::AppWorker`] starts it.
 
 mod acker;
 mod consumer;
@@ -30,39 +31,38 @@ use crate::{
     processor::{Processor, ZeroSettingError},
 };
 
-/// Why a processor ended by itself.
+/// Why a processor ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
-    /// A name that cannot be used.
+    /// The name of the processor is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Timings that cannot work together.
+    /// The heartbeat interval is zero, or the lease is too short for it.
     #[error(transparent)]
     Timing(#[from] MembershipConfigError),
-    /// Settings under which nothing would ever happen.
+    /// A setting is zero.
     #[error(transparent)]
     Settings(#[from] ZeroSettingError),
-    /// The policy said so.
+    /// Processing failed, and the failure policy is halt.
     #[error(
-        "processor `{processor}` halted at event {at} of partition {partition}: {error}. The partition is marked and stands \
-         still; mend the cause, then run `squall stream quarantine {processor} --clear {partition}` (add --skip to leave the \
-         event out)"
+        "processor `{processor}` halted at event {at} of partition {partition}: {error}. The partition is in quarantine; fix \
+         the cause, then run `squall stream quarantine {processor} --clear {partition}` (add --skip to drop the event)"
     )]
     Halted {
         /// The processor.
         processor: ProcessorName,
         /// The partition.
         partition: u32,
-        /// The first failed event; empty if none was in hand.
+        /// The first failed event; empty if no event was outstanding.
         at: String,
-        /// What happened.
+        /// The error of the processor, with its causes.
         error: String,
     },
-    /// A key is in use for something else.
+    /// A key holds another type.
     #[error(transparent)]
     Partition(PartitionError),
-    /// Our bug.
-    #[error("a task of processor `{0}` ended by itself")]
+    /// A bug in this crate.
+    #[error("a task of processor `{0}` ended unexpectedly; this is a bug in squall-streams")]
     Task(ProcessorName),
 }
 
@@ -73,56 +73,63 @@ struct Executor {
     member: MemberId,
     membership: MembershipHandle,
     buffers: BTreeMap<Lease, Arc<PartitionBuffer>>,
-    /// Whoever stops the worker drains its lanes at once: the seat's word for it may be a round trip away.
+    /// Drains all partitions directly, because the drain events of the membership may arrive a
+    /// round trip later.
     stop: CancellationToken,
 }
 
-/// Runs a processor until `stop`, then drains it. An error ends it early, drained as well.
+/// Runs a processor until `stop` is cancelled, then drains it. After an error, it also drains the
+/// other partitions before it returns.
 pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Result<(), ExecutorError> {
     let name = processor.name.clone()?;
     let settings = processor.settings.clone();
     settings.check()?;
     let member = MemberId::unique();
     let units = (0..processor.partitions).map(UnitId::from).collect();
-    let config = MembershipConfig {
+    let membership_config = MembershipConfig {
         heartbeat_interval: settings.heartbeat_interval,
         ttl: settings.lease_ttl,
         join_delay: settings.join_delay,
         ..MembershipConfig::new(member.clone(), units)
     };
-    let link = processor.client.clone();
+    let client = processor.client.clone();
     let namespace = processor.namespace.clone();
-    let (seat, handle) = Membership::new(RedisLeaseStore::new(&link, namespace.lease_keys(&name)), config)?;
-    let hub = ExecutorContext::new(name, settings, processor.metrics.clone());
+    let (membership, membership_handle) =
+        Membership::new(RedisLeaseStore::new(&client, namespace.lease_keys(&name)), membership_config)?;
+    let context = ExecutorContext::new(name, settings, processor.metrics.clone());
     let policy = processor.policy;
-    let (invoke, middleware) = processor.into_function();
+    let (function, middleware) = processor.into_function();
     let mut services = JoinSet::new();
-    services.spawn(fetcher::run_fetcher(hub.clone()));
-    services.spawn(fetcher::watch_idle(hub.clone(), link.clone()));
-    services.spawn(acker::run_acker(hub.clone()));
-    services.spawn(renew_fences(hub.clone()));
-    services.spawn(lag_reporter::run_lag_reporter(hub.clone(), link.clone(), namespace.clone()));
-    let job = Arc::new(ConsumerConfig { context: hub, function: invoke, middleware, policy });
+    services.spawn(fetcher::run_fetcher(context.clone()));
+    services.spawn(fetcher::watch_idle(context.clone(), client.clone()));
+    services.spawn(acker::run_acker(context.clone()));
+    services.spawn(renew_fences(context.clone()));
+    services.spawn(lag_reporter::run_lag_reporter(context.clone(), client.clone(), namespace.clone()));
+    let consumer_config = Arc::new(ConsumerConfig { context, function, middleware, policy });
     let stop = stop.child_token();
     let executor = Executor {
-        consumer_config: job,
-        client: link,
+        consumer_config,
+        client,
         namespace,
         member,
-        membership: handle,
+        membership: membership_handle,
         buffers: BTreeMap::new(),
         stop,
     };
-    let outcome = executor.run(seat, &mut services).await;
+    let outcome = executor.run(membership, &mut services).await;
     services.shutdown().await;
     outcome
 }
 
 impl Executor {
-    async fn run(mut self, seat: Membership<RedisLeaseStore>, services: &mut JoinSet<()>) -> Result<(), ExecutorError> {
+    async fn run(
+        mut self,
+        membership: Membership<RedisLeaseStore>,
+        services: &mut JoinSet<()>,
+    ) -> Result<(), ExecutorError> {
         let stop = self.stop.clone();
-        let mut seated = JoinSet::new();
-        seated.spawn(seat.run(stop.clone()));
+        let mut membership_task = JoinSet::new();
+        membership_task.spawn(membership.run(stop.clone()));
         let mut consumers: JoinSet<(Lease, Result<(), ExecutorError>)> = JoinSet::new();
         let mut outcome = Ok(());
         loop {
@@ -138,9 +145,9 @@ impl Executor {
                         stop.cancel();
                     }
                 }
-                notice = self.membership.events.recv() => match notice {
-                    Some(notice) => self.handle_lease_event(notice, &mut consumers),
-                    None => break, // the seat has left
+                event = self.membership.events.recv() => match event {
+                    Some(event) => self.handle_lease_event(event, &mut consumers),
+                    None => break, // the membership has ended
                 },
                 Some(_) = services.join_next() => {
                     outcome = Err(ExecutorError::Task(self.consumer_config.context.processor.clone()));
@@ -149,22 +156,22 @@ impl Executor {
             }
         }
         consumers.shutdown().await;
-        seated.shutdown().await;
+        membership_task.shutdown().await;
         outcome
     }
 
-    fn handle_lease_event(&mut self, notice: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
-        match notice {
+    fn handle_lease_event(&mut self, event: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
+        match event {
             LeaseEvent::Granted(lease) => self.start_partition(lease, consumers),
             LeaseEvent::Drain(lease) => {
-                if let Some(lane) = self.buffers.get(&lease) {
-                    lane.drain.cancel();
+                if let Some(buffer) = self.buffers.get(&lease) {
+                    buffer.drain.cancel();
                 }
             }
             LeaseEvent::Lost(lease) => {
-                if let Some(lane) = self.buffers.get(&lease) {
+                if let Some(buffer) = self.buffers.get(&lease) {
                     warn!(processor = %self.consumer_config.context.processor, partition = %lease.unit, epoch = %lease.epoch, "lease lost");
-                    lane.abort.cancel();
+                    buffer.abort.cancel();
                 }
             }
         }
@@ -172,46 +179,49 @@ impl Executor {
 
     fn start_partition(&mut self, lease: Lease, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
         let Ok(number) = lease.unit.as_str().parse() else {
-            // Only partitions are ever assigned here; whatever else it is, it is not ours to use.
+            // The lease store assigns only partition numbers here. Releases any other unit without
+            // using it.
             return self.membership.release(lease);
         };
-        let hub = &self.consumer_config.context;
-        info!(processor = %hub.processor, partition = number, epoch = %lease.epoch, member = %self.member, "partition taken");
-        add(&hub.metrics.granted, 1);
-        add(&hub.metrics.held, 1);
-        let claim = (self.member.clone(), lease.epoch, hub.settings.lease_ttl);
-        let partition = LeasedPartition::new(&self.client, &self.namespace, &hub.processor, number, claim);
-        let (tenure, drain) = (self.membership.validity.clone(), self.stop.child_token());
-        let lane = PartitionBuffer::new(partition, lease.clone(), tenure, drain, hub.clone());
-        self.buffers.insert(lease.clone(), lane.clone());
-        let job = self.consumer_config.clone();
-        consumers.spawn(async move { (lease, consumer::consume(lane, job).await) });
+        let context = &self.consumer_config.context;
+        info!(processor = %context.processor, partition = number, epoch = %lease.epoch, member = %self.member, "partition taken");
+        add(&context.metrics.granted, 1);
+        add(&context.metrics.held, 1);
+        let owner = (self.member.clone(), lease.epoch, context.settings.lease_ttl);
+        let partition = LeasedPartition::new(&self.client, &self.namespace, &context.processor, number, owner);
+        let (lease_validity, drain) = (self.membership.validity.clone(), self.stop.child_token());
+        let buffer = PartitionBuffer::new(partition, lease.clone(), lease_validity, drain, context.clone());
+        self.buffers.insert(lease.clone(), buffer.clone());
+        let consumer_config = self.consumer_config.clone();
+        consumers.spawn(async move { (lease, consumer::consume(buffer, consumer_config).await) });
     }
 
     fn finish_partition(&mut self, lease: Lease) {
-        let hub = &self.consumer_config.context;
-        info!(processor = %hub.processor, partition = %lease.unit, epoch = %lease.epoch, "partition given back");
-        add(&hub.metrics.returned, 1);
-        hub.metrics.held.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        let context = &self.consumer_config.context;
+        info!(processor = %context.processor, partition = %lease.unit, epoch = %lease.epoch, "partition given back");
+        add(&context.metrics.returned, 1);
+        context.metrics.held.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         self.buffers.remove(&lease);
         self.membership.release(lease);
     }
 }
 
-/// Keeps the fences of all lanes up, for ever.
-async fn renew_fences(hub: Arc<ExecutorContext>) {
-    let mut beats = interval(hub.settings.heartbeat_interval);
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Renews the fences of all held partitions until the task is aborted.
+async fn renew_fences(context: Arc<ExecutorContext>) {
+    let mut ticks = interval(context.settings.heartbeat_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        beats.tick().await;
-        let lanes = hub.buffers();
-        let answers =
-            join_all(lanes.iter().map(|lane| async { (lane.quarantine_count(), lane.partition.renew().await) })).await;
-        for (lane, (marks, answer)) in lanes.iter().zip(answers) {
-            match answer {
-                Ok(FenceOutcome::Done(quarantined)) => lane.sync_quarantine(quarantined, marks),
-                Ok(FenceOutcome::FencedOff) => lane.abort_fenced(),
-                Err(error) => hub.log_retry("renewing the fence", lane.partition.number, &error),
+        ticks.tick().await;
+        let buffers = context.buffers();
+        let outcomes = join_all(
+            buffers.iter().map(|buffer| async { (buffer.quarantine_count(), buffer.partition.renew().await) }),
+        )
+        .await;
+        for (buffer, (quarantine_count, outcome)) in buffers.iter().zip(outcomes) {
+            match outcome {
+                Ok(FenceOutcome::Done(quarantined)) => buffer.sync_quarantine(quarantined, quarantine_count),
+                Ok(FenceOutcome::FencedOff) => buffer.abort_fenced(),
+                Err(error) => context.log_retry("renewing the fence", buffer.partition.number, &error),
             }
         }
     }

@@ -1,10 +1,12 @@
-//! The acker's side of a lane: what is processed and how it was written. Refuses to forget what was not written.
+//! The acknowledgement side of a [`PartitionBuffer`]: the processed events, and whether their
+//! acknowledgements are written. Keeps an id until Redis has acknowledged it. [`crate::executor`]'s
+//! acker calls it.
 
 use super::PartitionBuffer;
 use crate::{entry::EntryId, metrics::add};
 
 impl PartitionBuffer {
-    /// Waits until everything processed is acknowledged.
+    /// Waits until all processed events are acknowledged.
     pub(crate) async fn wait_acked(&self) {
         loop {
             let notified = self.acks_written.notified();
@@ -32,7 +34,7 @@ impl PartitionBuffer {
         self.acks_written.notify_one();
     }
 
-    /// Not written; to be tried again.
+    /// Queues acknowledgements again that could not be written.
     pub(crate) fn retry_acks(&self, ids: Vec<EntryId>) {
         let mut state = self.state();
         state.acks_in_flight -= ids.len();

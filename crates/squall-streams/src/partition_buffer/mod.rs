@@ -1,5 +1,6 @@
-//! One partition in this process while it is leased: what is fetched, in hand, done and not yet acknowledged.
-//! Refuses to talk to Redis; fetcher, acker and consumer meet here.
+//! One leased partition in this process: the events that are fetched, outstanding, processed and
+//! not yet acknowledged. Does not call Redis. The fetcher, the acker and the consumer of the
+//! executor share it.
 
 mod acks;
 mod prefetch;
@@ -28,62 +29,62 @@ pub(crate) struct PartitionBuffer {
     pub(crate) partition: LeasedPartition,
     pub(crate) lease: Lease,
     pub(crate) lease_validity: LeaseValidity,
-    /// Finish what is in hand, then stop.
+    /// Cancelled: finish the current iteration, then stop.
     pub(crate) drain: CancellationToken,
-    /// Stop at once: the lease is gone.
+    /// Cancelled: stop at once, because the lease is lost.
     pub(crate) abort: CancellationToken,
     context: Arc<ExecutorContext>,
     state: Mutex<PartitionBufferState>,
-    /// Something for the consumer: events, or an end to quarantine.
+    /// Notifies the consumer of new events, or of the end of a quarantine.
     changed: Notify,
-    /// Every acknowledgement is written.
+    /// Notified when acknowledgements are written.
     acks_written: Notify,
 }
 
-/// Where the next events come from.
+/// Where the next read starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPosition {
-    /// What earlier owners left unacknowledged, after this id.
+    /// Events after this id that earlier owners did not acknowledge.
     Pending(EntryId),
     New,
-    /// Nothing new after this id; somebody has to watch it.
+    /// There are no events after this id yet. The fetcher watches the stream.
     Idle(EntryId),
 }
 
 #[derive(Default)]
 struct PartitionBufferState {
     queue: VecDeque<Entry>,
-    /// Being looked at by middleware.
+    /// The event that middleware handles now.
     in_middleware: Option<Entry>,
-    /// Taken out of the queue for the processor.
+    /// Events taken out of the queue for the processor.
     outstanding: Vec<Entry>,
-    /// The last so many of `outstanding` have not reached the processor.
+    /// How many events at the end of `outstanding` have not reached the processor.
     undelivered: usize,
-    /// Processed; to be acknowledged.
+    /// Processed events that must be acknowledged.
     to_ack: Vec<EntryId>,
-    /// Being acknowledged.
+    /// How many acknowledgements are in flight.
     acks_in_flight: usize,
     ack_scheduled: bool,
     fetching: bool,
     read_position: Option<ReadPosition>,
-    /// The last event fetched since the lane began.
+    /// The last event fetched since the last restart.
     last_fetched: EntryId,
-    /// Events up to this one were in an earlier owner's hands.
+    /// Earlier owners had fetched the events up to this one.
     replayed_to: EntryId,
-    /// How often the lane has begun.
+    /// How often the buffer has restarted.
     generation: u64,
     quarantined: bool,
     quarantine_count: u64,
     undecodable: Option<(Entry, BoxError)>,
-    /// Whether the processor took anything since it was last called.
+    /// Whether the processor took an event since its last call.
     polled: bool,
 }
 
-/// What the consumer finds in the queue.
+/// The result of taking an event from the queue.
 pub(crate) enum NextEvent<T> {
     Ready(T),
     Empty,
-    /// The processor should return now.
+    /// The processor must return now.
     End,
 }
 
@@ -91,17 +92,17 @@ impl PartitionBuffer {
     pub(crate) fn new(
         partition: LeasedPartition,
         lease: Lease,
-        tenure: LeaseValidity,
+        lease_validity: LeaseValidity,
         drain: CancellationToken,
-        hub: Arc<ExecutorContext>,
+        context: Arc<ExecutorContext>,
     ) -> Arc<Self> {
         Arc::new(Self {
             partition,
             lease,
-            lease_validity: tenure,
+            lease_validity,
             drain,
             abort: CancellationToken::new(),
-            context: hub,
+            context,
             state: Mutex::default(),
             changed: Notify::new(),
             acks_written: Notify::new(),
@@ -109,10 +110,10 @@ impl PartitionBuffer {
     }
 
     fn state(&self) -> MutexGuard<'_, PartitionBufferState> {
-        self.state.lock().expect("no code panics while holding a lane")
+        self.state.lock().expect("no code panics while it holds this lock")
     }
 
-    /// The fence refused a step: somebody else is the owner.
+    /// Stops the partition, because the fence rejected a step: another worker is the owner.
     pub(crate) fn abort_fenced(&self) {
         if !self.abort.is_cancelled() {
             add(&self.context.metrics.fenced, 1);
@@ -121,7 +122,7 @@ impl PartitionBuffer {
         self.abort.cancel();
     }
 
-    /// Starts, or starts again after a quarantine, with what is pending.
+    /// Starts with the pending events, or restarts with them when a quarantine begins or ends.
     pub(crate) fn restart(&self, quarantined: bool) {
         let mut state = self.state();
         self.context.metrics.buffered.fetch_sub(state.queue.len() as u64, std::sync::atomic::Ordering::Relaxed);
@@ -134,12 +135,12 @@ impl PartitionBuffer {
         self.context.fetch_wanted.notify_one();
     }
 
-    /// Forgets what was fetched ahead; it is pending for the next owner.
+    /// Drops the prefetched events. They stay pending in Redis for the next owner.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         self.context.metrics.buffered.fetch_sub(state.queue.len() as u64, std::sync::atomic::Ordering::Relaxed);
         state.queue.clear();
-        state.quarantined = true; // takes nothing in any more
+        state.quarantined = true; // rejects reads that are still in flight
     }
 
     pub(crate) fn is_quarantined(&self) -> bool {
@@ -151,26 +152,29 @@ impl PartitionBuffer {
         self.state().quarantine_count
     }
 
-    /// This owner has put the partition in quarantine.
+    /// Stops processing after this owner has stored a quarantine.
     pub(crate) fn enter_quarantine(&self) {
         self.state().quarantine_count += 1;
         self.restart(true);
     }
 
-    /// What a renewal found in Redis that was sent when there were so many marks; an answer from before the last mark is no news.
-    pub(crate) fn sync_quarantine(&self, quarantined: bool, marks: u64) {
-        if self.quarantine_count() == marks && self.is_quarantined() != quarantined {
+    /// Applies the quarantine state that a renewal found in Redis. `known_count` is the quarantine
+    /// count when the renewal was sent: if this owner has stored a quarantine since then, the state
+    /// is outdated and ignored.
+    pub(crate) fn sync_quarantine(&self, quarantined: bool, known_count: u64) {
+        if self.quarantine_count() == known_count && self.is_quarantined() != quarantined {
             self.restart(quarantined);
             self.changed.notify_one();
         }
     }
 
-    /// Waits for events, or for anything else worth looking.
+    /// Waits for new events, or for a change of the quarantine.
     pub(crate) async fn wait_changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Takes the next event and decodes it with `decode`; what cannot be decoded ends the call and is remembered.
+    /// Takes the next event and decodes it with `decode`. An event that cannot be decoded is kept
+    /// for the failure policy and ends the call.
     pub(crate) fn take_decoded<T>(&self, decode: impl FnOnce(&Entry) -> Result<T, BoxError>) -> NextEvent<T> {
         let mut state = self.state();
         let Some(entry) = self.pop(&mut state) else { return self.empty_or_end(&state) };
@@ -188,7 +192,7 @@ impl PartitionBuffer {
         }
     }
 
-    /// Takes the next event as it is; it counts as having reached the processor.
+    /// Takes the next event without decoding it. The event counts as delivered to the processor.
     pub(crate) fn take_raw(&self) -> NextEvent<RawEvent> {
         let mut state = self.state();
         let Some(entry) = self.pop(&mut state) else { return self.empty_or_end(&state) };
@@ -197,15 +201,16 @@ impl PartitionBuffer {
         NextEvent::Ready(RawEvent { replayed: entry.id <= state.replayed_to, entry })
     }
 
-    /// Puts the last `count` events that the processor took back to the front.
+    /// Puts the last `count` events that the processor took back to the front of the queue.
     pub(crate) fn requeue_last(&self, count: usize) {
         let mut state = self.state();
         let from = state.outstanding.len().saturating_sub(count);
-        let back = state.outstanding.split_off(from);
-        self.requeue_locked(&mut state, back);
+        let requeued = state.outstanding.split_off(from);
+        self.requeue_locked(&mut state, requeued);
     }
 
-    /// The last event that the processor took cannot be decoded.
+    /// Keeps the last event that the processor took for the failure policy, because it cannot be
+    /// decoded.
     pub(crate) fn reject_last(&self, error: BoxError) {
         let mut state = self.state();
         if let Some(entry) = state.outstanding.pop() {
@@ -213,7 +218,7 @@ impl PartitionBuffer {
         }
     }
 
-    /// Waits for anything worth looking: events, an end to quarantine, or a reason to return.
+    /// Waits for new events, a change of the quarantine, or a reason to return.
     pub(crate) async fn wait_changed_or_stopped(&self) {
         tokio::select! {
             () = self.wait_changed() => {}
@@ -222,7 +227,8 @@ impl PartitionBuffer {
         }
     }
 
-    /// Takes the next event for middleware to look at. Taken again if nobody finished looking.
+    /// Takes the next event for middleware. Returns the same event again until `finish_middleware`,
+    /// so that a cancelled call loses no event.
     pub(crate) fn take_for_middleware(&self) -> NextEvent<Entry> {
         let mut state = self.state();
         if let Some(entry) = &state.in_middleware {
@@ -233,7 +239,7 @@ impl PartitionBuffer {
         NextEvent::Ready(entry)
     }
 
-    /// What became of the event that middleware looked at.
+    /// Applies the outcome of middleware to its event.
     pub(crate) fn finish_middleware<T>(&self, outcome: Result<Option<T>, BoxError>) -> NextEvent<T> {
         let mut state = self.state();
         let Some(entry) = state.in_middleware.take() else { return NextEvent::End };
@@ -276,13 +282,13 @@ impl PartitionBuffer {
         if self.should_return(state) { NextEvent::End } else { NextEvent::Empty }
     }
 
-    /// The processor has got so many events.
+    /// Counts `count` events as delivered to the processor.
     pub(crate) fn mark_delivered(&self, count: usize) {
         let mut state = self.state();
         state.undelivered -= count.min(state.undelivered);
     }
 
-    /// Everything the processor has got is processed.
+    /// Counts all delivered events as processed.
     pub(crate) fn complete_delivered(&self) {
         let mut state = self.state();
         let delivered = state.outstanding.len() - state.undelivered;
@@ -299,46 +305,47 @@ impl PartitionBuffer {
         }
     }
 
-    /// Whether there is something for the processor, or a reason for it to return.
+    /// Whether an event waits for the processor, or it has a reason to return.
     pub(crate) fn has_events(&self) -> bool {
         let state = self.state();
         !state.queue.is_empty() || state.in_middleware.is_some() || self.should_return(&state)
     }
 
-    /// Whether an event waits for the processor.
+    /// Whether an event waits in the queue.
     pub(crate) fn has_queued(&self) -> bool {
         !self.state().queue.is_empty()
     }
 
-    /// Whether the processor took anything since the last time this was asked.
+    /// Whether the processor took an event since the last call of this function.
     pub(crate) fn take_polled(&self) -> bool {
         std::mem::take(&mut self.state().polled)
     }
 
-    /// The event that could not be decoded, if that is why the call ended.
+    /// The event that could not be decoded, if the call ended because of it.
     pub(crate) fn take_undecodable(&self) -> Option<(Entry, BoxError)> {
         self.state().undecodable.take()
     }
 
-    /// Whether events were taken for the processor that have not reached it.
+    /// Whether events were taken out of the queue that have not reached the processor.
     pub(crate) fn has_undelivered(&self) -> bool {
         let state = self.state();
         state.undelivered > 0 || state.in_middleware.is_some()
     }
 
-    /// Takes back what the processor had and what it had not got yet; the latter goes back to the queue.
+    /// Takes all outstanding events back. Requeues the undelivered ones and returns the delivered
+    /// ones.
     pub(crate) fn reclaim_outstanding(&self) -> Vec<Entry> {
         let mut state = self.state();
         let delivered = state.outstanding.len() - state.undelivered;
-        let waiting = state.outstanding.split_off(delivered);
-        let preparing = state.in_middleware.take();
+        let undelivered = state.outstanding.split_off(delivered);
+        let in_middleware = state.in_middleware.take();
         state.undelivered = 0;
-        self.requeue_locked(&mut state, preparing.into_iter().collect());
-        self.requeue_locked(&mut state, waiting);
+        self.requeue_locked(&mut state, in_middleware.into_iter().collect());
+        self.requeue_locked(&mut state, undelivered);
         std::mem::take(&mut state.outstanding)
     }
 
-    /// Puts events back to the front, in order.
+    /// Puts events back to the front of the queue, in order.
     pub(crate) fn requeue(&self, entries: Vec<Entry>) {
         self.requeue_locked(&mut self.state(), entries);
     }
@@ -350,7 +357,7 @@ impl PartitionBuffer {
         }
     }
 
-    /// Counts events as processed that the processor did not process.
+    /// Counts failed events as processed.
     pub(crate) fn skip_failed(&self, entries: &[Entry]) {
         add(&self.context.metrics.given_up, entries.len());
         self.queue_acks(&mut self.state(), entries.iter().map(|entry| entry.id));

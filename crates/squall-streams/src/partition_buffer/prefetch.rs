@@ -1,4 +1,6 @@
-//! The fetcher's side of a lane: what to fetch, what came, what to watch. Refuses to fetch for a lane that has enough.
+//! The fetch side of a [`PartitionBuffer`]: the next read, the fetched events, and the position to
+//! watch. Does not read while the buffer is more than half full. [`crate::executor`]'s fetcher
+//! calls it.
 
 use super::{PartitionBuffer, ReadPosition};
 use crate::{
@@ -6,25 +8,25 @@ use crate::{
     metrics::add,
 };
 
-/// A read on its way.
+/// A read that the fetcher must do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FetchRequest {
-    /// How many events at most.
+    /// The largest number of events to read.
     pub(crate) count: usize,
-    /// Pending ones after this id; new ones if `None`.
+    /// Reads pending events after this id, or new events if `None`.
     pub(crate) pending: Option<EntryId>,
-    /// Which beginning of the lane it belongs to.
+    /// The generation of the buffer when the read was requested.
     generation: u64,
 }
 
 impl PartitionBuffer {
-    /// What to fetch, if anything; marks the lane as being fetched.
+    /// The next read, if one is due. At most one read per partition is in flight.
     pub(crate) fn next_fetch(&self) -> Option<FetchRequest> {
         let mut state = self.state();
-        let wanted = self.context.settings.prefetch;
-        let held = state.queue.len();
+        let prefetch = self.context.settings.prefetch;
+        let buffered = state.queue.len();
         let busy = state.fetching || state.quarantined || self.abort.is_cancelled() || self.drain.is_cancelled();
-        if busy || held * 2 > wanted {
+        if busy || buffered * 2 > prefetch {
             return None;
         }
         let pending = match state.read_position {
@@ -33,19 +35,19 @@ impl PartitionBuffer {
             Some(ReadPosition::Idle(_)) | None => return None,
         };
         state.fetching = true;
-        Some(FetchRequest { count: wanted - held, pending, generation: state.generation })
+        Some(FetchRequest { count: prefetch - buffered, pending, generation: state.generation })
     }
 
-    /// Takes what was fetched. `drained`: nothing new after that id.
-    pub(crate) fn store_fetched(&self, fetch: FetchRequest, entries: Vec<Entry>, drained: Option<EntryId>) {
+    /// Adds fetched events to the queue. `caught_up_at`: there are no events after that id yet.
+    pub(crate) fn store_fetched(&self, fetch: FetchRequest, entries: Vec<Entry>, caught_up_at: Option<EntryId>) {
         let mut state = self.state();
         state.fetching = false;
         if state.quarantined || state.generation != fetch.generation {
-            return; // the lane has begun anew, or will, and then reads these again as pending
+            return; // the buffer restarts, and then reads these events again as pending
         }
         let replay = fetch.pending.is_some();
         state.last_fetched = entries.last().map_or(state.last_fetched, |entry| entry.id);
-        state.read_position = match (replay, entries.last(), drained) {
+        state.read_position = match (replay, entries.last(), caught_up_at) {
             (true, Some(last), _) => Some(ReadPosition::Pending(last.id)),
             (true, None, _) | (false, _, None) => Some(ReadPosition::New),
             (false, _, Some(id)) => Some(ReadPosition::Idle(id)),
@@ -61,7 +63,8 @@ impl PartitionBuffer {
         self.changed.notify_one();
     }
 
-    /// The answer got lost, and with it perhaps events that Redis counts as ours: they are pending after the last one we got.
+    /// Handles a failed read. Redis may have delivered events whose response was lost, so the next
+    /// read starts with the pending events after the last fetched one.
     pub(crate) fn rewind_fetch(&self, fetch: FetchRequest) {
         let mut state = self.state();
         state.fetching = false;
@@ -70,7 +73,7 @@ impl PartitionBuffer {
         }
     }
 
-    /// The id to watch from, if the lane waits for new events.
+    /// The id after which to watch for events, if the buffer is idle.
     pub(crate) fn idle_position(&self) -> Option<EntryId> {
         match self.state().read_position {
             Some(ReadPosition::Idle(id)) if !self.abort.is_cancelled() && !self.drain.is_cancelled() => Some(id),

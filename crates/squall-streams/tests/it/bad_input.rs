@@ -1,14 +1,18 @@
-//! Input that is not what it should be: refused or handled by policy, named, never a crash loop.
+//! Invalid input: events, definitions, key types and settings. It is rejected with a clear error or
+//! handled by the failure policy.
 
 use squall_streams::{DecodeError, FailurePolicy, PartitionHasher, SendError, StreamOpenError, admin::StreamAdmin};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    order_checker::Log,
-    support::{Order, Running, app, eventually, orders, pending, processed, quick, recorder, send, stream},
+    order_checker::EventLog,
+    support::{
+        Order, RunningWorker, app, eventually, fast_settings, orders, pending_count, recording_processor, send, stream,
+        wait_processed,
+    },
 };
 
-async fn raw(app: &squall_streams::StreamApp, parts: &[&[u8]]) {
+async fn run_command(app: &squall_streams::StreamApp, parts: &[&[u8]]) {
     let mut command = redis::cmd(std::str::from_utf8(parts[0]).unwrap());
     for part in &parts[1..] {
         command.arg(*part);
@@ -16,13 +20,13 @@ async fn raw(app: &squall_streams::StreamApp, parts: &[&[u8]]) {
     let _: redis::Value = command.query_async(&mut app.client().connection()).await.unwrap();
 }
 
-const KEY: &[u8] = b"__strm:shop.orders.0";
+const EVENTS_KEY: &[u8] = b"__strm:shop.orders.0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_do_not_decode_follow_the_policy() {
+async fn undecodable_events_are_skipped_by_the_ignore_policy() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 1).await, Log::default());
+    let (stream, log) = (stream(&app, 1).await, EventLog::default());
     let mut sent = send(&stream, &orders(3)).await;
     let bad: [&[&[u8]]; 6] = [
         &[b"data", b"not json"],
@@ -33,51 +37,62 @@ async fn events_that_do_not_decode_follow_the_policy() {
         &[b"data", b""],
     ];
     for fields in bad {
-        raw(&app, &[&[b"XADD", KEY, b"*"], fields].concat()).await;
+        run_command(&app, &[&[b"XADD", EVENTS_KEY, b"*"], fields].concat()).await;
     }
     sent.extend(send(&stream, &orders(3)).await);
-    let worker = Running::start(&app, recorder(&stream, &log).policy(FailurePolicy::ignore()).settings(quick()));
-    processed(&log, 6).await;
+    let worker = RunningWorker::start(
+        &app,
+        recording_processor(&stream, &log).policy(FailurePolicy::ignore()).settings(fast_settings()),
+    );
+    wait_processed(&log, 6).await;
     assert_eq!(worker.metrics.given_up(), 6);
     worker.stop().await.unwrap();
     crate::order_checker::check_exactly_once(&log.all(), &sent);
-    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_undecodable_event_is_not_retried_and_quarantines_once() {
+async fn undecodable_event_is_quarantined_without_retries() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 1).await, Log::default());
-    raw(&app, &[b"XADD", KEY, b"*", b"data", b"nonsense"]).await;
+    let (stream, log) = (stream(&app, 1).await, EventLog::default());
+    run_command(&app, &[b"XADD", EVENTS_KEY, b"*", b"data", b"nonsense"]).await;
     let policy = FailurePolicy::quarantine().retry(5, std::time::Duration::from_secs(60));
-    let worker = Running::start(&app, recorder(&stream, &log).policy(policy).settings(quick()));
+    let worker =
+        RunningWorker::start(&app, recording_processor(&stream, &log).policy(policy).settings(fast_settings()));
     let admin = StreamAdmin::new(app.client().clone(), app.namespace().clone());
     let name = stream.name().processor("recorder").unwrap();
-    eventually("marked", || async { !admin.quarantined_partitions(&name).await.unwrap().is_empty() }).await;
+    eventually("the partition is in quarantine", || async {
+        !admin.quarantined_partitions(&name).await.unwrap().is_empty()
+    })
+    .await;
     assert_eq!(worker.metrics.failures(), 1);
     worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_deleted_while_pending_follows_the_policy() {
+async fn event_deleted_while_pending_is_skipped_by_the_ignore_policy() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 1).await, Log::default());
+    let (stream, log) = (stream(&app, 1).await, EventLog::default());
     let sent = send(&stream, &orders(3)).await;
-    // Somebody read them and died; somebody else deleted one.
-    raw(&app, &[b"XGROUP", b"CREATE", KEY, b"recorder", b"0"]).await;
-    raw(&app, &[b"XREADGROUP", b"GROUP", b"recorder", b"1", b"COUNT", b"3", b"STREAMS", KEY, b">"]).await;
-    raw(&app, &[b"XDEL", KEY, sent[1].1.to_string().as_bytes()]).await;
-    let worker = Running::start(&app, recorder(&stream, &log).policy(FailurePolicy::ignore()).settings(quick()));
-    processed(&log, 2).await;
+    // Simulates a worker that died after reading, and the deletion of one event.
+    run_command(&app, &[b"XGROUP", b"CREATE", EVENTS_KEY, b"recorder", b"0"]).await;
+    run_command(&app, &[b"XREADGROUP", b"GROUP", b"recorder", b"1", b"COUNT", b"3", b"STREAMS", EVENTS_KEY, b">"])
+        .await;
+    run_command(&app, &[b"XDEL", EVENTS_KEY, sent[1].1.to_string().as_bytes()]).await;
+    let worker = RunningWorker::start(
+        &app,
+        recording_processor(&stream, &log).policy(FailurePolicy::ignore()).settings(fast_settings()),
+    );
+    wait_processed(&log, 2).await;
     worker.stop().await.unwrap();
     crate::order_checker::check_exactly_once(&log.all(), &[sent[0], sent[2]]);
     assert_eq!(DecodeError::Deleted.to_string(), "the event was deleted before it was processed");
 }
 
 #[tokio::test]
-async fn a_changed_partition_count_is_refused_with_the_way_out() {
+async fn changed_partition_count_or_hasher_is_rejected_with_a_remedy() {
     let server = RedisServer::start();
     let app = app(&server).await;
     stream(&app, 4).await;
@@ -93,7 +108,7 @@ async fn a_changed_partition_count_is_refused_with_the_way_out() {
 }
 
 #[tokio::test]
-async fn definitions_that_cannot_work_are_refused() {
+async fn invalid_stream_definitions_are_rejected() {
     let server = RedisServer::start();
     let app = app(&server).await;
     assert!(matches!(
@@ -108,36 +123,48 @@ async fn definitions_that_cannot_work_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_key_types_are_reported_by_name() {
+async fn wrong_key_type_error_names_the_key() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = stream(&app, 1).await;
-    raw(&app, &[b"LPUSH", KEY, b"x"]).await;
+    run_command(&app, &[b"LPUSH", EVENTS_KEY, b"x"]).await;
     let error = stream.send(&orders(1)[0]).await.unwrap_err();
     assert!(matches!(error, SendError::WrongType(_)));
     assert!(error.to_string().contains("`__strm:shop.orders.0` holds a list"), "{error}");
 
-    let ended = Running::start(&app, recorder(&stream, &Log::default()).settings(quick())).ended().await;
-    let error = ended.unwrap_err().to_string();
+    let outcome =
+        RunningWorker::start(&app, recording_processor(&stream, &EventLog::default()).settings(fast_settings()))
+            .wait_end()
+            .await;
+    let error = outcome.unwrap_err().to_string();
     assert!(error.contains("`__strm:shop.orders.0` holds a list"), "{error}");
 
-    raw(&app, &[b"DEL", KEY]).await;
-    raw(&app, &[b"DEL", b"__lock:shop.orders.recorder.0"]).await;
-    raw(&app, &[b"SET", b"__lock:shop.orders.recorder.0", b"x"]).await;
-    let ended = Running::start(&app, recorder(&stream, &Log::default()).settings(quick())).ended().await;
-    let error = ended.unwrap_err().to_string();
+    run_command(&app, &[b"DEL", EVENTS_KEY]).await;
+    run_command(&app, &[b"DEL", b"__lock:shop.orders.recorder.0"]).await;
+    run_command(&app, &[b"SET", b"__lock:shop.orders.recorder.0", b"x"]).await;
+    let outcome =
+        RunningWorker::start(&app, recording_processor(&stream, &EventLog::default()).settings(fast_settings()))
+            .wait_end()
+            .await;
+    let error = outcome.unwrap_err().to_string();
     assert!(error.contains("`__lock:shop.orders.recorder.0` holds a string"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_that_cannot_work_are_refused() {
+async fn invalid_processor_settings_are_rejected() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = stream(&app, 1).await;
-    let with = |settings| Running::start(&app, recorder(&stream, &Log::default()).settings(settings)).ended();
-    let error = with(squall_streams::ProcessorSettings { prefetch: 0, ..quick() }).await.unwrap_err();
+    let run_with = |settings| {
+        RunningWorker::start(&app, recording_processor(&stream, &EventLog::default()).settings(settings)).wait_end()
+    };
+    let error = run_with(squall_streams::ProcessorSettings { prefetch: 0, ..fast_settings() }).await.unwrap_err();
     assert_eq!(error.to_string(), "`prefetch` must not be zero");
-    let error =
-        with(squall_streams::ProcessorSettings { lease_ttl: quick().heartbeat_interval, ..quick() }).await.unwrap_err();
-    assert_eq!(error.to_string(), "a member must live for at least three beats: 100ms is less than 3 × 100ms");
+    let error = run_with(squall_streams::ProcessorSettings {
+        lease_ttl: fast_settings().heartbeat_interval,
+        ..fast_settings()
+    })
+    .await
+    .unwrap_err();
+    assert!(matches!(error, squall_streams::ExecutorError::Timing(_)), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Keys on a cluster: a node that owns every slot still refuses a command or script whose keys do not share one.
+//! Streams on a cluster: a node that owns every slot rejects a command or script whose keys do not
+//! share a slot.
 
 use squall_streams::{
     BackgroundTask, BoxError, ConnectError, FailurePolicy, Namespace, PartitionEvents, Processor, ProcessorName,
@@ -7,13 +8,13 @@ use squall_streams::{
 use squall_testkit::redis::{RedisCluster, RedisServer};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Order, eventually, orders, quick};
+use crate::support::{Order, eventually, fast_settings, orders};
 
-/// One node of a cluster that has no others.
-async fn node() -> (RedisServer, StreamApp) {
+/// A cluster of one node.
+async fn single_cluster_node() -> (RedisServer, StreamApp) {
     let server = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes"]);
     let app = StreamApp::connect("shop", &server.url()).await.unwrap();
-    // One by one, because Redis 6 does not know ranges.
+    // Adds slots one by one, because Redis 6 has no ADDSLOTSRANGE.
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("ADDSLOTS");
     (0..16384).for_each(|slot| {
@@ -29,25 +30,28 @@ async fn node() -> (RedisServer, StreamApp) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_script_finds_its_keys_in_one_slot() {
-    let (_server, app) = node().await;
-    everything(app).await;
+async fn script_keys_share_one_cluster_slot() {
+    let (_server, app) = single_cluster_node().await;
+    check_all_operations(app).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_of_three_nodes_does_it_all() {
+async fn all_operations_succeed_on_a_three_node_cluster() {
     let cluster = RedisCluster::start();
-    let refused = StreamApp::connect_in("shop", &cluster.url(), Namespace::new("").unwrap()).await;
-    assert!(matches!(refused, Err(ConnectError::ClusterNeedsNamespace)), "plain key names cannot work there");
-    everything(StreamApp::connect("shop", &cluster.url()).await.unwrap()).await;
+    let rejected = StreamApp::connect_in("shop", &cluster.url(), Namespace::new("").unwrap()).await;
+    assert!(
+        matches!(rejected, Err(ConnectError::ClusterNeedsNamespace)),
+        "keys without hash tags lie in different slots"
+    );
+    check_all_operations(StreamApp::connect("shop", &cluster.url()).await.unwrap()).await;
 }
 
-/// Sends, processes, quarantines, clears, leads, resets and tails.
-async fn everything(app: StreamApp) {
+/// Sends, processes, quarantines, clears, elects a leader, resets and tails.
+async fn check_all_operations(app: StreamApp) {
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(4).open().await.unwrap();
-    let bad = stream.route(&orders(8)[7]).unwrap();
-    let fussy = || {
-        Processor::new("fussy", &stream, |mut events: PartitionEvents<Order>| async move {
+    let bad_partition = stream.route(&orders(8)[7]).unwrap();
+    let failing_processor = || {
+        Processor::new("failing", &stream, |mut events: PartitionEvents<Order>| async move {
             while let Some(event) = events.next().await {
                 if event.record.number == 7 {
                     return Err(BoxError::from("seven"));
@@ -56,19 +60,24 @@ async fn everything(app: StreamApp) {
             Ok(())
         })
         .policy(FailurePolicy::quarantine())
-        .settings(quick())
+        .settings(fast_settings())
     };
-    let leader = || BackgroundTask::once("lead", || async { Ok::<(), BoxError>(()) }).on_leader();
+    let leader_task = || BackgroundTask::once("lead", || async { Ok::<(), BoxError>(()) }).on_leader();
     let admin = StreamAdmin::new(app.client().clone(), app.namespace().clone());
-    let name = ProcessorName::parse("shop.orders.fussy").unwrap();
+    let name = ProcessorName::parse("shop.orders.failing").unwrap();
     let stops = [CancellationToken::new(), CancellationToken::new()];
-    let workers = stops.clone().map(|stop| tokio::spawn(app.worker().processor(fussy()).task(leader()).run(stop)));
+    let workers = stops
+        .clone()
+        .map(|stop| tokio::spawn(app.worker().processor(failing_processor()).task(leader_task()).run(stop)));
     stream.send_many(&orders(97)).await.unwrap();
-    eventually("marked", || async { admin.quarantined_partitions(&name).await.unwrap().contains_key(&bad) }).await;
-    assert!(admin.clear_quarantine(&name, bad, true).await.unwrap());
-    eventually("everything acknowledged", || async {
+    eventually("the partition is in quarantine", || async {
+        admin.quarantined_partitions(&name).await.unwrap().contains_key(&bad_partition)
+    })
+    .await;
+    assert!(admin.clear_quarantine(&name, bad_partition, true).await.unwrap());
+    eventually("all events are acknowledged", || async {
         let lag = admin.lag(&name).await.unwrap();
-        lag.iter().all(|one| one.waiting + one.pending == 0)
+        lag.iter().all(|partition| partition.waiting + partition.pending == 0)
     })
     .await;
     for (stop, worker) in stops.iter().zip(workers) {

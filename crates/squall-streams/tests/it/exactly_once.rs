@@ -1,4 +1,5 @@
-//! Exactly once and in order without crashes, over partitions, workers, batching and compression.
+//! Processing exactly once and in order without crashes, for combinations of partitions, workers,
+//! batches and compressions.
 
 use std::time::Duration;
 
@@ -6,20 +7,22 @@ use squall_streams::{Compression, Processor, RecordLayout};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    order_checker::{Log, check_exactly_once},
-    support::{Order, Running, app, orders, pending, processed, quick, recorder, send},
+    order_checker::{EventLog, check_exactly_once},
+    support::{
+        Order, RunningWorker, app, fast_settings, orders, pending_count, recording_processor, send, wait_processed,
+    },
 };
 
-/// Enough for several fetches per partition, few enough for eight combinations in each cell.
+/// Enough for several reads per partition, and few enough for eight combinations per test.
 const EVENTS: u64 = 1500;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum ReadMode {
     OneByOne,
     Batches,
 }
 
-async fn check(partitions: u32, workers: usize, reading: Reading, compression: Compression) {
+async fn check_exactly_once_with(partitions: u32, workers: usize, read_mode: ReadMode, compression: Compression) {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = app
@@ -30,10 +33,10 @@ async fn check(partitions: u32, workers: usize, reading: Reading, compression: C
         .open()
         .await
         .unwrap();
-    let (log, numbers) = (Log::default(), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
-    let processor = || match reading {
-        Reading::OneByOne => recorder(&stream, &log),
-        Reading::Batches => {
+    let (log, numbers) = (EventLog::default(), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
+    let processor = || match read_mode {
+        ReadMode::OneByOne => recording_processor(&stream, &log),
+        ReadMode::Batches => {
             let numbers = numbers.clone();
             Processor::new("recorder", &stream, move |mut events| {
                 let numbers = numbers.clone();
@@ -47,40 +50,43 @@ async fn check(partitions: u32, workers: usize, reading: Reading, compression: C
             })
         }
     };
-    let running: Vec<Running> = (0..workers).map(|_| Running::start(&app, processor().settings(quick()))).collect();
+    let running: Vec<RunningWorker> =
+        (0..workers).map(|_| RunningWorker::start(&app, processor().settings(fast_settings()))).collect();
     let records = orders(EVENTS);
     let mut sent = send(&stream, &records[..EVENTS as usize / 2]).await;
     sent.extend(send(&stream, &records[EVENTS as usize / 2..]).await);
-    match reading {
-        Reading::OneByOne => processed(&log, EVENTS as usize).await,
-        Reading::Batches => {
-            crate::support::eventually("all batches", || async { numbers.lock().unwrap().len() >= EVENTS as usize })
-                .await;
+    match read_mode {
+        ReadMode::OneByOne => wait_processed(&log, EVENTS as usize).await,
+        ReadMode::Batches => {
+            crate::support::eventually("all batches are processed", || async {
+                numbers.lock().unwrap().len() >= EVENTS as usize
+            })
+            .await;
         }
     }
     for worker in running {
         worker.stop().await.unwrap();
     }
-    match reading {
-        Reading::OneByOne => check_exactly_once(&log.all(), &sent),
-        Reading::Batches => {
+    match read_mode {
+        ReadMode::OneByOne => check_exactly_once(&log.all(), &sent),
+        ReadMode::Batches => {
             let mut numbers = numbers.lock().unwrap().clone();
-            numbers.sort_by_key(|(order_id, _)| *order_id); // stable: keeps the order within a key
+            numbers.sort_by_key(|(order_id, _)| *order_id); // a stable sort keeps the order within a key
             let mut expected: Vec<(u64, u64)> = records.iter().map(|order| (order.order_id, order.number)).collect();
             expected.sort_by_key(|(order_id, _)| *order_id);
-            assert_eq!(numbers, expected, "every key in order, everything once");
+            assert_eq!(numbers, expected, "every key in order, every event once");
         }
     }
-    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
 }
 
 macro_rules! matrix {
     ($($name:ident $partitions:literal $workers:literal;)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            for reading in [Reading::OneByOne, Reading::Batches] {
+            for read_mode in [ReadMode::OneByOne, ReadMode::Batches] {
                 for compression in [Compression::None, Compression::Gzip, Compression::Lz4, Compression::Zstd] {
-                    check($partitions, $workers, reading, compression).await;
+                    check_exactly_once_with($partitions, $workers, read_mode, compression).await;
                 }
             }
         }
@@ -88,16 +94,16 @@ macro_rules! matrix {
 }
 
 matrix! {
-    one_partition_one_worker 1 1;
-    one_partition_three_workers 1 3;
-    three_partitions_one_worker 3 1;
-    three_partitions_three_workers 3 3;
-    sixteen_partitions_one_worker 16 1;
-    sixteen_partitions_three_workers 16 3;
+    exactly_once_with_1_partition_and_1_worker 1 1;
+    exactly_once_with_1_partition_and_3_workers 1 3;
+    exactly_once_with_3_partitions_and_1_worker 3 1;
+    exactly_once_with_3_partitions_and_3_workers 3 3;
+    exactly_once_with_16_partitions_and_1_worker 16 1;
+    exactly_once_with_16_partitions_and_3_workers 16 3;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flat_records_are_processed_too() {
+async fn flat_records_are_processed_exactly_once() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = app
@@ -108,39 +114,40 @@ async fn flat_records_are_processed_too() {
         .open()
         .await
         .unwrap();
-    let log = Log::default();
+    let log = EventLog::default();
     let sent = send(&stream, &orders(200)).await;
-    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
-    processed(&log, 200).await;
+    let worker = RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
+    wait_processed(&log, 200).await;
     worker.stop().await.unwrap();
     check_exactly_once(&log.all(), &sent);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processors_of_one_stream_each_see_everything() {
+async fn each_processor_of_a_stream_gets_every_event() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = crate::support::stream(&app, 4).await;
-    let (first, second) = (Log::default(), Log::default());
+    let (first, second) = (EventLog::default(), EventLog::default());
     let other = {
         let log = second.clone();
-        Processor::new("other", &stream, move |events| crate::support::record(events, log.clone())).settings(quick())
+        Processor::new("other", &stream, move |events| crate::support::record_events(events, log.clone()))
+            .settings(fast_settings())
     };
-    let one = Running::start(&app, recorder(&stream, &first).settings(quick()));
-    let two = Running::start(&app, other);
+    let one = RunningWorker::start(&app, recording_processor(&stream, &first).settings(fast_settings()));
+    let two = RunningWorker::start(&app, other);
     let sent = send(&stream, &orders(500)).await;
-    processed(&first, 500).await;
-    processed(&second, 500).await;
+    wait_processed(&first, 500).await;
+    wait_processed(&second, 500).await;
     one.stop().await.unwrap();
     two.stop().await.unwrap();
     check_exactly_once(&first.all(), &sent);
     check_exactly_once(&second.all(), &sent);
 }
 
-/// Lets everything pass, but takes its time, so that it is often cancelled in the middle.
-struct Slow;
+/// Passes every event after yielding, so that a cancelled read often stops inside it.
+struct YieldingMiddleware;
 
-impl squall_streams::Middleware for Slow {
+impl squall_streams::Middleware for YieldingMiddleware {
     fn before_event(
         &self,
         event: squall_streams::Entry,
@@ -152,26 +159,26 @@ impl squall_streams::Middleware for Slow {
     }
 }
 
-async fn check_cancelled_reads(slow: bool) {
+async fn check_cancelled_reads(with_middleware: bool) {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = crate::support::stream(&app, 2).await;
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let impatient = {
+    let cancelling_processor = {
         let seen = seen.clone();
         Processor::new("recorder", &stream, move |mut events: squall_streams::PartitionEvents<Order>| {
             let seen = seen.clone();
             async move {
-                let mut dice = fastrand::Rng::with_seed(u64::from(events.partition()));
+                let mut rng = fastrand::Rng::with_seed(u64::from(events.partition()));
                 loop {
-                    let patience = Duration::from_micros(dice.u64(0..3000));
-                    let got = if dice.bool() {
-                        tokio::time::timeout(patience, events.take_batch(7, Duration::from_millis(5))).await
+                    let timeout = Duration::from_micros(rng.u64(0..3000));
+                    let result = if rng.bool() {
+                        tokio::time::timeout(timeout, events.take_batch(7, Duration::from_millis(5))).await
                     } else {
-                        let one = tokio::time::timeout(patience, events.next()).await;
+                        let one = tokio::time::timeout(timeout, events.next()).await;
                         one.map(|one| one.map(|event| vec![event.record]))
                     };
-                    match got {
+                    match result {
                         Ok(Some(records)) => {
                             seen.lock()
                                 .unwrap()
@@ -184,15 +191,19 @@ async fn check_cancelled_reads(slow: bool) {
             }
         })
     };
-    let impatient = if slow { impatient.middleware(std::sync::Arc::new(Slow)) } else { impatient };
-    let worker = Running::start(&app, impatient.settings(quick()));
+    let cancelling_processor = if with_middleware {
+        cancelling_processor.middleware(std::sync::Arc::new(YieldingMiddleware))
+    } else {
+        cancelling_processor
+    };
+    let worker = RunningWorker::start(&app, cancelling_processor.settings(fast_settings()));
     let records = orders(2000);
     for chunk in records.chunks(50) {
         send(&stream, chunk).await;
     }
-    crate::support::eventually("everything", || async { seen.lock().unwrap().len() >= 2000 }).await;
+    crate::support::eventually("all events are processed", || async { seen.lock().unwrap().len() >= 2000 }).await;
     worker.stop().await.unwrap();
-    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
     let mut seen = seen.lock().unwrap().clone();
     seen.sort_by_key(|(order_id, _)| *order_id);
     let mut expected: Vec<(u64, u64)> = records.iter().map(|order| (order.order_id, order.number)).collect();
@@ -201,7 +212,7 @@ async fn check_cancelled_reads(slow: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_reads_lose_and_repeat_nothing() {
+async fn cancelled_reads_lose_and_repeat_no_event() {
     check_cancelled_reads(false).await;
     check_cancelled_reads(true).await;
 }

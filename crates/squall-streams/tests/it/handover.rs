@@ -1,4 +1,4 @@
-//! Partitions moving between workers, and servers that go away and come back.
+//! Partitions that move between workers, and servers that pause, restart or lose their data.
 
 use std::{
     collections::BTreeMap,
@@ -11,8 +11,11 @@ use squall_testkit::redis::RedisServer;
 use tokio::sync::Semaphore;
 
 use crate::{
-    order_checker::{Log, Seen, check_at_least_once, check_exactly_once},
-    support::{Order, Running, app, brief, eventually, orders, pending, processed, quick, recorder, send, stream},
+    order_checker::{EventLog, SeenEvent, check_at_least_once, check_exactly_once},
+    support::{
+        Order, RunningWorker, app, eventually, fast_settings, orders, pending_count, recording_processor, send,
+        short_lease_settings, stream, wait_processed,
+    },
 };
 
 fn name() -> ProcessorName {
@@ -20,11 +23,11 @@ fn name() -> ProcessorName {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn joins_and_leaves_under_load_lose_and_repeat_nothing() {
+async fn joining_and_leaving_workers_lose_and_repeat_no_event() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 16).await, Log::default());
-    let start = || Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let (stream, log) = (stream(&app, 16).await, EventLog::default());
+    let start = || RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
     let mut workers = vec![start()];
     let mut sent = Vec::new();
     for round in 0..8u64 {
@@ -35,25 +38,25 @@ async fn joins_and_leaves_under_load_lose_and_repeat_nothing() {
         } else {
             workers.remove(0).stop().await.unwrap();
         }
-        // Let some, not all, be processed before the next change.
+        // Waits until some events, but not all, are processed before the next change.
         let half = sent.len() - 250;
-        eventually("half of it", || async { log.len() >= half }).await;
+        eventually("half of the events are processed", || async { log.len() >= half }).await;
     }
-    processed(&log, sent.len()).await;
+    wait_processed(&log, sent.len()).await;
     for worker in workers {
         worker.stop().await.unwrap();
     }
     check_exactly_once(&log.all(), &sent);
-    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_that_stay_are_not_interrupted() {
+async fn rebalance_does_not_interrupt_partitions_that_stay() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = stream(&app, 8).await;
     let calls: Arc<Mutex<BTreeMap<u32, u32>>> = Arc::default();
-    let counting = || {
+    let counting_processor = || {
         let calls = calls.clone();
         Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             *calls.lock().unwrap().entry(events.partition()).or_default() += 1;
@@ -62,42 +65,48 @@ async fn partitions_that_stay_are_not_interrupted() {
                 Ok::<(), BoxError>(())
             }
         })
-        .settings(quick())
+        .settings(fast_settings())
     };
     let total = || calls.lock().unwrap().values().sum::<u32>();
-    let first = Running::start(&app, counting());
-    eventually("all taken", || async { total() == 8 }).await;
-    let second = Running::start(&app, counting());
-    eventually("half moved", || async { first.metrics.held() == 4 && second.metrics.held() == 4 && total() == 12 })
-        .await;
-    assert_eq!(calls.lock().unwrap().values().filter(|calls| **calls == 1).count(), 4, "four stayed where they were");
+    let first = RunningWorker::start(&app, counting_processor());
+    eventually("the worker holds all partitions", || async { total() == 8 }).await;
+    let second = RunningWorker::start(&app, counting_processor());
+    eventually("half of the partitions have moved", || async {
+        first.metrics.held() == 4 && second.metrics.held() == 4 && total() == 12
+    })
+    .await;
+    assert_eq!(
+        calls.lock().unwrap().values().filter(|calls| **calls == 1).count(),
+        4,
+        "four partitions stay with the first worker"
+    );
     first.stop().await.unwrap();
     second.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
+async fn fenced_off_owner_cannot_acknowledge() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log, gate) = (stream(&app, 1).await, Log::default(), Arc::new(Semaphore::new(0)));
-    let gated = {
+    let (stream, log, gate) = (stream(&app, 1).await, EventLog::default(), Arc::new(Semaphore::new(0)));
+    let gated_processor = {
         let (log, gate) = (log.clone(), gate.clone());
         Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             let (log, gate) = (log.clone(), gate.clone());
             async move {
                 let epoch = events.fence_token().epoch.0;
                 while let Some(event) = events.next().await {
-                    log.write(Seen { partition: 0, id: event.id, epoch });
+                    log.push(SeenEvent { partition: 0, id: event.id, epoch });
                     gate.acquire().await.unwrap().forget();
                 }
                 Ok::<(), BoxError>(())
             }
         })
     };
-    let worker = Running::start(&app, gated.settings(quick()));
+    let worker = RunningWorker::start(&app, gated_processor.settings(fast_settings()));
     let sent = send(&stream, &orders(1)).await;
-    eventually("in hand", || async { log.len() == 1 }).await;
-    // Somebody else becomes the owner, as after a pause that was too long.
+    eventually("the processor has the event", || async { log.len() == 1 }).await;
+    // Simulates another owner, as after a pause longer than the lease.
     let _: i64 = redis::cmd("HINCRBY")
         .arg("__lock:shop.orders.recorder.0")
         .arg("epoch")
@@ -106,110 +115,112 @@ async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
         .await
         .unwrap();
     gate.add_permits(1);
-    eventually("refused", || async { worker.metrics.fenced() >= 1 }).await;
+    eventually("the fence rejects the owner", || async { worker.metrics.fenced() >= 1 }).await;
     assert_eq!(worker.metrics.acked(), 0);
-    // Back with a later epoch, the event is met again, and then acknowledged.
+    // The worker returns with a later epoch, gets the event again, and acknowledges it.
     gate.add_permits(1);
-    eventually("acknowledged", || async { worker.metrics.acked() == 1 }).await;
+    eventually("the event is acknowledged", || async { worker.metrics.acked() == 1 }).await;
     worker.stop().await.unwrap();
     assert_eq!(check_at_least_once(&log.all(), &sent), 1);
-    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_iteration_longer_than_the_grace_is_cut_off_and_repeated_elsewhere() {
+async fn iteration_longer_than_grace_is_cancelled_and_repeated() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 1).await, Log::default());
-    let endless = {
+    let (stream, log) = (stream(&app, 1).await, EventLog::default());
+    let endless_processor = {
         let log = log.clone();
         Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             let log = log.clone();
             async move {
                 let epoch = events.fence_token().epoch.0;
                 while let Some(event) = events.next().await {
-                    log.write(Seen { partition: 0, id: event.id, epoch });
+                    log.push(SeenEvent { partition: 0, id: event.id, epoch });
                     std::future::pending::<()>().await;
                 }
                 Ok::<(), BoxError>(())
             }
         })
     };
-    let settings = squall_streams::ProcessorSettings { grace: Duration::from_millis(50), ..quick() };
-    let first = Running::start(&app, endless.settings(settings));
+    let settings = squall_streams::ProcessorSettings { grace: Duration::from_millis(50), ..fast_settings() };
+    let first = RunningWorker::start(&app, endless_processor.settings(settings));
     let sent = send(&stream, &orders(1)).await;
-    eventually("in hand", || async { log.len() == 1 }).await;
+    eventually("the processor has the event", || async { log.len() == 1 }).await;
     first.stop().await.unwrap();
-    let second = Running::start(&app, recorder(&stream, &log).settings(quick()));
-    eventually("repeated", || async { log.len() == 2 }).await;
+    let second = RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
+    eventually("the event is repeated", || async { log.len() == 2 }).await;
     second.stop().await.unwrap();
     assert_eq!(check_at_least_once(&log.all(), &sent), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_server_with_its_data_goes_on_where_it_was() {
+async fn server_restart_with_data_loses_no_event() {
     let mut server = RedisServer::start_persistent();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 4).await, Log::default());
-    let workers = [(); 2].map(|()| Running::start(&app, recorder(&stream, &log).settings(quick())));
+    let (stream, log) = (stream(&app, 4).await, EventLog::default());
+    let workers =
+        [(); 2].map(|()| RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings())));
     let mut sent = send(&stream, &orders(1000)).await;
     server.kill();
     server.restart();
     sent.extend(send(&stream, &orders(1000)).await);
-    processed(&log, sent.len()).await;
+    wait_processed(&log, sent.len()).await;
     for worker in workers {
         worker.stop().await.unwrap();
     }
     check_at_least_once(&log.all(), &sent);
-    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stood_still_past_the_lease_goes_on() {
+async fn server_pause_longer_than_the_lease_loses_no_event() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 4).await, Log::default());
-    let worker = Running::start(&app, recorder(&stream, &log).settings(brief()));
+    let (stream, log) = (stream(&app, 4).await, EventLog::default());
+    let worker = RunningWorker::start(&app, recording_processor(&stream, &log).settings(short_lease_settings()));
     let mut sent = send(&stream, &orders(300)).await;
-    processed(&log, 300).await;
+    wait_processed(&log, 300).await;
     server.pause();
-    eventually("everything given up", || async { worker.metrics.held() == 0 }).await;
+    eventually("the worker has lost all partitions", || async { worker.metrics.held() == 0 }).await;
     server.resume();
     sent.extend(send(&stream, &orders(300)).await);
-    processed(&log, 600).await;
+    wait_processed(&log, 600).await;
     worker.stop().await.unwrap();
     check_at_least_once(&log.all(), &sent);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lost_its_data_is_used_again() {
+async fn server_restart_without_data_processes_new_events() {
     let mut server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 4).await, Log::default());
-    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let (stream, log) = (stream(&app, 4).await, EventLog::default());
+    let worker = RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
     send(&stream, &orders(100)).await;
-    processed(&log, 100).await;
+    wait_processed(&log, 100).await;
     server.kill();
     server.restart();
     send(&stream, &orders(100)).await;
-    processed(&log, 200).await;
+    wait_processed(&log, 200).await;
     worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_partitions_and_workers() {
+async fn sixteen_workers_share_256_partitions_evenly() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    let (stream, log) = (stream(&app, 256).await, Log::default());
-    let settings = squall_streams::ProcessorSettings { join_delay: Duration::from_millis(500), ..quick() };
-    let workers: Vec<Running> =
-        (0..16).map(|_| Running::start(&app, recorder(&stream, &log).settings(settings.clone()))).collect();
+    let (stream, log) = (stream(&app, 256).await, EventLog::default());
+    let settings = squall_streams::ProcessorSettings { join_delay: Duration::from_millis(500), ..fast_settings() };
+    let workers: Vec<RunningWorker> = (0..16)
+        .map(|_| RunningWorker::start(&app, recording_processor(&stream, &log).settings(settings.clone())))
+        .collect();
     let records: Vec<Order> = (0..4096).map(|number| Order { order_id: number, number }).collect();
     let sent = send(&stream, &records).await;
-    processed(&log, sent.len()).await;
-    let view = StreamAdmin::new(app.client().clone(), app.namespace().clone()).members(&name()).await.unwrap();
-    assert_eq!((view.members.len(), view.leases.len()), (16, 256));
-    assert!(view.assignment.values().all(|units| units.len() == 16), "a sixteenth each");
+    wait_processed(&log, sent.len()).await;
+    let snapshot = StreamAdmin::new(app.client().clone(), app.namespace().clone()).members(&name()).await.unwrap();
+    assert_eq!((snapshot.members.len(), snapshot.leases.len()), (16, 256));
+    assert!(snapshot.assignment.values().all(|units| units.len() == 16), "each worker holds 16 partitions");
     for worker in workers {
         worker.stop().await.unwrap();
     }
@@ -217,11 +228,11 @@ async fn many_partitions_and_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lag_is_counted_while_a_processor_works() {
+async fn lag_metric_follows_processing() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, gate) = (stream(&app, 2).await, Arc::new(Semaphore::new(0)));
-    let gated = {
+    let gated_processor = {
         let gate = gate.clone();
         Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             let gate = gate.clone();
@@ -233,11 +244,11 @@ async fn lag_is_counted_while_a_processor_works() {
             }
         })
     };
-    let settings = squall_streams::ProcessorSettings { report_interval: Duration::from_millis(20), ..quick() };
-    let worker = Running::start(&app, gated.settings(settings));
+    let settings = squall_streams::ProcessorSettings { report_interval: Duration::from_millis(20), ..fast_settings() };
+    let worker = RunningWorker::start(&app, gated_processor.settings(settings));
     send(&stream, &orders(50)).await;
-    eventually("everything counted", || async { worker.metrics.lag() == 50 }).await;
+    eventually("the lag is 50", || async { worker.metrics.lag() == 50 }).await;
     gate.add_permits(50);
-    eventually("nothing left", || async { worker.metrics.lag() == 0 && worker.metrics.acked() == 50 }).await;
+    eventually("the lag is 0", || async { worker.metrics.lag() == 0 && worker.metrics.acked() == 50 }).await;
     worker.stop().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! Streams against a real server: order, exactly-once, hand-over, failures, faults, tools.
+//! Tests of streams against a real server: order, exactly-once processing, hand-over, failures,
+//! faults and commands.
 
 mod bad_input;
 #[cfg(feature = "cli")]
@@ -9,8 +10,8 @@ mod failures;
 mod faulty_network;
 mod handover;
 mod killed_processes;
+mod leader_tasks;
 mod observability;
 mod order_checker;
 mod sending;
 mod support;
-mod tasks;

@@ -1,4 +1,4 @@
-//! What is told while processing goes on: lag, throughput, rebalances and failures, as tracing events and as Prometheus text.
+//! Observability: lag, rate, rebalances and failures, as tracing events and as Prometheus text.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,27 +8,27 @@ use squall_testkit::{
     tracing_capture::{self, CapturedEvent},
 };
 
-use crate::support::{Order, Running, eventually, orders, quick};
+use crate::support::{Order, RunningWorker, eventually, fast_settings, orders};
 
-/// What was told about a processor under a message.
-fn about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>> {
-    let about = |event: &CapturedEvent| {
+/// The fields of all tracing events of a processor with a message.
+fn events_about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>> {
+    let events_about = |event: &CapturedEvent| {
         event.message() == message && event.fields.get("processor").is_some_and(|name| name == processor)
     };
-    tracing_capture::all_events().into_iter().filter(about).map(|event| event.fields).collect()
+    tracing_capture::all_events().into_iter().filter(events_about).map(|event| event.fields).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lag_throughput_rebalances_and_failures_are_told() {
+async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
     tracing_capture::start_capture();
     let server = RedisServer::start();
-    let app = StreamApp::connect_in("telling", &server.url(), Namespace::new("").unwrap()).await.unwrap();
+    let app = StreamApp::connect_in("observed", &server.url(), Namespace::new("").unwrap()).await.unwrap();
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(2).open().await.unwrap();
-    let name = "telling.orders.fragile";
-    let settings = || ProcessorSettings { report_interval: Duration::from_millis(50), ..quick() };
-    let fragile = || {
-        let fragile =
-            Processor::new("fragile", &stream, |mut events: squall_streams::PartitionEvents<Order>| async move {
+    let name = "observed.orders.failing";
+    let settings = || ProcessorSettings { report_interval: Duration::from_millis(50), ..fast_settings() };
+    let failing_processor = || {
+        let failing_processor =
+            Processor::new("failing", &stream, |mut events: squall_streams::PartitionEvents<Order>| async move {
                 while let Some(event) = events.next().await {
                     if event.record.number == 30 {
                         return Err(std::io::Error::other("unlucky"));
@@ -36,25 +36,27 @@ async fn lag_throughput_rebalances_and_failures_are_told() {
                 }
                 Ok(())
             });
-        fragile.policy(FailurePolicy::quarantine()).settings(settings())
+        failing_processor.policy(FailurePolicy::quarantine()).settings(settings())
     };
-    let first = Running::start(&app, fragile());
+    let first = RunningWorker::start(&app, failing_processor());
     stream.send_many(&orders(40)).await.unwrap();
-    let stuck = stream.route(&orders(31)[30]).unwrap();
-    eventually("the failure", || async { first.metrics.quarantines() == 1 }).await;
-    // Counted by the server's own words: what is pending or waiting in the partition that stands still.
+    let bad_partition = stream.route(&orders(31)[30]).unwrap();
+    eventually("the partition is in quarantine", || async { first.metrics.quarantines() == 1 }).await;
+    // The lag must equal the pending and waiting events that the server reports.
     let admin = squall_streams::admin::StreamAdmin::new(app.client().clone(), Namespace::new("").unwrap());
     let processor = squall_streams::ProcessorName::parse(name).unwrap();
     let behind =
         || async { admin.lag(&processor).await.unwrap().iter().map(|one| one.pending + one.waiting).sum::<u64>() };
-    let moving = || async { first.metrics.acked() + behind().await == 40 && first.metrics.lag() == behind().await };
-    eventually("the lag to be counted", moving).await;
+    let lag_is_current =
+        || async { first.metrics.acked() + behind().await == 40 && first.metrics.lag() == behind().await };
+    eventually("the lag metric is current", lag_is_current).await;
     assert!(first.metrics.lag() > 0);
-    let second = Running::start(&app, fragile());
-    eventually("a rebalance", || async { first.metrics.held() == 1 && second.metrics.held() == 1 }).await;
+    let second = RunningWorker::start(&app, failing_processor());
+    eventually("each worker holds one partition", || async { first.metrics.held() == 1 && second.metrics.held() == 1 })
+        .await;
 
     let text = StreamMetrics::render([(&processor, &*first.metrics)]);
-    let labels = r#"{app="telling",stream="orders",processor="fragile"}"#;
+    let labels = r#"{app="observed",stream="orders",processor="failing"}"#;
     for (metric, value) in [
         ("squall_stream_events_acked_total", first.metrics.acked()),
         ("squall_stream_lag", first.metrics.lag()),
@@ -73,11 +75,11 @@ async fn lag_throughput_rebalances_and_failures_are_told() {
     first.stop().await.unwrap();
     second.stop().await.unwrap();
 
-    assert_eq!(about(name, "partition taken").len(), about(name, "partition given back").len());
-    assert!(about(name, "partition taken").len() >= 3, "two, and one that moved");
-    let failure = &about(name, "quarantined")[0];
-    assert!(failure["error"].contains("unlucky") && failure["partition"] == stuck.to_string(), "{failure:?}");
-    let progress = about(name, "progress");
+    assert_eq!(events_about(name, "partition taken").len(), events_about(name, "partition given back").len());
+    assert!(events_about(name, "partition taken").len() >= 3, "two partitions, and one of them again after it moved");
+    let failure = &events_about(name, "quarantined")[0];
+    assert!(failure["error"].contains("unlucky") && failure["partition"] == bad_partition.to_string(), "{failure:?}");
+    let progress = events_about(name, "progress");
     assert!(progress.iter().any(|one| one["rate"] != "0.0" && one["rate"] != "0"), "throughput: {progress:?}");
     assert!(progress.iter().any(|one| one["lag"] != "0"), "lag: {progress:?}");
 }

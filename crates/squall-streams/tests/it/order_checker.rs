@@ -1,4 +1,4 @@
-//! Judges what was processed: every event, in order, by owners whose epochs never go back.
+//! Checks a log of processed events: every event, in order, by owners whose epochs never decrease.
 
 use std::{
     collections::BTreeMap,
@@ -7,20 +7,20 @@ use std::{
 
 use squall_streams::EntryId;
 
-/// One event as a processor saw it, in the order it happened.
+/// One event that a processor got, with the epoch of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenEvent {
     pub(crate) partition: u32,
     pub(crate) id: EntryId,
     pub(crate) epoch: u64,
 }
 
-/// Collects what all workers process.
+/// The events that all workers process, in order of time.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<Seen>>>);
+pub(crate) struct EventLog(Arc<Mutex<Vec<SeenEvent>>>);
 
-impl Log {
-    pub(crate) fn write(&self, seen: Seen) {
+impl EventLog {
+    pub(crate) fn push(&self, seen: SeenEvent) {
         self.0.lock().unwrap().push(seen);
     }
 
@@ -28,7 +28,7 @@ impl Log {
         self.0.lock().unwrap().len()
     }
 
-    pub(crate) fn all(&self) -> Vec<Seen> {
+    pub(crate) fn all(&self) -> Vec<SeenEvent> {
         self.0.lock().unwrap().clone()
     }
 
@@ -40,13 +40,14 @@ impl Log {
     }
 }
 
-/// Every event of `sent` at least once; in each partition new events appear in order, epochs never go back, and one owner
-/// never sees an event twice. Answers how many events were seen again by a later owner.
+/// Checks that every event of `sent` was processed at least once, that new events of a partition
+/// appear in order, that epochs never decrease, and that no owner got an event twice. Returns how
+/// many events a later owner repeated.
 #[track_caller]
-pub(crate) fn check_at_least_once(seen: &[Seen], sent: &[(u32, EntryId)]) -> usize {
-    let mut by_partition: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
-    for one in seen {
-        by_partition.entry(one.partition).or_default().push(*one);
+pub(crate) fn check_at_least_once(seen: &[SeenEvent], sent: &[(u32, EntryId)]) -> usize {
+    let mut by_partition: BTreeMap<u32, Vec<SeenEvent>> = BTreeMap::new();
+    for event in seen {
+        by_partition.entry(event.partition).or_default().push(*event);
     }
     let mut expected: BTreeMap<u32, Vec<EntryId>> = BTreeMap::new();
     for (partition, id) in sent {
@@ -56,32 +57,32 @@ pub(crate) fn check_at_least_once(seen: &[Seen], sent: &[(u32, EntryId)]) -> usi
     for (partition, ids) in &mut expected {
         ids.sort_unstable();
         let seen = by_partition.remove(partition).unwrap_or_default();
-        let mut next = 0; // first event nobody has seen
+        let mut next = 0; // index of the first event not yet processed
         let mut owner: Option<(u64, EntryId)> = None;
-        for one in &seen {
+        for event in &seen {
             if let Some((epoch, last)) = owner {
-                assert!(one.epoch >= epoch, "partition {partition}: {one:?} after a newer owner at epoch {epoch}");
-                if one.epoch == epoch {
-                    assert!(one.id > last, "partition {partition}: {one:?} after {last} by the same owner");
+                assert!(event.epoch >= epoch, "partition {partition}: {event:?} after a newer owner at epoch {epoch}");
+                if event.epoch == epoch {
+                    assert!(event.id > last, "partition {partition}: {event:?} after {last} by the same owner");
                 }
             }
-            owner = Some((one.epoch, one.id));
-            match ids.binary_search(&one.id) {
+            owner = Some((event.epoch, event.id));
+            match ids.binary_search(&event.id) {
                 Ok(at) if at == next => next += 1,
                 Ok(at) if at < next => repeated += 1,
-                Ok(_) => panic!("partition {partition}: {one:?} before {}", ids[next]),
-                Err(_) => panic!("partition {partition}: {one:?} was never sent"),
+                Ok(_) => panic!("partition {partition}: {event:?} before {}", ids[next]),
+                Err(_) => panic!("partition {partition}: {event:?} was never sent"),
             }
         }
         assert_eq!(next, ids.len(), "partition {partition}: {} of {} events processed", next, ids.len());
     }
-    assert!(by_partition.is_empty(), "events of partitions nobody sent to: {by_partition:?}");
+    assert!(by_partition.is_empty(), "events of partitions without sent events: {by_partition:?}");
     repeated
 }
 
-/// As [`check_at_least_once`], and nothing twice.
+/// As [`check_at_least_once`], and checks that no event was repeated.
 #[track_caller]
-pub(crate) fn check_exactly_once(seen: &[Seen], sent: &[(u32, EntryId)]) {
+pub(crate) fn check_exactly_once(seen: &[SeenEvent], sent: &[(u32, EntryId)]) {
     assert_eq!(check_at_least_once(seen, sent), 0, "some events were processed again");
 }
 
@@ -92,36 +93,36 @@ mod tests {
         EntryId { ms: 1, seq }
     }
 
-    fn seen(list: &[(u64, u64)]) -> Vec<Seen> {
-        list.iter().map(|(seq, epoch)| Seen { partition: 0, id: id(*seq), epoch: *epoch }).collect()
+    fn seen(list: &[(u64, u64)]) -> Vec<SeenEvent> {
+        list.iter().map(|(seq, epoch)| SeenEvent { partition: 0, id: id(*seq), epoch: *epoch }).collect()
     }
 
     const SENT: [u64; 3] = [1, 2, 3];
 
-    fn judge(list: &[(u64, u64)]) -> usize {
+    fn check_epochs(list: &[(u64, u64)]) -> usize {
         check_at_least_once(&seen(list), &SENT.map(|seq| (0, id(seq))))
     }
 
     #[test]
-    fn a_replay_by_the_next_owner_is_fine() {
-        assert_eq!(judge(&[(1, 5), (2, 5), (2, 6), (3, 6)]), 1);
+    fn replay_by_the_next_owner_is_counted() {
+        assert_eq!(check_epochs(&[(1, 5), (2, 5), (2, 6), (3, 6)]), 1);
     }
 
     #[test]
     #[should_panic(expected = "after a newer owner")]
-    fn an_old_owner_coming_back_is_not() {
-        judge(&[(1, 5), (2, 6), (2, 5), (3, 6)]);
+    fn event_from_a_replaced_owner_panics() {
+        check_epochs(&[(1, 5), (2, 6), (2, 5), (3, 6)]);
     }
 
     #[test]
     #[should_panic(expected = "before")]
-    fn a_gap_is_not() {
-        judge(&[(1, 5), (3, 5), (2, 5)]);
+    fn skipped_event_panics() {
+        check_epochs(&[(1, 5), (3, 5), (2, 5)]);
     }
 
     #[test]
     #[should_panic(expected = "2 of 3")]
-    fn a_missing_event_is_not() {
-        judge(&[(1, 5), (2, 5)]);
+    fn missing_event_panics() {
+        check_epochs(&[(1, 5), (2, 5)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Sending: in order, once, and never over what is unread.
+//! Sending: in order, without duplicates, and without dropping unread events.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use squall_streams::{Namespace, SendError, StreamApp, WhenFull};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    faulty_network::cutting_proxy,
-    order_checker::{Log, check_exactly_once},
-    support::{Order, Running, app, orders, processed, quick, recorder, send, stream},
+    faulty_network::response_dropping_proxy,
+    order_checker::{EventLog, check_exactly_once},
+    support::{Order, RunningWorker, app, fast_settings, orders, recording_processor, send, stream, wait_processed},
 };
 
-async fn length(app: &StreamApp, key: &str) -> u64 {
+async fn stream_length(app: &StreamApp, key: &str) -> u64 {
     redis::cmd("XLEN").arg(key).query_async(&mut app.client().connection()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_whose_answer_got_lost_is_appended_once() {
+async fn batch_with_a_lost_response_is_appended_once() {
     let server = RedisServer::start();
-    let port = cutting_proxy(server.port(), 7).await;
+    let port = response_dropping_proxy(server.port(), 7).await;
     let url = format!("redis://127.0.0.1:{port}/");
-    let shaky = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
+    let faulty_app = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
     let stream = loop {
-        // Opening is not retried by itself; the proxy may have cut it.
-        if let Ok(stream) = shaky.stream::<Order>("orders").partition_by("order_id").partitions(1).open().await {
+        // `open` does not retry, and the proxy may have closed the connection.
+        if let Ok(stream) = faulty_app.stream::<Order>("orders").partition_by("order_id").partitions(1).open().await {
             break stream;
         }
     };
@@ -31,12 +31,12 @@ async fn a_batch_whose_answer_got_lost_is_appended_once() {
     for order in orders(100) {
         ids.push(stream.send(&order).await.unwrap());
     }
-    let steady = app(&server).await;
+    let direct_app = app(&server).await;
     let entries: Vec<(String, Vec<String>)> = redis::cmd("XRANGE")
         .arg("__strm:shop.orders.0")
         .arg("-")
         .arg("+")
-        .query_async(&mut steady.client().connection())
+        .query_async(&mut direct_app.client().connection())
         .await
         .unwrap();
     let stored: Vec<(String, String)> = entries.into_iter().map(|(id, fields)| (id, fields[1].clone())).collect();
@@ -49,7 +49,7 @@ async fn a_batch_whose_answer_got_lost_is_appended_once() {
 }
 
 #[tokio::test]
-async fn ids_come_in_the_order_of_the_records() {
+async fn send_many_returns_ids_in_record_order() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = stream(&app, 7).await;
@@ -57,12 +57,12 @@ async fn ids_come_in_the_order_of_the_records() {
     for partition in 0..7 {
         let ids: Vec<_> = sent.iter().filter(|(at, _)| *at == partition).map(|(_, id)| *id).collect();
         assert!(ids.is_sorted() && !ids.is_empty());
-        assert_eq!(length(&app, &format!("__strm:shop.orders.{partition}")).await, ids.len() as u64);
+        assert_eq!(stream_length(&app, &format!("__strm:shop.orders.{partition}")).await, ids.len() as u64);
     }
 }
 
 #[tokio::test]
-async fn a_full_partition_fails_or_waits_and_loses_nothing() {
+async fn full_partition_fails_or_waits_and_drops_no_event() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let open = |when| {
@@ -74,7 +74,8 @@ async fn a_full_partition_fails_or_waits_and_loses_nothing() {
     assert!(matches!(&error, SendError::Full { size: 10, slowest_processor, .. } if slowest_processor.is_empty()));
     assert!(error.to_string().contains("no processor is registered"), "{error}");
 
-    // A registered processor that has read everything and acknowledged nothing still protects it.
+    // A registered processor that has read all events and acknowledged none still prevents
+    // trimming.
     for command in ["XGROUP CREATE K recorder 0", "XREADGROUP GROUP recorder 1 COUNT 10 STREAMS K >"] {
         let words: Vec<&str> =
             command.split(' ').map(|word| if word == "K" { "__strm:shop.orders.0" } else { word }).collect();
@@ -84,22 +85,22 @@ async fn a_full_partition_fails_or_waits_and_loses_nothing() {
     }
     let error = failing.send(&orders(1)[0]).await.unwrap_err();
     assert!(error.to_string().contains("processor `recorder` has not acknowledged"), "{error}");
-    assert_eq!(length(&app, "__strm:shop.orders.0").await, 10);
+    assert_eq!(stream_length(&app, "__strm:shop.orders.0").await, 10);
 
-    // Waiting ends when the processor catches up.
+    // The sender waits until the processor has caught up.
     let waiting = open(WhenFull::Wait(Duration::from_secs(60))).await.unwrap();
-    let log = Log::default();
+    let log = EventLog::default();
     let records = orders(25);
     let (more, worker) = tokio::join!(send(&waiting, &records), async {
-        Running::start(&app, recorder(&waiting, &log).settings(quick()))
+        RunningWorker::start(&app, recording_processor(&waiting, &log).settings(fast_settings()))
     });
-    processed(&log, 35).await;
+    wait_processed(&log, 35).await;
     worker.stop().await.unwrap();
     assert_eq!(more.len(), 25);
 }
 
 #[tokio::test]
-async fn unread_events_are_dropped_only_when_that_is_asked_for() {
+async fn drop_unread_trims_the_oldest_events_of_a_full_partition() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = app
@@ -112,20 +113,20 @@ async fn unread_events_are_dropped_only_when_that_is_asked_for() {
         .await
         .unwrap();
     stream.send_many(&orders(35)).await.unwrap();
-    assert_eq!(length(&app, "__strm:shop.orders.0").await, 10);
+    assert_eq!(stream_length(&app, "__strm:shop.orders.0").await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_partition_passes_many_events_without_losing_one() {
+async fn small_partition_delivers_many_events_without_loss() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream =
         app.stream::<Order>("orders").partition_by("order_id").partitions(2).partition_size(50).open().await.unwrap();
-    let log = Log::default();
-    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let log = EventLog::default();
+    let worker = RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
     let sent = send(&stream, &orders(5000)).await;
-    processed(&log, 5000).await;
+    wait_processed(&log, 5000).await;
     worker.stop().await.unwrap();
     check_exactly_once(&log.all(), &sent);
-    assert!(length(&app, "__strm:shop.orders.0").await <= 50);
+    assert!(stream_length(&app, "__strm:shop.orders.0").await <= 50);
 }

@@ -1,4 +1,4 @@
-//! Workers and streams to test with. Every test has a server of its own.
+//! Workers, streams and waits for the tests. Every test has its own server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,9 +11,9 @@ use squall_testkit::redis::RedisServer;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::order_checker::{Log, Seen};
+use crate::order_checker::{EventLog, SeenEvent};
 
-/// What tests send: a key, and a number that makes the record unique.
+/// The record of the tests: a key, and a number that makes the record unique.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) order_id: u64,
@@ -32,28 +32,29 @@ pub(crate) async fn stream(app: &StreamApp, partitions: u32) -> RecordStream<Ord
     app.stream("orders").partition_by("order_id").partitions(partitions).open().await.unwrap()
 }
 
-/// Sends records and says where they went.
+/// Sends records and returns their partitions and ids.
 pub(crate) async fn send(stream: &RecordStream<Order>, records: &[Order]) -> Vec<(u32, EntryId)> {
     let ids = stream.send_many(records).await.unwrap();
-    records.iter().map(|record| stream.route(record).unwrap()).zip(ids).collect()
+    records.iter().map(|record_events| stream.route(record_events).unwrap()).zip(ids).collect()
 }
 
-/// Writes down what it sees, one event at a time.
-pub(crate) async fn record(mut events: PartitionEvents<Order>, log: Log) -> Result<(), std::io::Error> {
+/// Records every event in `log`, one at a time.
+pub(crate) async fn record_events(mut events: PartitionEvents<Order>, log: EventLog) -> Result<(), std::io::Error> {
     let (partition, epoch) = (events.partition(), events.fence_token().epoch.0);
     while let Some(event) = events.next().await {
-        log.write(Seen { partition, id: event.id, epoch });
+        log.push(SeenEvent { partition, id: event.id, epoch });
     }
     Ok(())
 }
 
-pub(crate) fn recorder(stream: &RecordStream<Order>, log: &Log) -> Processor {
+pub(crate) fn recording_processor(stream: &RecordStream<Order>, log: &EventLog) -> Processor {
     let log = log.clone();
-    Processor::new("recorder", stream, move |events| record(events, log.clone()))
+    Processor::new("recorder", stream, move |events| record_events(events, log.clone()))
 }
 
-/// Quick to notice things, slow to give up: a lease that no busy machine makes expire.
-pub(crate) fn quick() -> ProcessorSettings {
+/// Short heartbeats, so that changes are seen soon, and a lease that does not expire on a busy
+/// machine.
+pub(crate) fn fast_settings() -> ProcessorSettings {
     ProcessorSettings {
         heartbeat_interval: Duration::from_millis(100),
         lease_ttl: Duration::from_secs(30),
@@ -62,19 +63,19 @@ pub(crate) fn quick() -> ProcessorSettings {
     }
 }
 
-/// A lease that expires soon, for tests that wait for it.
-pub(crate) fn brief() -> ProcessorSettings {
-    ProcessorSettings { lease_ttl: Duration::from_millis(400), ..quick() }
+/// A lease that expires soon, for tests that wait for the expiry.
+pub(crate) fn short_lease_settings() -> ProcessorSettings {
+    ProcessorSettings { lease_ttl: Duration::from_millis(400), ..fast_settings() }
 }
 
-/// A worker running in this process.
-pub(crate) struct Running {
+/// A worker that runs in this process.
+pub(crate) struct RunningWorker {
     stop: CancellationToken,
     task: JoinHandle<Result<(), ExecutorError>>,
     pub(crate) metrics: Arc<StreamMetrics>,
 }
 
-impl Running {
+impl RunningWorker {
     pub(crate) fn start(app: &StreamApp, processor: Processor) -> Self {
         let stop = CancellationToken::new();
         let metrics = processor.metrics();
@@ -87,33 +88,33 @@ impl Running {
         self.task.await.unwrap()
     }
 
-    /// What it ended with by itself.
-    pub(crate) async fn ended(self) -> Result<(), ExecutorError> {
-        within(self.task).await.unwrap()
+    /// Waits until the worker ends without being stopped, and returns its outcome.
+    pub(crate) async fn wait_end(self) -> Result<(), ExecutorError> {
+        with_timeout(self.task).await.unwrap()
     }
 }
 
-/// Waits for something that happens elsewhere; there is no event to wait for across processes, so it looks again and again.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() -> F) {
-    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !look().await {
-        assert!(tokio::time::Instant::now() < patience, "waited a minute for: {what}");
+/// Polls a condition for up to a minute. Other processes send no notification to wait for.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "waited a minute for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// A bound on tests that would otherwise hang.
-pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("done within a minute")
+/// Limits a future to a minute, so that a test cannot hang.
+pub(crate) async fn with_timeout<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("the future completes within a minute")
 }
 
-/// Waits until so many different events have been processed.
-pub(crate) async fn processed(log: &Log, count: usize) {
+/// Waits until `count` different events have been processed.
+pub(crate) async fn wait_processed(log: &EventLog, count: usize) {
     eventually("all events processed", || async { log.len() >= count && log.distinct() >= count }).await;
 }
 
-/// Nothing is pending in any partition of the recorder's group.
-pub(crate) async fn pending(app: &StreamApp, stream: &RecordStream<Order>, group: &str) -> u64 {
+/// The number of pending events of a group in all partitions.
+pub(crate) async fn pending_count(app: &StreamApp, stream: &RecordStream<Order>, group: &str) -> u64 {
     let mut total = 0;
     for partition in 0..stream.partitions() {
         let key = app.namespace().events_key(stream.name(), partition);

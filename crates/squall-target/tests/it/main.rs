@@ -1,4 +1,4 @@
-//! The target over real sockets: what it answers, and that it counts every request exactly once.
+//! The target over real sockets: its responses, and that it counts every request exactly once.
 
 use serde_json::Value;
 use squall_target::{TargetEndpoint, TargetServer};
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// Sends one request on a connection of its own; gives the status and the body.
+/// Sends one request on a connection of its own and returns status and body.
 fn ask(target: &TargetServer, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(target.addr()).expect("the target listens");
     let (first, headers) = head.split_once('\n').unwrap_or((head, ""));
@@ -61,7 +61,7 @@ fn every_endpoint_answers() {
 }
 
 #[test]
-fn a_customer_logs_in_orders_and_finds_the_order_again() {
+fn an_order_is_found_by_its_id_after_login() {
     let target = start();
     let order = r#"{"product_id":7,"quantity":2}"#;
     assert_eq!(ask(&target, "POST /api/orders", order).0, 401);
@@ -76,7 +76,7 @@ fn a_customer_logs_in_orders_and_finds_the_order_again() {
 }
 
 #[test]
-fn bodies_have_exactly_the_length_asked_for() {
+fn bodies_have_exactly_the_requested_length() {
     let target = start();
     for length in [0, 1, 65_536, 65_537, 300_000] {
         assert_eq!(ask(&target, &format!("GET /bytes/{length}"), "").1.len(), length);
@@ -97,7 +97,7 @@ fn stats_count_each_request_once_over_all_threads() {
 }
 
 #[test]
-fn a_freeze_holds_every_answer_back() {
+fn a_freeze_delays_every_response() {
     let target = start();
     let begin = std::time::Instant::now();
     target.freeze(Duration::from_millis(150));
@@ -106,7 +106,7 @@ fn a_freeze_holds_every_answer_back() {
 }
 
 #[test]
-fn an_address_that_is_taken_or_malformed_is_refused() {
+fn a_taken_or_malformed_address_is_an_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
     assert!(TargetServer::start(&taken).unwrap_err().to_string().contains("cannot listen"));
@@ -116,7 +116,7 @@ fn an_address_that_is_taken_or_malformed_is_refused() {
 }
 
 #[test]
-fn http2_is_spoken_to_those_who_open_with_it() {
+fn a_client_that_opens_with_http2_gets_http2() {
     let target = start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let version = runtime.block_on(async {

@@ -1,5 +1,5 @@
-//! Several servers that belong together: a master watched by Sentinel, and a cluster of three masters.
-//! Refuses to touch any server it did not start.
+//! Starts groups of servers: a master with a replica and a Sentinel, and a cluster of three masters.
+//! It never touches a server that it did not start.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,12 +15,12 @@ use super::{ATTEMPTS, RedisServer, free_port, program};
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const SLOTS: u32 = 16384;
 
-/// Sends one command without blanks in its arguments; answers all that comes back.
+/// Sends one command, whose arguments have no spaces, and returns the whole reply.
 fn send_command(port: u16, command: &str) -> String {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("the server runs");
     socket.set_read_timeout(Some(WAIT_LIMIT)).expect("a socket has timeouts");
     socket.write_all(format!("{command}\r\n").as_bytes()).expect("sent");
-    // Sentinel knows no QUIT; every server answers what it has read before it notices the end.
+    // Sentinel has no QUIT. Every server answers what it has read before it notices the closed connection.
     socket.shutdown(Shutdown::Write).expect("connected");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("answered");
@@ -35,17 +35,17 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Three masters that share the slots among them.
+/// Three masters that share the hash slots.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// A cluster whose nodes all agree that it works.
+    /// Starts a cluster and waits until all nodes report that it works.
     ///
     /// # Panics
-    /// As [`RedisServer::start`], or if the nodes do not find together.
+    /// As [`RedisServer::start`], or if the nodes do not form a cluster.
     pub fn start() -> Self {
         let arguments = ["--save", "", "--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
         let nodes: Vec<RedisServer> = (0..3).map(|_| RedisServer::start_with(&arguments)).collect();
@@ -67,7 +67,7 @@ impl RedisCluster {
         Self { nodes }
     }
 
-    /// The address by one of its nodes; the others have to be found.
+    /// The address of one node, from which clients discover the others.
     pub fn url(&self) -> String {
         format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port())
     }
@@ -78,7 +78,7 @@ impl RedisCluster {
     }
 }
 
-/// A master, a replica, and a Sentinel that promotes the replica when the master is gone.
+/// A master, a replica, and a Sentinel that promotes the replica when the master fails.
 #[derive(Debug)]
 pub struct SentinelGroup {
     /// The master at the start.
@@ -91,14 +91,14 @@ pub struct SentinelGroup {
 }
 
 impl SentinelGroup {
-    /// A group named `main` whose replica is in step.
+    /// Starts a group named `main` and waits until its replica is in sync.
     ///
     /// # Panics
-    /// As [`RedisServer::start`], or if the Sentinel does not come up.
+    /// As [`RedisServer::start`], or if the Sentinel does not start.
     pub fn start() -> Self {
         let first = RedisServer::start_with(&["--save", "", "--repl-diskless-sync-delay", "0"]);
         let master = first.port().to_string();
-        // Two arguments: Redis 6.2 takes one with a blank for one word.
+        // Two arguments, because Redis 6.2 does not split an argument at a space.
         let second = RedisServer::start_with(&["--save", "", "--replicaof", "127.0.0.1", &master]);
         wait_for("the replica is in step", || {
             send_command(second.port(), "INFO replication").contains("master_link_status:up")
@@ -130,12 +130,12 @@ impl SentinelGroup {
         panic!("Sentinel did not start in {ATTEMPTS} attempts");
     }
 
-    /// The address by its Sentinel.
+    /// The address of the Sentinel.
     pub fn url(&self) -> String {
         format!("redis+sentinel://127.0.0.1:{}/main/0", self.port)
     }
 
-    /// Kills the first master when its replica has everything; what a replica lacks is lost with its master.
+    /// Kills the first master once its replica has every write; missing writes would be lost.
     ///
     /// # Panics
     /// If the replica does not catch up.
@@ -153,10 +153,10 @@ impl SentinelGroup {
         self.initial_master.kill();
     }
 
-    /// Waits until Sentinel has promoted the replica and tells so.
+    /// Waits until Sentinel reports the replica as the new master.
     ///
     /// # Panics
-    /// If it does not.
+    /// If Sentinel does not promote it.
     pub fn await_promotion(&self) {
         let second = self.replica.port().to_string();
         wait_for("the replica is promoted", || {

@@ -6,7 +6,7 @@ use squall_metrics::{
     Delta, MetricId, MetricKey, MetricKind, MetricRecorder, Outcome, OutcomeCategory, RecorderConfig, Sample, SourceId,
     encode_delta,
 };
-use squall_model::{Bundle, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec, WorkerLimits};
+use squall_model::{Bundle, EngineLimits, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec};
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
 use squall_web::{StartableScenario, WebConfig, serve};
 use std::{net::SocketAddr, time::Duration};
@@ -148,7 +148,7 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
         thresholds: vec![],
         seed: 1,
     };
-    let limits = WorkerLimits {
+    let limits = EngineLimits {
         threads: None,
         max_users: 100,
         grace: Duration::from_secs(1),

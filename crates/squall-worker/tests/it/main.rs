@@ -7,7 +7,7 @@ mod shared_counters;
 
 use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore, WorkerReport};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
-use squall_model::{Bundle, Load, Plan, TaskSpec, WorkerLimits};
+use squall_model::{Bundle, EngineLimits, Load, Plan, TaskSpec};
 use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     let tasks = vec![TaskSpec::new("a")];
     let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
     let (slack, late_after) = (Duration::from_millis(1), Duration::from_secs(1));
-    let limits = WorkerLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+    let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
     Bundle::new(plan, limits)
 }
 

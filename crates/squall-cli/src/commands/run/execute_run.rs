@@ -2,6 +2,7 @@
 //! stop notices. Does not load the scenario. `commands::run` and `find_max` call it.
 
 use squall_engine::Driver;
+use squall_model::EngineLimits;
 use squall_orchestrator::{RunControl, RunObserver, RunOptions, RunResult};
 
 use crate::{
@@ -54,14 +55,14 @@ pub(crate) fn execute_run(
 
 /// The options of the engine: the flags, and defaults for the rest.
 pub(crate) fn run_options<D: Driver>(args: &EngineArgs, scenario: &LoadedScenario<D>) -> RunOptions {
-    let default = RunOptions::default();
-    RunOptions {
+    let default = EngineLimits::default();
+    let limits = EngineLimits {
         threads: args.threads.map(usize::from).or(scenario.threads()),
         max_users: args.max_users.map_or(default.max_users, |limit| limit as usize),
         grace: args.grace.unwrap_or(default.grace),
         slack: args.slack.unwrap_or(default.slack),
         late_after: args.late_after.unwrap_or(default.late_after),
         phases: scenario.phases(),
-        ..default
-    }
+    };
+    RunOptions { limits, ..RunOptions::default() }
 }

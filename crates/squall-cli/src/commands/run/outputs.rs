@@ -78,8 +78,8 @@ impl RunOutputs {
     }
 
     /// How many seconds of full histograms the run must keep for the outputs.
-    pub(crate) fn keep_s(&self) -> u32 {
-        self.live_outputs.keep_s()
+    pub(crate) fn histogram_window_s(&self) -> u32 {
+        self.live_outputs.histogram_window_s()
     }
 
     /// Writes the outputs and returns a notice for each that was written and an error for each that

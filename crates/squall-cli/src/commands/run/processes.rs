@@ -79,7 +79,7 @@ pub(super) fn run_as_process<D: Driver>(
         if let (Some(hooks), Ok(set_up_data)) = (&script.hooks, std::env::var(SET_UP_ENV)) {
             hooks
                 .apply_set_up_data(&set_up_data)
-                .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError(reason))))?;
+                .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError::SetUpData { reason })))?;
         }
         let ended = processes::run_child_process(members, options, part).await;
         pool_server.abort();

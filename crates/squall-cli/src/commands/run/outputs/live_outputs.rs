@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Seconds of histograms to keep, because several seconds may close at once after a delay.
-const KEEP_S: u32 = 30;
+const HISTOGRAM_WINDOW_S: u32 = 30;
 
 type OutputSink = Box<dyn Write>;
 
@@ -77,8 +77,8 @@ impl LiveOutputs {
             || self.hdr.as_ref().is_some_and(|output| is_stdout(&output.path))
     }
 
-    pub(crate) fn keep_s(&self) -> u32 {
-        if self.hdr.is_some() { KEEP_S } else { 1 }
+    pub(crate) fn histogram_window_s(&self) -> u32 {
+        if self.hdr.is_some() { HISTOGRAM_WINDOW_S } else { 1 }
     }
 
     pub(crate) fn record_second(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {

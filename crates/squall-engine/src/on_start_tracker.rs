@@ -1,0 +1,45 @@
+//! Tracks whether any user gets through its own `start`, so that a run whose users all fail to start
+//! ends. It does not retry; the user tasks do.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The outcomes of users' own starts, on one thread or on all threads of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct OnStartTracker(Mutex<OnStartState>);
+
+#[derive(Debug, Default)]
+struct OnStartState {
+    /// Users that have started and have not left.
+    started_users: u64,
+    /// The first failure since the last success.
+    failing_since: Option<Instant>,
+}
+
+impl OnStartTracker {
+    pub(crate) fn user_started(&self) {
+        let mut state = self.lock_state();
+        *state = OnStartState { started_users: state.started_users + 1, failing_since: None };
+    }
+
+    pub(crate) fn user_left(&self) {
+        self.lock_state().started_users -= 1;
+    }
+
+    pub(crate) fn start_failed(&self, now: Instant) {
+        self.lock_state().failing_since.get_or_insert(now);
+    }
+
+    /// Whether no started user is left and every start has failed for at least `timeout`.
+    pub(crate) fn all_failing_for(&self, now: Instant, timeout: Duration) -> bool {
+        let state = self.lock_state();
+        state.started_users == 0
+            && state.failing_since.is_some_and(|since| now.saturating_duration_since(since) >= timeout)
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, OnStartState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,51 @@
+//! The starts of an open model that are due and wait for a free user, oldest first. It does not choose
+//! users; [`ThreadState`](crate::thread_state::ThreadState) hands the starts out.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+};
+
+use crate::user_slot::DueStart;
+
+/// The most queued starts; the engine drops and counts further ones. Each takes 56 bytes.
+const MAX_QUEUED_STARTS: usize = 1_000_000;
+
+#[derive(Default)]
+pub(crate) struct StartQueue {
+    starts: RefCell<VecDeque<DueStart>>,
+    /// Whether the scheduler waits for the queue to become empty.
+    pub(crate) wake_when_empty: Cell<bool>,
+}
+
+impl StartQueue {
+    pub(crate) fn len(&self) -> usize {
+        self.starts.borrow().len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a start; `false` if the queue is full.
+    #[must_use]
+    pub(crate) fn push(&self, start: DueStart) -> bool {
+        let mut starts = self.starts.borrow_mut();
+        let fits = starts.len() < MAX_QUEUED_STARTS;
+        if fits {
+            starts.push_back(start);
+        }
+        fits
+    }
+
+    pub(crate) fn pop(&self) -> Option<DueStart> {
+        self.starts.borrow_mut().pop_front()
+    }
+
+    /// Removes all starts but the oldest `kept`.
+    pub(crate) fn remove_after(&self, kept: usize) -> VecDeque<DueStart> {
+        let mut starts = self.starts.borrow_mut();
+        let kept = kept.min(starts.len());
+        starts.split_off(kept)
+    }
+}

@@ -1,0 +1,128 @@
+//! Makes the due starts of a thread and keeps as many users as they need: an open model gets users for
+//! queued starts, a closed model the number that its profile asks for.
+
+use squall_model::{Arrivals, LoadModel, Profile, ShareSet};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use super::{LoadModelState, ThreadScheduler};
+use crate::{
+    driver::{DriverThread, UserIdentity},
+    schedule::Schedule,
+    thread_state::ThreadState,
+    user_slot::{DueStart, UserSignal, UserSlot},
+    user_task,
+};
+
+/// How often the number of closed-model users is adjusted while the profile rises or falls.
+const USER_ADJUST_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Users that an open model may create at each wake-up, even if it has few.
+const MIN_SPAWN_BATCH: u64 = 8;
+
+impl<T: DriverThread> ThreadScheduler<T> {
+    /// Makes all starts due before `end`; returns when to wake next.
+    pub(super) fn start_due_before(&mut self, end: Instant) -> Option<Instant> {
+        match &mut self.load_state {
+            LoadModelState::Open { schedule, .. } => {
+                let run_start = self.state.run_start;
+                let (now, mut next_due) = (Instant::now(), run_start + schedule.end());
+                while let Some(next) = schedule.peek() {
+                    let intended = run_start + next.at;
+                    if intended >= end {
+                        next_due = intended;
+                        break;
+                    }
+                    schedule.next();
+                    self.state.dispatch_start(DueStart::observed(next.number, intended, now));
+                }
+                self.spawn_users();
+                // After the schedule's end, only queued starts are left to wait for.
+                Some(next_due).filter(|due| *due >= end)
+            }
+            LoadModelState::Closed { .. } => self.adjust_users(end),
+        }
+    }
+
+    /// Creates users for queued starts, a few at a time. After a short stall of the generator, busy users
+    /// are free again within a slice; a new connection for each late start would prolong the stall.
+    fn spawn_users(&mut self) {
+        for _ in 0..self.users_to_spawn() {
+            let user = self.allocate_user_number();
+            let identity = user_identity(&self.state, user);
+            self.state.user_joined();
+            let task = user_task::run_open_user(self.state.clone(), self.driver.clone(), identity, Rc::default());
+            self.user_tasks.spawn_local(task);
+        }
+    }
+
+    pub(super) fn users_to_spawn(&self) -> u64 {
+        let counters = &self.state.counters;
+        let users = counters.users.get();
+        // Each user that is still starting will take one queued start.
+        let wanted = (self.state.starts.len() as u64).saturating_sub(counters.starting_users());
+        wanted.min(MIN_SPAWN_BATCH.max(users / 8)).min(self.max_users.saturating_sub(users))
+    }
+
+    /// Creates users for all queued starts, up to the limit. Called when the schedule is over.
+    pub(super) fn spawn_users_for_queue(&mut self) {
+        while self.users_to_spawn() > 0 {
+            self.spawn_users();
+        }
+    }
+
+    /// Drops queued starts for which no user is starting: they would be load after the end of the run.
+    /// A run with an iteration limit keeps them.
+    pub(super) fn drop_late_starts(&mut self) {
+        if let LoadModelState::Open { limited: false, .. } = self.load_state {
+            self.state.drop_queued_after(self.state.counters.starting_users() as usize);
+        }
+    }
+
+    /// A number for a new open-model user. Threads and workers with other shares never use it.
+    fn allocate_user_number(&mut self) -> u64 {
+        let number = self.active_shares.next_number(self.next_user).unwrap_or(self.next_user);
+        self.next_user = number + 1;
+        number
+    }
+
+    /// Brings the number of closed-model users to the level of the profile.
+    fn adjust_users(&mut self, now: Instant) -> Option<Instant> {
+        let LoadModelState::Closed { slots, desired } = &mut self.load_state else { return None };
+        let elapsed = self.state.elapsed(now);
+        let previous = std::mem::replace(desired, (self.profile.level(elapsed) + 1e-9).floor() as u64);
+        for (_, slot) in slots.split_off(desired) {
+            slot.send(UserSignal::Leave);
+        }
+        let mut from = previous;
+        while let Some(user) = self.active_shares.next_number(from).filter(|user| user < desired) {
+            from = user + 1;
+            slots.entry(user).or_insert_with(|| {
+                let (slot, state) = (Rc::new(UserSlot::default()), self.state.clone());
+                state.user_joined();
+                let identity = user_identity(&state, user);
+                let task = user_task::run_closed_user(state, self.driver.clone(), identity, slot.clone());
+                self.user_tasks.spawn_local(task);
+                slot
+            });
+        }
+        let level_until = self.profile.level_until(elapsed);
+        Some(level_until.map_or(now + USER_ADJUST_INTERVAL, |at| self.state.run_start + at))
+    }
+}
+
+/// The starts of `shares` from the beginning of the run.
+pub(super) fn schedule_for(state: &ThreadState, profile: &Profile, shares: ShareSet) -> Schedule {
+    let config = &state.config;
+    let arrivals = match &config.load.model {
+        LoadModel::Open { arrivals, .. } => *arrivals,
+        LoadModel::Closed { .. } => Arrivals::Even,
+    };
+    Schedule::new(profile.clone(), arrivals, shares, config.load.iterations, config.seed)
+}
+
+fn user_identity(state: &ThreadState, user: u64) -> UserIdentity {
+    UserIdentity { number: user, seed: fastrand::Rng::with_seed(state.config.seed ^ user.rotate_left(17)).u64(..) }
+}

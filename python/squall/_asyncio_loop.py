@@ -1,0 +1,157 @@
+"""The asyncio loop of an engine thread and the task of each user on it. The loop never waits: the
+engine waits and calls ``run_once``. Called by name from the Rust driver.
+
+Beside what asyncio documents for authors of loops and tasks, this uses ``_run_once``, ``_ready``,
+``_scheduled``, ``_stopping``, ``_thread_id`` and the async generator hooks of the base loop, which
+are the same in Python 3.8 to 3.14."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from squall import _not_awaited
+from squall._squall import Operation
+
+#: How often the loop runs at the end of a run to let cancelled tasks finish.
+_MAX_FINISH_TURNS = 100
+
+
+#: Thread id to its loop.
+_loops: dict[int, EngineDrivenLoop] = {}
+
+
+def overdue(thread: int) -> bool:
+    """Returns whether the function that runs on a thread has passed its time limit. Tasks that the
+    scenario created itself have no limit."""
+    loop = _loops.get(thread)
+    task = None if loop is None else asyncio.current_task(loop)
+    queue = None if loop is None or task is None else loop.queues.get(task)
+    return queue is not None and queue.overdue()
+
+
+class EngineDrivenLoop(asyncio.SelectorEventLoop):
+    """A loop that the engine drives: ``run_once`` runs what is due and never waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        this: Any = self
+        self.descriptor: int = this._selector.fileno()
+        self._found_events = False
+        self.finishing = False
+        #: The queue of each user's task.
+        self.queues: dict[asyncio.Task[None], Any] = {}
+        # A stopping loop polls its selector without waiting, which is what this loop must always
+        # do.
+        this._stopping = True
+        this._thread_id = threading.get_ident()
+        sys.set_asyncgen_hooks(firstiter=this._asyncgen_firstiter_hook, finalizer=this._asyncgen_finalizer_hook)
+        asyncio._set_running_loop(self)
+        _loops[threading.get_ident()] = self
+
+    def run_once(self) -> float | None:
+        """Runs what is due. Returns the seconds until the next timer, or None without one."""
+        this: Any = self
+        this._run_once()
+        if this._ready or self._found_events:
+            return 0.0
+        if this._scheduled:
+            return max(0.0, float(this._scheduled[0]._when) - self.time())
+        return None
+
+    def start_user_task(self, queue: Any, context: contextvars.Context) -> asyncio.Task[None]:
+        """Starts the task that runs the functions of one user."""
+        task = self.create_task(_run_user(self, queue), context=context)
+        self.queues[task] = queue
+        task.add_done_callback(self.queues.pop)
+        return task
+
+    def finish(self) -> None:
+        """Cancels all tasks and closes the loop."""
+        this: Any = self
+        self.finishing = True
+        for _ in range(_MAX_FINISH_TURNS):
+            tasks = asyncio.all_tasks(self)
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            this._run_once()
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        _loops.pop(this._thread_id, None)
+        this._thread_id = None
+        sys.set_asyncgen_hooks(None, None)
+        asyncio._set_running_loop(None)
+        self.close()
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        # asyncio accepts coroutines only, but scenarios also make tasks of client calls.
+        if not isinstance(coro, Operation):
+            return super().create_task(coro, **options)
+        task = super().create_task(_await_operation(coro), **options)
+        coro.promise()
+        task.add_done_callback(coro.kept)
+        return task
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        handle = super().call_at(when, callback, *args, context=context)
+        if self._scheduled[0] is handle:  # type: ignore[attr-defined]
+            # The engine sets its timer after `run_once`, so this makes it call `run_once` again.
+            self.call_soon(_noop)
+        return handle
+
+    def _process_events(self, event_list: Any) -> None:
+        self._found_events = bool(event_list)
+        super()._process_events(event_list)  # type: ignore[misc]
+
+
+def start_loop() -> EngineDrivenLoop:
+    """Creates the loop of this thread and marks it as running."""
+    return EngineDrivenLoop()
+
+
+async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
+    """Runs the functions that the queue delivers, one after the other. All run in one task, so
+    on_stop may close what on_start opened."""
+    _not_awaited.current_queue.set(queue)
+    while True:
+        try:
+            work = await queue.next()
+        except asyncio.CancelledError:
+            # The scenario cancelled the task between two functions: there is no function to cancel.
+            if loop.finishing:
+                raise
+            _clear_cancellation()
+            continue
+        if work is None:
+            return
+        function, arguments = work
+        try:
+            await function(*arguments)
+        except BaseException as error:
+            if loop.finishing and isinstance(error, GeneratorExit):
+                raise
+            queue.done(error)
+            _clear_cancellation()
+        else:
+            queue.done()
+
+
+def _clear_cancellation() -> None:
+    """Clears the cancellation of the last function, so that it does not cancel the next one."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+async def _await_operation(operation: Any) -> Any:
+    return await operation
+
+
+def _noop() -> None:
+    pass
