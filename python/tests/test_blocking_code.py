@@ -237,7 +237,7 @@ def test_computation_that_delays_responses_is_reported_as_generator_delay(run, m
     )
     generator = ended.result["generator"]
     assert generator["saturated"] and ended.code == 4, ended.stdout
-    assert any("code of " in reason and "had the generator's thread" in reason for reason in generator["saturated_because"]), generator
+    assert any("code of " in reason and "held the generator's thread" in reason for reason in generator["saturated_because"]), generator
 
 
 def test_computation_that_delays_no_response_is_not_reported(run):

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use squall_model::protocol::{WorkerHealth, WorkerReport};
 use squall_worker::WorkerStatus;
 use std::{fmt::Write as _, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -15,18 +16,51 @@ use crate::{
     http_listener::{HttpListener, text_response},
 };
 
-/// The worker's metrics: name, kind, field of its report, help text.
-const METRICS: [(&str, &str, &str, &str); 10] = [
-    ("squall_worker_shares", "gauge", "shares", "Shares of the load that the worker holds, of 256"),
-    ("squall_worker_run", "gauge", "ready", "Epoch of the run that the worker is ready for, 0 if none"),
-    ("squall_worker_run_requests", "gauge", "sent", "Requests that the worker has sent in this run"),
-    ("squall_worker_deltas_waiting", "gauge", "waiting", "Deltas that are not shipped yet"),
-    ("squall_worker_threads", "gauge", "threads", "Engine threads of the run"),
-    ("squall_worker_revision", "gauge", "revision", "Revision of the run record that the worker has read"),
-    ("squall_worker_cpu_seconds_total", "counter", "cpu_s", "CPU time of the process"),
-    ("squall_worker_resident_memory_bytes", "gauge", "rss_bytes", "Memory of the process"),
-    ("squall_worker_stale_commands_total", "counter", "stale_commands", "Commands of earlier runs, ignored"),
-    ("squall_worker_bad_commands_total", "counter", "bad_commands", "Messages that are not valid commands, refused"),
+/// A value of the report as text. Only numbers are published, because anyone may read the metrics.
+type MetricValue = fn(&WorkerReport) -> String;
+
+/// Metrics of a worker: name, kind, value, help text.
+const METRICS: [(&str, &str, MetricValue, &str); 10] = [
+    (
+        "squall_worker_shares",
+        "gauge",
+        |report| report.share_count.to_string(),
+        "Shares of the load that the worker holds, of 256",
+    ),
+    (
+        "squall_worker_run",
+        "gauge",
+        |report| report.ready.to_string(),
+        "Epoch of the run that the worker is ready for, 0 if none",
+    ),
+    (
+        "squall_worker_run_requests",
+        "gauge",
+        |report| report.sent.to_string(),
+        "Requests that the worker has sent in this run",
+    ),
+    ("squall_worker_deltas_waiting", "gauge", |report| report.waiting.to_string(), "Deltas that are not shipped yet"),
+    ("squall_worker_threads", "gauge", |report| report.threads.to_string(), "Engine threads of the run"),
+    (
+        "squall_worker_revision",
+        "gauge",
+        |report| report.revision.to_string(),
+        "Revision of the run record that the worker has read",
+    ),
+    ("squall_worker_cpu_seconds_total", "counter", |report| format!("{:.3}", report.cpu_s), "CPU time of the process"),
+    ("squall_worker_resident_memory_bytes", "gauge", |report| report.rss_bytes.to_string(), "Memory of the process"),
+    (
+        "squall_worker_stale_commands_total",
+        "counter",
+        |report| report.stale_commands.to_string(),
+        "Commands of earlier runs, ignored",
+    ),
+    (
+        "squall_worker_bad_commands_total",
+        "counter",
+        |report| report.bad_commands.to_string(),
+        "Messages that are not valid commands, refused",
+    ),
 ];
 
 /// What readiness depends on, besides the worker's report.
@@ -69,7 +103,7 @@ fn handle_request(path: &str, status: &WorkerStatus, readiness: &ReadinessCheck)
 }
 
 fn is_ready(status: &WorkerStatus, ttl: Duration) -> bool {
-    let healthy = status.report.get("status").is_some_and(|status| status == "healthy");
+    let healthy = status.report.health == WorkerHealth::Healthy;
     healthy && status.last_acknowledged.is_some_and(|at| at.elapsed() < ttl)
 }
 
@@ -88,10 +122,8 @@ fn metrics(status: &WorkerStatus, ready: bool) -> String {
         "",
         up,
     );
-    for (name, kind, field, help) in METRICS {
-        // Only numbers: the other fields of a report are not public.
-        let value = status.report.get(field).filter(|value| value.parse::<f64>().is_ok());
-        metric(name, kind, help, "", value.map_or("0", String::as_str));
+    for (name, kind, value, help) in METRICS {
+        metric(name, kind, help, "", &value(&status.report));
     }
     text
 }
@@ -102,9 +134,8 @@ mod tests {
     use std::time::Instant;
 
     fn status(healthy: bool, last_acknowledged: Option<Instant>) -> WorkerStatus {
-        let word = if healthy { "healthy" } else { "unhealthy" };
-        let report = [("status", word), ("shares", "128"), ("cpu_s", "1.500"), ("bad_commands", "x\ny 1")];
-        let report = report.into_iter().map(|(field, value)| (field.to_owned(), value.to_owned())).collect();
+        let health = if healthy { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy };
+        let report = WorkerReport { health, share_count: 128, cpu_s: 1.5, ..WorkerReport::default() };
         WorkerStatus { report, last_acknowledged }
     }
 
@@ -126,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn report_fields_that_are_not_numbers_become_0() {
+    fn metrics_of_a_report_are_numbers() {
         let text = metrics(&status(true, None), false);
         for line in
             ["squall_worker_shares 128", "squall_worker_cpu_seconds_total 1.500", "squall_worker_bad_commands_total 0"]

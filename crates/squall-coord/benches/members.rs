@@ -14,7 +14,7 @@ use std::{
 
 use squall_coord::{
     ItemId, LeaseEvent, LeaseKeys, LeaseStore, MemberId, Membership, MembershipConfig, PoolItem, PoolKeys, PoolName,
-    PoolStore, RedisClient, RedisLeaseStore, RedisPoolStore, RedisRunStore, RunKeys, RunStore, UnitId, WorkerReport,
+    PoolStore, RedisClient, RedisLeaseStore, RedisPoolStore, RedisRunStore, ReportFields, RunKeys, RunStore, UnitId,
 };
 use squall_testkit::redis::RedisServer;
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ async fn run_member(link: RedisClient, name: String, stop: CancellationToken) {
 /// What a worker says of itself once a beat.
 async fn send_reports(link: RedisClient, name: String, stop: CancellationToken) {
     let run = RedisRunStore::new(&link, RunKeys::new("squall:{bench}:"));
-    let report: WorkerReport = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
+    let report: ReportFields = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
     let mut beats = tokio::time::interval(HEARTBEAT_INTERVAL);
     while !stop.is_cancelled() {
         beats.tick().await;

@@ -38,7 +38,7 @@ pub use redis::{
 };
 pub use run::{
     BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, MAX_USERS_PER_MOVE, MemoryRunStore,
-    RedisRunStore, ReportOutcome, ReportReceipt, RunKeys, RunRecord, RunStore, START_POSITION, SecondRow, SeriesKind,
-    ShipOutcome, ShippedDelta, SourceAllocation, UserLocations, UserMove, WorkerReport,
+    RedisRunStore, ReportFields, ReportOutcome, ReportReceipt, RunKeys, RunRecord, RunStore, START_POSITION, SecondRow,
+    SeriesKind, ShipOutcome, ShippedDelta, SourceAllocation, UserLocations, UserMove,
 };
 pub use spread::{UnitAssignment, spread};

@@ -11,9 +11,9 @@ mod load;
 mod plan;
 mod pool_contents;
 mod profile;
+pub mod protocol;
 mod run_phase;
 mod run_spec;
-mod send_budget_report;
 mod share_set;
 mod threshold;
 
@@ -31,6 +31,5 @@ pub use pool_contents::PoolContents;
 pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, ProfileStage, parse_stages};
 pub use run_phase::{PhaseEvent, PhaseTransitionError, RunPhase};
 pub use run_spec::{HookAssignment, ITERATIONS_COUNTER, RunChangeError, RunSpec, RunStopRequest};
-pub use send_budget_report::SendBudgetReport;
 pub use share_set::{SHARE_COUNT, ShareSet};
 pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold, ThresholdProblem};

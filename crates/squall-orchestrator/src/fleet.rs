@@ -1,7 +1,10 @@
-//! A run on a fleet: whoever serves people changes the record ([`FleetClient`]), one orchestrator leads the run from phase to phase
-//! ([`Orchestrator`]), and everybody who wants to see it follows what workers ship ([`RunAggregator`]). All of it stands in the store, so
-//! whoever dies, the next one goes on.
+//! A run on a fleet. [`FleetClient`] changes the record of the run, [`Orchestrator`] leads the run
+//! from phase to phase, and [`RunAggregator`] merges what workers ship. All state is in the store,
+//! so another process can continue the work of one that dies. The workers that make the load are in
+//! `squall-worker`.
 
+mod command_payload;
+mod compat;
 mod counter_monitor;
 mod fleet_client;
 mod fleet_run;
@@ -10,10 +13,9 @@ mod leader_run;
 mod orchestrator;
 mod planned_load;
 mod probes;
-mod redis_metric_view;
-mod redis_user_view;
 mod run_aggregator;
 mod worker_info;
+mod worker_roster;
 
 pub use fleet_client::{FleetClient, FleetError, FleetStatus, StopRunCommand, StoredRunResult};
 pub use fleet_run::{FleetRunError, FleetRunRequest, run_fleet};
@@ -22,5 +24,5 @@ pub use probes::{ProbeSecond, probe_names, probe_seconds};
 pub use run_aggregator::RunAggregator;
 pub use worker_info::{WorkerInfo, share_holders};
 
-/// The one unit that orchestrators hold.
+/// The unit that orchestrators lease; its holder leads.
 pub(crate) const LEADER_UNIT: &str = "lead";

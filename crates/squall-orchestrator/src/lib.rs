@@ -1,5 +1,6 @@
-//! The run: starts an engine, collects what it ships, applies the stop rules and states the facts. No HTTP, no rendering; who
-//! wants to see the run while it goes on observes it.
+//! Runs: starts load generators, collects what they measure, applies the stop rules and states the
+//! facts, on this machine (`local_run`) or on a fleet (`fleet`). It sends no requests and renders
+//! nothing; observers show a run.
 
 mod fleet;
 mod load_generator;
@@ -8,6 +9,7 @@ mod planned_scenario;
 mod process_usage;
 pub mod processes;
 mod run_control;
+mod saturation;
 mod threshold_judge;
 
 pub use fleet::{

@@ -1,5 +1,6 @@
-//! Who makes the load of a run on this machine: the engine of this process, or several processes with an engine each. Both ship deltas
-//! and obey the same orders; the run does not know which it has.
+//! What makes the load of a run on this machine: the engine of this process, or several processes
+//! with an engine each. Both ship deltas and take the same commands, so `run_with_generator` does
+//! not know which one it has.
 
 use squall_engine::{Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, InFlightIterations, LoadOutcome};
 use squall_metrics::{Delta, SourceId};
@@ -10,41 +11,41 @@ use std::{
 
 use crate::local_run::RunError;
 
-/// The makers of a run's load, prepared.
+/// A prepared load generator.
 pub trait LoadGenerator {
     type Stop: StopHandle;
 
-    /// Who will send deltas.
+    /// The sources of the deltas.
     fn sources(&self) -> Vec<SourceId>;
 
-    /// Lets all start at the instant `at`.
+    /// Starts the load at `at`.
     fn start(&mut self, at: Instant);
 
     fn stop(&self) -> Self::Stop;
 
-    /// What is under way in this process; nobody can look into another one.
+    /// Iterations in progress, if the load is made in this process.
     fn in_flight(&self) -> Option<InFlightIterations> {
         None
     }
 
-    /// The next delta; `None` when everybody has sent their last.
+    /// The next delta; `None` after the last delta of every source.
     fn next_delta(&mut self) -> impl Future<Output = Option<Delta>>;
 
-    /// Waits for everybody. The longest of them counts.
+    /// Waits until all parts have ended. The longest part gives the times.
     fn join(self) -> impl Future<Output = Result<GeneratorOutcome, RunError>>;
 }
 
-/// Orders to a crew at work.
+/// Stops a load generator.
 pub trait StopHandle {
     fn drain(&self);
     fn abort(&self);
 }
 
-/// How a crew's work ended.
+/// How a load generator ended.
 #[derive(Debug, Clone, Copy)]
 pub struct GeneratorOutcome {
     pub end: LoadOutcome,
-    /// What other processes than this one used: CPU time and memory.
+    /// CPU time and memory of all processes except this one.
     pub other_processes: (Duration, u64),
 }
 

@@ -1,4 +1,5 @@
-//! What the generator itself costs: CPU time and memory of this process, as the system counts them.
+//! CPU time and memory of this process, as the operating system counts them: the cost of the
+//! generator. It judges nothing; see `saturation`.
 
 use std::{fs, time::Duration};
 
@@ -10,7 +11,7 @@ pub(crate) struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Zeroes where the system does not say (no `/proc`).
+    /// Memory is zero on a system without `/proc`.
     pub(crate) fn now() -> ProcessUsage {
         let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -31,14 +32,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_used_something() {
+    fn usage_of_this_process_is_positive() {
         let usage = ProcessUsage::now();
         assert!(usage.cpu > Duration::ZERO);
         assert!(usage.max_rss_bytes > 100 * 1024);
     }
 
     #[test]
-    fn the_peak_is_read_in_kib() {
+    fn peak_memory_is_parsed_in_kib() {
         assert_eq!(peak_kib("Name:\tx\nVmHWM:\t  123 kB\n"), Some(123));
         assert_eq!(peak_kib(""), None);
     }

@@ -1,5 +1,7 @@
-//! Several processes that make one run's load: each has an engine over a part of the run's shares, and speaks with this one over a
-//! socket that is its standard input. A process that loses its parent ends. Computes nothing; what they send is merged like any deltas.
+//! Several child processes that make the load of one run. Each has an engine with a part of the
+//! run's shares, and a socket to this process as its standard input. A child that loses its parent
+//! ends. It computes nothing: the deltas of the children are merged like those of threads. `squall
+//! run --processes` uses it.
 
 mod child;
 mod protocol;
@@ -25,10 +27,10 @@ use crate::{
 pub use child::{ProcessIndex, run_child_process};
 use protocol::{ProcessCommand, ProcessFrame};
 
-/// Deltas that wait to be merged; a process that is faster than that waits itself.
+/// Deltas that wait to be merged. When the queue is full, the children wait.
 const DELTA_QUEUE_CAPACITY: usize = 256;
 
-/// Why the processes could not be started, or did not end well.
+/// Why the child processes could not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     #[error("cannot start process {number} of the run")]
@@ -37,34 +39,34 @@ pub enum ProcessError {
         #[source]
         source: io::Error,
     },
-    #[error("process {number} of the run ended before it was ready; its own words are above")]
+    #[error("process {number} of the run ended before it was ready; its error message is above")]
     NotReady { number: usize },
-    #[error("a process of the run died, and with it what it had measured")]
+    #[error("a process of the run died, and its measurements are lost")]
     Died,
 }
 
-/// The processes of a run.
+/// The child processes of a run.
 pub struct GeneratorProcesses {
     children: Vec<Child>,
     sources: Vec<SourceId>,
     commands: ProcessCommandSender,
     deltas: mpsc::Receiver<Delta>,
     readers: JoinSet<Option<protocol::ProcessSummary>>,
-    /// End with this value: others may hold on to the orders.
+    /// Dropped with this value, because clones of `commands` may outlive it.
     writers: JoinSet<()>,
     summaries: Vec<protocol::ProcessSummary>,
     died: bool,
 }
 
-/// Orders to all processes.
+/// Sends commands to all child processes.
 #[derive(Clone)]
 pub struct ProcessCommandSender(Vec<mpsc::UnboundedSender<ProcessCommand>>);
 
 impl ProcessCommandSender {
-    fn send(&self, order: ProcessCommand) {
-        // A process that is gone needs no orders; its end is noticed where its deltas are read.
+    fn send(&self, command: ProcessCommand) {
+        // A dead process needs no command; the reader of its deltas notices its end.
         for process in &self.0 {
-            let _ = process.send(order);
+            let _ = process.send(command);
         }
     }
 }
@@ -80,7 +82,8 @@ impl StopHandle for ProcessCommandSender {
 }
 
 impl GeneratorProcesses {
-    /// Starts `commands`, each of which must call [`serve`], and waits until all are ready.
+    /// Starts `commands`, each of which must call [`run_child_process`], and waits until all are
+    /// ready.
     pub async fn start(commands: Vec<Command>) -> Result<GeneratorProcesses, ProcessError> {
         let (deltas_tx, deltas) = mpsc::channel(DELTA_QUEUE_CAPACITY);
         let mut started = GeneratorProcesses {
@@ -106,12 +109,12 @@ impl GeneratorProcesses {
             };
             let instance = number as u64;
             started.sources.extend((0..threads).map(|thread| SourceId { instance, thread }));
-            let (orders, mut wanted) = mpsc::unbounded_channel::<ProcessCommand>();
-            started.commands.0.push(orders);
+            let (command_sender, mut command_receiver) = mpsc::unbounded_channel::<ProcessCommand>();
+            started.commands.0.push(command_sender);
             started.readers.spawn(relay_deltas(read, deltas_tx.clone()));
             started.writers.spawn(async move {
-                while let Some(order) = wanted.recv().await {
-                    if order.write(&mut write).await.is_err() {
+                while let Some(command) = command_receiver.recv().await {
+                    if command.write(&mut write).await.is_err() {
                         break;
                     }
                 }
@@ -123,7 +126,7 @@ impl GeneratorProcesses {
 
 impl Drop for GeneratorProcesses {
     fn drop(&mut self) {
-        // Those that are still there have lost their run.
+        // The run is over for children that still exist.
         for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
@@ -153,7 +156,7 @@ impl LoadGenerator for GeneratorProcesses {
                 delta = self.deltas.recv() => return delta,
                 Some(ended) = self.readers.join_next() => match ended {
                     Ok(Some(last)) => self.summaries.push(last),
-                    // One that is gone takes its counts along: the run cannot be stated any more.
+                    // The counts of a dead process are lost, so the run has no valid result.
                     _ => {
                         self.died = true;
                         return None;
@@ -196,9 +199,10 @@ impl LoadGenerator for GeneratorProcesses {
 fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = StdStream::pair()?;
     ours.set_nonblocking(true)?;
-    // What its code prints must not mix with our own output, and a Ctrl-C is ours to pass on.
-    let words: OwnedFd = rustix::io::dup(rustix::stdio::stderr())?;
-    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(words)).process_group(0);
+    // Its output goes to standard error, so that it does not mix with ours. Its own process group
+    // keeps Ctrl-C from reaching it; this process forwards the stop.
+    let stderr: OwnedFd = rustix::io::dup(rustix::stdio::stderr())?;
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(stderr)).process_group(0);
     Ok((command.spawn()?, UnixStream::from_std(ours)?))
 }
 

@@ -1,9 +1,10 @@
-//! The stop button of a run: once to drain, twice to abort. Holds the wish; the run obeys it.
+//! The stop requests of a user: the first drains the run, the second aborts it. It stops nothing
+//! itself; the run subscribes to it. The CLI's stop button, the signals and the API use it.
 
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What a person has asked for, in rising order; it never goes back.
+/// What the user has requested, in rising order. A request is never withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopRequest {
     None,
@@ -11,7 +12,7 @@ pub(crate) enum StopRequest {
     Abort,
 }
 
-/// Handle on a run's stop button. Cloning shares it.
+/// Sends stop requests to a run. Clones share it.
 #[derive(Debug, Clone)]
 pub struct RunControl {
     request: Arc<watch::Sender<StopRequest>>,
@@ -28,17 +29,17 @@ impl RunControl {
         RunControl::default()
     }
 
-    /// Ask for a drain: no further starts, what is under way is finished.
+    /// Requests a drain: no further starts, and iterations in progress finish.
     pub fn drain(&self) {
         self.escalate(StopRequest::Drain);
     }
 
-    /// Ask for an abort: what is under way is cut off, recorded and reported.
+    /// Requests an abort: iterations in progress are cut off, recorded and reported.
     pub fn abort(&self) {
         self.escalate(StopRequest::Abort);
     }
 
-    /// Whether anybody asked for the run to end.
+    /// Whether a stop has been requested.
     pub fn is_stopping(&self) -> bool {
         *self.request.borrow() > StopRequest::None
     }
@@ -48,9 +49,9 @@ impl RunControl {
     }
 
     fn escalate(&self, to: StopRequest) {
-        self.request.send_if_modified(|wish| {
-            let higher = to > *wish;
-            *wish = to.max(*wish);
+        self.request.send_if_modified(|request| {
+            let higher = to > *request;
+            *request = to.max(*request);
             higher
         });
     }

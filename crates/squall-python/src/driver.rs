@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use squall_engine::{Driver, DriverError, DriverThread, ThreadDeadline, ThreadRecorder, UserIdentity};
 use squall_http::Cookies;
 use squall_metrics::{MetricId, MetricKey, Outcome, OutcomeCategory};
+use squall_model::protocol::GroupName;
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -193,7 +194,7 @@ impl PythonThreadContext {
     /// Takes note that an answer may have been there before anybody could look: code of others kept the thread for `held`.
     #[cold]
     fn record_delayed_response(&self, held: Duration, ended: Instant) {
-        let name = format!("(held by {})", self.last_blocking_code.borrow());
+        let name = GroupName::HeldBy(&self.last_blocking_code.borrow()).to_string();
         let metric = self.recorder.metric(MetricKey::group(self.script.full_metric_name(&name)));
         self.recorder.record_span(metric, ended - held, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
     }

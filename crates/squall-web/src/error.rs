@@ -91,7 +91,11 @@ impl From<FleetError> for ApiError {
                 ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
                     .with_details(json!({"action": action, "current": current, "expected": [expected]}))
             }
-            FleetError::Invalid(message) => ApiError::bad_request(message),
+            FleetError::LevelOutOfRange { .. }
+            | FleetError::RecordNotWritable
+            | FleetError::BundleUnreadable(_)
+            | FleetError::RunSpecUnreadable(_)
+            | FleetError::ResultUnreadable { .. } => ApiError::bad_request(error.to_string()),
             FleetError::Store(error) => error.into(),
         }
     }

@@ -67,7 +67,7 @@ impl<C: FleetStores> ApiState<C> {
 
     /// Every pool that can be counted, and those that cannot with the reason in words; those are counted.
     async fn count_pools(&self) -> Result<(Vec<PoolCounts>, BTreeMap<String, String>), StoreError> {
-        let AllPoolCounts { pools, failed: refused } = self.fleet.cell().pools().count_all().await?;
+        let AllPoolCounts { pools, failed: refused } = self.fleet.stores().pools().count_all().await?;
         for (pool, error) in &refused {
             ApiCounters::increment(&self.watcher.counters.unusable_pools);
             tracing::warn!(%pool, %error, "a pool cannot be used");

@@ -195,7 +195,7 @@ impl<C: FleetStores> RunWatcher<C> {
     async fn start_run(&self, status: &FleetStatus) -> Result<bool, FleetError> {
         let Some(order) = &status.order else { return Ok(false) };
         let Some(bundle) = self.fleet.load_bundle(&order.bundle).await? else { return Ok(false) };
-        let follower = RunAggregator::open(self.fleet.cell(), status.epoch, &bundle.plan, WINDOW_S).await?;
+        let follower = RunAggregator::open(self.fleet.stores(), status.epoch, &bundle.plan, WINDOW_S).await?;
         *self.run.write().await = Some(WatchedRun {
             epoch: status.epoch,
             run_name: order.run.clone(),

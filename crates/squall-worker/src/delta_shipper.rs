@@ -144,7 +144,7 @@ impl DeltaReplayBuffer {
 mod tests {
     use super::*;
     use squall_coord::{RedisClient, RedisRunStore, RunKeys, START_POSITION};
-    use squall_metrics::{EngineDelta, SourceId, decode};
+    use squall_metrics::{EngineDelta, SourceId, decode_delta};
     use squall_testkit::redis::RedisServer;
 
     fn delta(seq: u64) -> Delta {
@@ -184,7 +184,7 @@ mod tests {
         shipper.ship(delta(5));
         everything_is_in(&shipper).await;
         let there = run.deltas(epoch, START_POSITION, 10).await.unwrap();
-        let seqs: Vec<u64> = there.iter().map(|delta| decode(&delta.bytes).unwrap().seq).collect();
+        let seqs: Vec<u64> = there.iter().map(|delta| decode_delta(&delta.bytes).unwrap().seq).collect();
         assert_eq!((seqs, shipper.is_lost_by_store()), ((0..6).collect(), false));
         // Nobody has shipped what it wants now.
         knows(7).await;

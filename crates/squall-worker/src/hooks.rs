@@ -2,8 +2,16 @@
 //! record names; how it ended is noted, so that whoever leads by then goes on from there.
 
 use squall_coord::RunStore;
+use squall_model::protocol::{HookOutcome, RunNote, RunNotes};
 use std::{sync::Arc, time::Duration};
 use tracing::{info, warn};
+
+/// Which hook of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HookKind {
+    SetUp,
+    TearDown,
+}
 
 /// The scenario's own.
 pub trait ScenarioHooks: Send + Sync + 'static {
@@ -17,10 +25,6 @@ pub trait ScenarioHooks: Send + Sync + 'static {
     fn tear_down(&self, made: &str) -> Result<(), String>;
 }
 
-/// Of whom it is noted how they ended.
-pub(crate) const SET_UP_NOTE: &str = "set_up";
-pub(crate) const TEAR_DOWN_NOTE: &str = "tear_down";
-
 /// How often a store that is away is asked again, and for how long in all it is worth it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_ATTEMPTS: usize = 100;
@@ -29,7 +33,7 @@ const MAX_ATTEMPTS: usize = 100;
 pub(crate) async fn set_up<R: RunStore>(run: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
     info!(epoch, "sets the run up");
     let ended = run_blocking(move || hooks.set_up()).await;
-    note_hook_outcome(&run, epoch, SET_UP_NOTE, ended).await;
+    note_hook_outcome(&run, epoch, RunNote::SetUp, ended).await;
 }
 
 /// Tears the run `epoch` down and notes how that ended.
@@ -37,7 +41,7 @@ pub(crate) async fn tear_down<R: RunStore>(run: R, epoch: u64, hooks: Arc<dyn Sc
     info!(epoch, "tears the run down");
     let made = load_set_up_data(&run, epoch).await.unwrap_or_else(|| "null".to_owned());
     let ended = run_blocking(move || hooks.tear_down(&made)).await;
-    note_hook_outcome(&run, epoch, TEAR_DOWN_NOTE, ended.map(|()| String::new())).await;
+    note_hook_outcome(&run, epoch, RunNote::TearDown, ended.map(|()| String::new())).await;
 }
 
 /// Gives what the set-up of the run `epoch` made to the users here.
@@ -54,25 +58,33 @@ pub(crate) async fn apply_set_up_data<R: RunStore>(run: &R, epoch: u64, hooks: A
 async fn load_set_up_data<R: RunStore>(run: &R, epoch: u64) -> Option<String> {
     for _ in 0..MAX_ATTEMPTS {
         if let Ok(notes) = run.notes(epoch).await {
-            return notes.get(SET_UP_NOTE)?.strip_prefix("done:").map(str::to_owned);
+            return match RunNotes::from(notes).set_up()? {
+                HookOutcome::Done(data) => Some(data),
+                HookOutcome::Failed(_) => None,
+            };
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
     None
 }
 
-async fn note_hook_outcome<R: RunStore>(run: &R, epoch: u64, what: &str, ended: Result<String, String>) {
-    let text = match ended {
-        Ok(made) => format!("done:{made}"),
-        Err(reason) => {
-            warn!(epoch, what, reason, "a hook failed");
-            format!("failed:{reason}")
-        }
-    };
+async fn note_hook_outcome<R: RunStore>(
+    run: &R,
+    epoch: u64,
+    hook: fn(HookOutcome) -> RunNote,
+    result: Result<String, String>,
+) {
+    let outcome = result.map_or_else(HookOutcome::Failed, HookOutcome::Done);
+    let (hook_name, text) = hook(outcome.clone()).encode();
+    if let HookOutcome::Failed(reason) = outcome {
+        warn!(epoch, hook = hook_name, reason, "the hook failed");
+    }
     for _ in 0..MAX_ATTEMPTS {
-        match run.set_notes(epoch, &[(what.to_owned(), text.clone())]).await {
+        match run.set_notes(epoch, &[(hook_name.clone(), text.clone())]).await {
             Ok(()) => return,
-            Err(error) => warn!(%error, what, "how a hook ended could not be noted yet"),
+            Err(error) => {
+                warn!(%error, hook = hook_name, "the worker could not note the hook's outcome; it tries again")
+            }
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     }

@@ -4,7 +4,7 @@
 
 use squall_coord::{RunStore, ShipOutcome};
 use squall_engine::SendBudget;
-use squall_model::SendBudgetReport;
+use squall_model::protocol::{SendBudgetReport, SourceName};
 use std::{
     collections::VecDeque,
     sync::{Arc, OnceLock},
@@ -136,7 +136,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
         if self.last_report.is_some_and(|last| last == said) {
             return Ok(());
         }
-        let (source, bytes) = (format!("{:016x}.announced", self.instance), said.to_bytes());
+        let (source, bytes) = (SourceName::SendBudget { instance: self.instance }.to_string(), said.encode());
         let mut retry = FIRST_RETRY;
         loop {
             match self.run.ship(self.epoch, &source, self.sequence, &bytes).await {

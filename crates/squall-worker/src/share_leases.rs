@@ -2,11 +2,14 @@
 //! has started everything of it, whoever gets it goes on from there. Asks for no share: that is the seat's.
 
 use squall_coord::{Lease, LeaseEvent, RunStore, StoreError};
-use squall_model::{Profile, ShareSet};
+use squall_model::{
+    Profile, ShareSet,
+    protocol::{ResumePoints, RunNote, RunNotes, ShareNote},
+};
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{debug, warn};
 
-use crate::worker_run::{ResumePoints, WorkerRun};
+use crate::worker_run::WorkerRun;
 
 /// What is held, and what has changed since the engine was last told.
 #[derive(Default)]
@@ -121,7 +124,8 @@ impl ShareLeases {
 
 /// Says before when this worker has started everything of `shares`.
 async fn note_left_shares<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: &ResumePoints) {
-    let notes: Vec<_> = shares.map(|share| (left_note_name(share), at.to_string())).collect();
+    let notes: Vec<_> =
+        shares.map(|share| RunNote::Share { share, note: ShareNote::Left(at.clone()) }.encode()).collect();
     if notes.is_empty() {
         return;
     }
@@ -143,22 +147,19 @@ async fn take_over_shares<R: RunStore>(
     if shares.is_empty() {
         return Ok(Some(BTreeMap::new()));
     }
-    let notes = run.notes(epoch).await?;
-    if taken.iter().any(|share| !notes.contains_key(&left_note_name(share))) {
+    let notes = RunNotes::from(run.notes(epoch).await?);
+    if taken.iter().any(|share| notes.share(share).is_none()) {
         return Ok(None);
     }
-    let left = |share: u32| match notes.get(&left_note_name(share)) {
+    let left = |share: u32| match notes.share(share) {
         None => Some((share, ResumePoints::RUN_START)),
-        Some(note) => Some((share, note.parse().ok()?)),
+        Some(ShareNote::Left(points)) => Some((share, points)),
+        Some(ShareNote::Taken) => None,
     };
     let left = shares.iter().filter_map(left).collect();
-    let taken: Vec<_> = shares.iter().map(|share| (left_note_name(share), "taken".to_owned())).collect();
+    let taken: Vec<_> = shares.iter().map(|share| RunNote::Share { share, note: ShareNote::Taken }.encode()).collect();
     run.set_notes(epoch, &taken).await?;
     Ok(Some(left))
-}
-
-fn left_note_name(share: u32) -> String {
-    format!("left:{share}")
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
-    ReportOutcome, RunStore, WorkerReport,
+    ReportOutcome, RunStore,
 };
-use squall_model::{CommandEnvelope, HookAssignment, RunPhase, RunSpec};
+use squall_model::{
+    CommandEnvelope, HookAssignment, RunPhase, RunSpec,
+    protocol::{FailedRun, RunNote, WorkerHealth, WorkerReport, format_instance},
+};
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -15,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    hooks::{self, ScenarioHooks},
+    hooks::{self, HookKind, ScenarioHooks},
     membership_task::MembershipTask,
     process_monitor::ProcessMonitor,
     rejected_message_counter::RejectedMessageCounter,
@@ -82,10 +85,10 @@ pub struct Worker<C: FleetStores, H: DriverFactory> {
     desired_run: Option<(u64, RunPhase, RunSpec)>,
     run_state: WorkerRunState,
     share_leases: ShareLeases,
-    failed_run: Option<(u64, String)>,
+    failed_run: Option<FailedRun>,
     /// What the scenario of a run does once, and what of it was begun here.
     hooks: Option<(u64, Arc<dyn ScenarioHooks>)>,
-    started_hooks: BTreeSet<(u64, &'static str)>,
+    started_hooks: BTreeSet<(u64, HookKind)>,
     /// What goes on beside the loop, and is waited for before it leaves.
     background_tasks: JoinSet<()>,
     stale_commands: u64,
@@ -157,7 +160,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
         let mut beats = tokio::time::interval(beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut goodbye = None;
-        info!(worker = self.config.id, instance = format!("{:016x}", self.instance), "ready");
+        info!(worker = self.config.id, instance = format_instance(self.instance), "ready");
         loop {
             tokio::select! {
                 () = stop_requested(&stop, self.name_taken), if !self.leaving => {
@@ -216,7 +219,8 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
         let mut last = None;
         loop {
             let report = self.build_report();
-            let Ok(ReportOutcome::NameTaken(heard)) = run.report(&self.config.id, &report, self.config.ttl).await
+            let Ok(ReportOutcome::NameTaken(heard)) =
+                run.report(&self.config.id, &report.encode(), self.config.ttl).await
             else {
                 // A store that does not answer is the beats' to wait for.
                 return Ok(());
@@ -275,7 +279,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
 
     /// The worker's name is for people; its place in the fleet belongs to this life of it.
     fn member_id(&self) -> MemberId {
-        MemberId::new(format!("{}.{:016x}", self.config.id, self.instance))
+        MemberId::new(format!("{}.{}", self.config.id, format_instance(self.instance)))
     }
 
     /// Whether a worker that is leaving has nothing left to do.
@@ -324,7 +328,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
             self.run_state.invalidate_resources();
         }
         let report = self.build_report();
-        match run.report(&self.config.id, &report, self.config.ttl).await {
+        match run.report(&self.config.id, &report.encode(), self.config.ttl).await {
             Ok(ReportOutcome::NameTaken(_)) => {
                 warn!(worker = self.config.id, "was away too long: another worker has its name now");
                 self.name_taken = true;
@@ -345,40 +349,34 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
 
     fn build_report(&mut self) -> WorkerReport {
         let vitals = self.process_monitor.sample();
-        let healthy =
-            if (self.membership_valid || self.has_failed_run()) && !self.leaving { "healthy" } else { "unhealthy" };
+        let takes_load = (self.membership_valid || self.has_failed_run()) && !self.leaving;
         let (ready, done, waiting, sent, threads) = match &self.run_state {
             WorkerRunState::Active(job) => (job.epoch, 0, job.unshipped_deltas(), job.sent(), job.thread_count()),
             WorkerRunState::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
             WorkerRunState::Idle | WorkerRunState::Preparing { .. } => (0, 0, 0, 0, 0),
         };
-        let mut report: WorkerReport = [
-            ("status", healthy.to_owned()),
-            ("cpu_percent", format!("{:.1}", vitals.cpu_percent)),
-            ("cpu_s", format!("{:.3}", vitals.cpu_s)),
-            ("rss_bytes", vitals.rss_bytes.to_string()),
-            ("max_rss_bytes", vitals.max_rss_bytes.to_string()),
-            ("memory_percent", format!("{:.2}", vitals.memory_percent)),
-            ("total_ram_bytes", vitals.total_ram_bytes.to_string()),
-            ("instance", format!("{:016x}", self.instance)),
-            ("revision", self.seen_revision.to_string()),
-            ("ready", ready.to_string()),
-            ("done", done.to_string()),
-            ("shares", self.share_leases.shares().len().to_string()),
-            ("held", self.share_leases.shares().to_hex()),
-            ("waiting", waiting.to_string()),
-            ("sent", sent.to_string()),
-            ("threads", threads.to_string()),
-            ("stale_commands", self.stale_commands.to_string()),
-            ("bad_commands", self.bad_commands.to_string()),
-        ]
-        .into_iter()
-        .map(|(field, value)| (field.to_owned(), value))
-        .collect();
-        if let Some((epoch, message)) = &self.failed_run {
-            report.insert("failed".into(), epoch.to_string());
-            report.insert("message".into(), message.chars().take(2000).collect());
-        }
+        let held = self.share_leases.shares();
+        let report = WorkerReport {
+            health: if takes_load { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
+            instance: self.instance,
+            cpu_percent: vitals.cpu_percent,
+            cpu_s: vitals.cpu_s,
+            rss_bytes: vitals.rss_bytes,
+            max_rss_bytes: vitals.max_rss_bytes,
+            memory_percent: vitals.memory_percent,
+            total_ram_bytes: vitals.total_ram_bytes,
+            revision: self.seen_revision,
+            ready,
+            done,
+            share_count: held.len(),
+            held,
+            waiting: waiting as u64,
+            sent,
+            threads: threads as u32,
+            stale_commands: self.stale_commands,
+            bad_commands: self.bad_commands,
+            failed_run: self.failed_run.clone(),
+        };
         self.status.send_modify(|status| status.report.clone_from(&report));
         report
     }
@@ -490,13 +488,12 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
     fn run_hooks(&mut self, run: &C::Run, epoch: u64, phase: RunPhase, order: &RunSpec) {
         let Some((_, hooks)) = self.hooks.as_ref().filter(|(of, _)| *of == epoch) else { return };
         let told = |asked: &Option<HookAssignment>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
-        if phase == RunPhase::Preparing && told(&order.set_up) && self.started_hooks.insert((epoch, hooks::SET_UP_NOTE))
-        {
+        if phase == RunPhase::Preparing && told(&order.set_up) && self.started_hooks.insert((epoch, HookKind::SetUp)) {
             self.background_tasks.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
         }
         if phase == RunPhase::Stopping
             && told(&order.tear_down)
-            && self.started_hooks.insert((epoch, hooks::TEAR_DOWN_NOTE))
+            && self.started_hooks.insert((epoch, HookKind::TearDown))
         {
             self.background_tasks.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
         }
@@ -512,7 +509,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
     }
 
     fn failed_epoch(&self) -> Option<u64> {
-        self.failed_run.as_ref().map(|(epoch, _)| *epoch)
+        self.failed_run.as_ref().map(|failed| failed.epoch)
     }
 
     fn prepare_run(&mut self, run: &C::Run, epoch: u64, bundle: String) {
@@ -540,7 +537,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
             }
             Err(message) => {
                 warn!(epoch, message, "this run cannot be carried out here");
-                self.failed_run = Some((epoch, message));
+                self.failed_run = Some(FailedRun { epoch, message });
                 self.run_state = WorkerRunState::Idle;
             }
         }
@@ -564,7 +561,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
         let (epoch, done) = (job.epoch, job.is_done());
         if let Some(why) = job.early_end_reason().filter(|_| self.failed_epoch() != Some(epoch)) {
             warn!(epoch, why, "this worker ends its part of the run, and sits out the rest of it");
-            self.failed_run = Some((epoch, why.to_owned()));
+            self.failed_run = Some(FailedRun { epoch, message: why.to_owned() });
             self.report_now(run).await;
         }
         if done {
@@ -581,8 +578,8 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
         job.stop(true);
         self.run_state = WorkerRunState::Done { epoch: job.epoch };
         if let Some(end) = job.load_end() {
-            let note = (format!("ended:{:016x}", self.instance), end.as_nanos().to_string());
-            if let Err(error) = run.set_notes(job.epoch, &[note]).await {
+            let note = RunNote::LoadEnd { instance: self.instance, at: end };
+            if let Err(error) = run.set_notes(job.epoch, &[note.encode()]).await {
                 debug!(%error, "could not say when the load was over");
             }
         }
@@ -593,7 +590,7 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
     /// Reports without waiting for the beat.
     async fn report_now(&mut self, run: &C::Run) {
         let report = self.build_report();
-        if let Err(error) = run.report(&self.config.id, &report, self.config.ttl).await {
+        if let Err(error) = run.report(&self.config.id, &report.encode(), self.config.ttl).await {
             debug!(%error, "a report was not heard");
         }
     }

@@ -6,12 +6,12 @@ use squall_engine::{
     ShareAssignment, SharedCounter,
 };
 use squall_metrics::{Delta, SourceId, ThreadMerger};
-use squall_model::{Bundle, EngineLimits, ITERATIONS_COUNTER, Load, LoadModel, Plan, PoolContents, Profile, ShareSet};
+use squall_model::{
+    Bundle, EngineLimits, ITERATIONS_COUNTER, Load, LoadModel, Plan, PoolContents, Profile, ShareSet,
+    protocol::{ResumePoints, RunNote, SourceName},
+};
 use std::{
     collections::BTreeMap,
-    fmt,
-    num::ParseIntError,
-    str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -141,6 +141,7 @@ impl WorkerRun {
         let profiles = voices.iter().map(|voice| voice.config.load.model.profile().clone()).collect();
         let engine = EngineGroup::prepare(voices).await?;
         let source = SourceId { instance, thread: 0 };
+        let source_name = SourceName::Thread { instance, thread: source.thread }.to_string();
         let rations = opened.shared_counters.into_iter().chain(iterations).collect();
         let mut announcing: JoinSet<()> =
             [note_max_sent(run.clone(), epoch, instance, leash.clone())].into_iter().collect();
@@ -156,11 +157,11 @@ impl WorkerRun {
             hooks: opened.hooks,
             merger: ThreadMerger::new(source, engine.sources()),
             engine,
-            counter_supplier: CounterSupplier::start(&run, epoch, &source_name(source), rations),
+            counter_supplier: CounterSupplier::start(&run, epoch, &source_name, rations),
             has_iteration_quota: limited,
             has_iteration_limit: counted,
             _reporting_tasks: announcing,
-            shipper: DeltaShipper::start(run, epoch, source_name(source), most_waiting),
+            shipper: DeltaShipper::start(run, epoch, source_name, most_waiting),
             send_budget: leash,
             resources: lender,
             resource_task: lending,
@@ -220,7 +221,7 @@ impl WorkerRun {
                 ..ShareAssignment::new(shares, profile.clone(), Duration::ZERO)
             }
         });
-        ResumePoints(self.engine.set_assignments(duties))
+        ResumePoints::new(self.engine.set_assignments(duties))
     }
 
     pub(crate) fn shares(&self) -> ShareSet {
@@ -342,7 +343,7 @@ impl WorkerRun {
 
 /// Says how many requests this worker will have sent at most, once its load is over: should it die while it drains, no more is missing.
 async fn note_max_sent<R: RunStore>(run: R, epoch: u64, instance: u64, leash: SendBudget) {
-    let note = (format!("sealed:{instance:016x}"), leash.final_limit_total().await.to_string());
+    let note = RunNote::MaxSent { instance, requests: leash.final_limit_total().await }.encode();
     while let Err(error) = run.set_notes(epoch, std::slice::from_ref(&note)).await {
         debug!(%error, "could not say yet how much was sent");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
@@ -394,58 +395,5 @@ impl<D> AdditionalScenario<D> {
             config.threads = 1;
         }
         EngineSpec { driver, config, background: follows }
-    }
-}
-
-/// Before when the last holder of a share has started everything, for each scenario of the run; as it is noted in the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ResumePoints(Vec<Duration>);
-
-impl ResumePoints {
-    /// Nobody has begun.
-    pub(crate) const RUN_START: ResumePoints = ResumePoints(Vec::new());
-
-    fn of_scenario(&self, voice: usize) -> Option<Duration> {
-        if self.0.is_empty() { Some(Duration::ZERO) } else { self.0.get(voice).copied() }
-    }
-}
-
-impl fmt::Display for ResumePoints {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos: Vec<String> = self.0.iter().map(|place| place.as_nanos().to_string()).collect();
-        f.write_str(&nanos.join(","))
-    }
-}
-
-impl FromStr for ResumePoints {
-    type Err = ParseIntError;
-
-    fn from_str(text: &str) -> Result<ResumePoints, ParseIntError> {
-        let places = text.split(',').map(|nanos| nanos.parse().map(Duration::from_nanos));
-        Ok(ResumePoints(places.collect::<Result<_, _>>()?))
-    }
-}
-
-/// A source as the store names it.
-pub(crate) fn source_name(source: SourceId) -> String {
-    format!("{:016x}.{}", source.instance, source.thread)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_noted_for_each_scenario() {
-        let places = ResumePoints(vec![Duration::from_nanos(7), Duration::from_secs(2)]);
-        assert_eq!(places.to_string(), "7,2000000000");
-        assert_eq!(places.to_string().parse(), Ok(places.clone()));
-        assert_eq!((places.of_scenario(1), places.of_scenario(2)), (Some(Duration::from_secs(2)), None));
-        assert_eq!(ResumePoints::RUN_START.of_scenario(5), Some(Duration::ZERO));
-        assert!(
-            "taken".parse::<ResumePoints>().is_err()
-                && "".parse::<ResumePoints>().is_err()
-                && "7,".parse::<ResumePoints>().is_err()
-        );
     }
 }

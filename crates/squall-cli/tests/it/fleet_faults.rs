@@ -270,7 +270,7 @@ fn inject_during_run(case: Case, factor: u64) -> bool {
     if case.fault == Fault::Empty {
         assert!(ended.code != 0, "{case:?}: {ended:?}");
         let events = fleet.folder.json("first.json")["fleet"]["events"].to_string();
-        assert!(events.contains("nobody wrote down"), "{case:?}: {events}");
+        assert!(events.contains("the store holds no result"), "{case:?}: {events}");
     } else {
         check(case, &fleet.folder, "first.json", &ended, received, RATE * seconds);
     }

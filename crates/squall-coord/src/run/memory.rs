@@ -9,9 +9,9 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportOutcome,
-    ReportReceipt, RunRecord, RunStore, START_POSITION, SecondRow, ShipOutcome, ShippedDelta, UserLocations, UserMove,
-    WorkerReport, content_name,
+    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportFields,
+    ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION, SecondRow, ShipOutcome, ShippedDelta,
+    UserLocations, UserMove, content_name,
 };
 use crate::{Epoch, MemoryPoolStore, StoreError};
 
@@ -25,13 +25,27 @@ pub struct MemoryRunStore {
 
 #[derive(Debug, Default)]
 struct MemoryRunState {
+    clock: ClockOrigin,
     skew: Duration,
     record: RunRecord,
     /// What is under a name, and until when.
     bundles: BTreeMap<String, (Instant, Vec<u8>)>,
-    reports: BTreeMap<String, (Instant, WorkerReport)>,
+    reports: BTreeMap<String, (Instant, ReportFields)>,
     runs: BTreeMap<u64, RunData>,
     listeners: BTreeMap<String, Vec<mpsc::UnboundedSender<Vec<u8>>>>,
+}
+
+/// Maps tokio's clock to Unix time, so that a paused runtime also pauses the time that the store returns.
+#[derive(Debug)]
+struct ClockOrigin {
+    instant: Instant,
+    unix: Duration,
+}
+
+impl Default for ClockOrigin {
+    fn default() -> Self {
+        Self { instant: Instant::now(), unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+    }
 }
 
 #[derive(Debug)]
@@ -79,7 +93,7 @@ impl MemoryRunStore {
 
 impl MemoryRunState {
     fn now_ms(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.skew;
+        let now = self.clock.unix + self.clock.instant.elapsed() + self.skew;
         u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
     }
 
@@ -149,7 +163,7 @@ impl RunStore for MemoryRunStore {
         Ok(self.lock_and_expire().bundles.get(name).map(|(_, bytes)| bytes.clone()))
     }
 
-    async fn report(&self, worker: &str, report: &WorkerReport, ttl: Duration) -> Result<ReportOutcome, StoreError> {
+    async fn report(&self, worker: &str, report: &ReportFields, ttl: Duration) -> Result<ReportOutcome, StoreError> {
         let mut all = self.lock_and_expire();
         let (until, now_ms) = (all.now() + ttl, all.now_ms());
         let now = all.now();
@@ -171,7 +185,7 @@ impl RunStore for MemoryRunStore {
         Ok(())
     }
 
-    async fn reports(&self) -> Result<BTreeMap<String, WorkerReport>, StoreError> {
+    async fn reports(&self) -> Result<BTreeMap<String, ReportFields>, StoreError> {
         let mut all = self.lock_and_expire();
         let now = all.now();
         all.reports.retain(|_, (until, _)| *until > now);

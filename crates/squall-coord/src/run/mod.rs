@@ -81,8 +81,8 @@ pub struct ShippedDelta {
     pub bytes: Vec<u8>,
 }
 
-/// What a worker says of itself, by field name.
-pub type WorkerReport = BTreeMap<String, String>;
+/// A worker's report as the store keeps it: one text per field. `squall_model::protocol` encodes and decodes it.
+pub type ReportFields = BTreeMap<String, String>;
 
 /// One run at a time and its workers. Every method is one atomic step.
 pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
@@ -109,7 +109,7 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     fn report(
         &self,
         worker: &str,
-        report: &WorkerReport,
+        report: &ReportFields,
         ttl: Duration,
     ) -> impl Future<Output = Result<ReportOutcome, StoreError>> + Send;
 
@@ -117,7 +117,7 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     fn remove_worker(&self, worker: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Everybody whose report has not expired, by name.
-    fn reports(&self) -> impl Future<Output = Result<BTreeMap<String, WorkerReport>, StoreError>> + Send;
+    fn reports(&self) -> impl Future<Output = Result<BTreeMap<String, ReportFields>, StoreError>> + Send;
 
     /// Appends a delta, once however often it is tried.
     fn ship(

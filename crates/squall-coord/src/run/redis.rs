@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 
 use self::{compat::CompatScripts, counters::CounterScripts};
 use super::{
-    INSTANCE_FIELD, RUN_RETENTION, ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome,
-    ShippedDelta, WorkerReport, content_name,
+    INSTANCE_FIELD, RUN_RETENTION, ReportFields, ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION,
+    ShipOutcome, ShippedDelta, content_name,
 };
 use crate::{
     RedisClient, SharedConnection, StoreError, find_non_number, find_wrong_type, is_transient, redis::rejected,
@@ -207,7 +207,7 @@ impl RedisRunStore {
     }
 
     /// One by one, because somebody else's key stands where a report should: that one is nobody's, the others count.
-    async fn read_reports_singly(&self, names: &[String]) -> Result<Vec<WorkerReport>, StoreError> {
+    async fn read_reports_singly(&self, names: &[String]) -> Result<Vec<ReportFields>, StoreError> {
         let mut reports = Vec::with_capacity(names.len());
         for name in names {
             let report = self.check_reply(self.connection().hgetall(self.inner.keys.status(name)).await).await;
@@ -292,7 +292,7 @@ impl RunStore for RedisRunStore {
         self.check_reply(answer).await
     }
 
-    async fn report(&self, worker: &str, report: &WorkerReport, ttl: Duration) -> Result<ReportOutcome, StoreError> {
+    async fn report(&self, worker: &str, report: &ReportFields, ttl: Duration) -> Result<ReportOutcome, StoreError> {
         let keys = &self.inner.keys;
         let mut call = self.inner.report.prepare_invoke();
         call.key(keys.epoch()).key(keys.revision()).key(keys.workers()).key(keys.status(worker));
@@ -311,7 +311,7 @@ impl RunStore for RedisRunStore {
         self.invoke::<i64>(&call).await.map(drop)
     }
 
-    async fn reports(&self) -> Result<BTreeMap<String, WorkerReport>, StoreError> {
+    async fn reports(&self) -> Result<BTreeMap<String, ReportFields>, StoreError> {
         let keys = &self.inner.keys;
         let names: Vec<String> = self.check_reply(self.connection().smembers(keys.workers()).await).await?;
         if names.is_empty() {
@@ -321,7 +321,7 @@ impl RunStore for RedisRunStore {
         for name in &names {
             pipeline.hgetall(keys.status(name));
         }
-        let reports: Vec<WorkerReport> =
+        let reports: Vec<ReportFields> =
             match self.check_reply(pipeline.query_async(&mut self.connection()).await).await {
                 Ok(reports) => reports,
                 Err(StoreError::Rejected(_)) => self.read_reports_singly(&names).await?,

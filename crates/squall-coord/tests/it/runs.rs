@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use squall_coord::{
-    CompatView, CounterStore, MemoryRunStore, RedisClient, RedisRunStore, ReportOutcome, RunKeys, RunRecord, RunStore,
-    START_POSITION, ShipOutcome, StoreError, UserMove, WorkerReport,
+    CompatView, CounterStore, MemoryRunStore, RedisClient, RedisRunStore, ReportFields, ReportOutcome, RunKeys,
+    RunRecord, RunStore, START_POSITION, ShipOutcome, StoreError, UserMove,
 };
 use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 
@@ -62,7 +62,7 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
             _ => {
                 let worker = format!("w{}", random.u8(..3));
                 let life = random.u8(..2).to_string();
-                let report: WorkerReport = [("ready", step.to_string()), ("instance", life)]
+                let report: ReportFields = [("ready", step.to_string()), ("instance", life)]
                     .map(|(field, value)| (field.to_owned(), value))
                     .into();
                 let told = match random.bool() {
@@ -76,7 +76,7 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
                     }
                 };
                 let reports = run.reports().await.unwrap();
-                let shown = |(id, report): (&String, &WorkerReport)| format!("{id}={:?}", report.get("ready"));
+                let shown = |(id, report): (&String, &ReportFields)| format!("{id}={:?}", report.get("ready"));
                 format!("{told}: {}", reports.iter().map(shown).collect::<Vec<_>>().join(" "))
             }
         };
@@ -204,7 +204,7 @@ async fn a_key_of_somebody_else_is_named() {
 async fn a_report_that_is_none_hides_no_other() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    let healthy: WorkerReport = [("status".to_owned(), "healthy".to_owned())].into();
+    let healthy: ReportFields = [("status".to_owned(), "healthy".to_owned())].into();
     run.report("good", &healthy, Duration::from_secs(600)).await.unwrap();
     let mut commands = RedisClient::open(&server.url()).await.unwrap().connection();
     for (name, command, value) in [("list", "RPUSH", &b"x"[..]), ("bytes", "HSET", b"\xff")] {

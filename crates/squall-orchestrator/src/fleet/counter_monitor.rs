@@ -1,19 +1,19 @@
-//! What the fleet uses once each, as its leader sees it: whether all iterations of a limited run were used, and what was with workers that are
-//! gone. Gives nothing out.
+//! Watches the shared counters of a run for its leader: whether all iterations of a limited run
+//! have been used, and which numbers lost workers held. It gives out no numbers; workers draw them
+//! from the store.
 
 use squall_coord::{CounterState, CounterStore, FleetStores, RunStore, StoreError};
-use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel, protocol::SourceName};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 use super::{FleetClient, FleetError, RunAggregator};
 
-/// How often it is looked at what the dead have drawn, where the run does not end with it.
+/// Time between two polls of a run without an iteration limit. A run with a limit ends by them, so
+/// it is polled always.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks after the counters of a run.
+/// The leader's view of the counters of a run.
 pub(super) struct CounterMonitor {
     iteration_limit: Option<u64>,
     last_poll: Option<Instant>,
@@ -24,30 +24,31 @@ impl CounterMonitor {
         CounterMonitor { iteration_limit: iteration_limit(bundle), last_poll: None }
     }
 
-    /// Whether there are so many iterations, which users take as they can.
+    /// Whether users draw iterations from a limit.
     pub(super) fn has_iteration_limit(&self) -> bool {
         self.iteration_limit.is_some()
     }
 
-    /// Writes off what was with workers that are gone; says whether the run has used all its iterations.
+    /// Writes off the numbers that lost workers hold. Returns whether the run has used all its
+    /// iterations.
     pub(super) async fn poll<C: FleetStores>(
         &mut self,
         fleet: &FleetClient<C>,
-        follower: &mut RunAggregator<C>,
+        aggregator: &mut RunAggregator<C>,
         elapsed: Duration,
     ) -> Result<bool, FleetError> {
         if self.iteration_limit.is_none() && self.last_poll.is_some_and(|at| at.elapsed() < POLL_INTERVAL) {
             return Ok(false);
         }
         self.last_poll = Some(Instant::now());
-        let (run, epoch) = (fleet.cell().run(), follower.epoch());
+        let (run, epoch) = (fleet.stores().run(), aggregator.epoch());
         let counters = run.counters(epoch).await?;
-        // Asked after the counters: whoever has drawn was heard before.
+        // Reports are read after the counters: a worker reports before it draws.
         for (name, source, instance) in lost_holders(&counters, fleet).await? {
             if let Some(held) = run.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
-                let worker = follower.roster().members.get(&instance).map_or(source, |member| member.id.clone());
+                let worker = aggregator.roster().members.get(&instance).map_or(source, |member| member.id.clone());
                 let text = write_off_message(held, &name, &worker);
-                follower.record_event(elapsed, text);
+                aggregator.record_event(elapsed, text);
             }
         }
         Ok(counters
@@ -55,7 +56,7 @@ impl CounterMonitor {
             .is_some_and(|counter| counter.remaining() == 0 && counter.outstanding() == 0))
     }
 
-    /// Iterations that can have begun, where each had to be drawn.
+    /// Iterations that can have begun, if workers had to draw each one.
     pub(super) async fn drawn_iterations<R: RunStore>(&self, run: &R, epoch: u64) -> Result<Option<u64>, StoreError> {
         if self.iteration_limit.is_none() {
             return Ok(None);
@@ -66,13 +67,13 @@ impl CounterMonitor {
         ))
     }
 
-    /// Iterations that nobody is known to have made, if it had a limit and reached it; `made`: those that are reported, if those of all its
-    /// time are.
+    /// Iterations that no worker is known to have made, if the run had a limit and reached it.
+    /// `reported` is the number in the report, if the report covers the whole run.
     pub(super) async fn missed_iterations<R: RunStore>(
         &self,
         run: &R,
         epoch: u64,
-        made: Option<u64>,
+        reported: Option<u64>,
     ) -> Result<Option<u64>, StoreError> {
         let Some(limit) = self.iteration_limit else { return Ok(None) };
         let counters = run.counters(epoch).await?;
@@ -81,31 +82,26 @@ impl CounterMonitor {
         else {
             return Ok(None);
         };
-        // What was made during the warm-up is not in the report.
-        let used = made.unwrap_or_else(|| counter.used());
+        // The report does not contain the warm-up.
+        let used = reported.unwrap_or_else(|| counter.used());
         Ok(Some(limit.saturating_sub(used)))
     }
 }
 
-/// What was with a worker that is gone, for people. What is not iterations is rows of the data that has the counter's name.
+/// The event for numbers that a lost worker held. Every counter except the iterations counts rows
+/// of the data of its name.
 fn write_off_message(held: u64, name: &str, worker: &str) -> String {
     let (one, many) = match name {
         ITERATIONS_COUNTER => ("iteration".to_owned(), "iterations".to_owned()),
         data => (format!("row of {data}"), format!("rows of {data}")),
     };
     match held {
-        1 => format!("1 {one} was with worker {worker}, which is gone; it counts as used"),
-        _ => format!("{held} {many} were with worker {worker}, which is gone; they count as used"),
+        1 => format!("worker {worker} was lost with 1 {one}, which counts as used"),
+        _ => format!("worker {worker} was lost with {held} {many}, which count as used"),
     }
 }
 
-/// When the load of the last worker was over, of a run of so many iterations.
-pub(super) fn noted_load_end(notes: &BTreeMap<String, String>) -> Option<Duration> {
-    let ends = notes.iter().filter(|(name, _)| name.starts_with("ended:"));
-    ends.filter_map(|(_, nanos)| nanos.parse().ok()).max().map(Duration::from_nanos)
-}
-
-/// Who holds numbers and is not heard any more: counter, source, instance.
+/// The workers that hold numbers and no longer report: counter, source, instance.
 async fn lost_holders<C: FleetStores>(
     counters: &BTreeMap<String, CounterState>,
     fleet: &FleetClient<C>,
@@ -125,12 +121,12 @@ async fn lost_holders<C: FleetStores>(
         .collect())
 }
 
-/// Which life of which worker draws under this name.
+/// The instance of the worker that draws under this name.
 fn source_instance(source: &str) -> u64 {
-    source.split_once('.').and_then(|(instance, _)| u64::from_str_radix(instance, 16).ok()).unwrap_or(0)
+    source.parse().map_or(0, SourceName::instance)
 }
 
-/// The iterations of a run that has so many and whose users take them as they can.
+/// The iteration limit of a closed load, whose users draw iterations when they are free.
 pub(super) fn iteration_limit(bundle: &Bundle) -> Option<u64> {
     let load = &bundle.plan.load;
     load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))
@@ -141,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_off_is_said_in_plain_words() {
-        let said = "6 iterations were with worker w3, which is gone; they count as used";
-        assert_eq!(write_off_message(6, ITERATIONS_COUNTER, "w3"), said);
-        let said = "1 row of data `users` was with worker w3, which is gone; it counts as used";
-        assert_eq!(write_off_message(1, "data `users`", "w3"), said);
+    fn write_off_message_names_the_worker_and_what_it_held() {
+        let text = "worker w3 was lost with 6 iterations, which count as used";
+        assert_eq!(write_off_message(6, ITERATIONS_COUNTER, "w3"), text);
+        let text = "worker w3 was lost with 1 row of data `users`, which counts as used";
+        assert_eq!(write_off_message(1, "data `users`", "w3"), text);
     }
 }

@@ -1,49 +1,53 @@
-//! Set-up and tear-down of a run, as its leader sees to them: one worker is told, in the record itself, and nobody is told again, whoever
-//! leads by then. Runs nothing itself: hooks are the scenario's code, and workers have it.
+//! Set-up and tear-down of a run. The leader assigns each to one worker in the record of the run,
+//! so a successor of the leader does not assign it again. It runs no hook itself: hooks are code of
+//! the scenario, which only workers have. `LeaderRun` calls it.
 
 use squall_coord::{FleetStores, RunRecord, RunStore};
-use squall_model::{Bundle, CommandType, HookAssignment, RunSpec};
+use squall_model::{
+    Bundle, CommandType, HookAssignment, RunSpec,
+    protocol::{HookOutcome, RunNotes},
+};
 use std::time::Duration;
 
 use super::{
     FleetClient, FleetError, WorkerInfo,
-    fleet_client::{recorded_phase, render_run_spec, start_payload},
+    command_payload::start_payload,
+    fleet_client::{recorded_phase, render_run_spec},
 };
 
 /// How long a tear-down may take before the run ends without it.
 pub(super) const TEAR_DOWN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Which of the two.
+/// One of the two hooks of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookKind {
     SetUp,
     TearDown,
 }
 
-/// How far a hook is.
+/// The progress of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HookProgress {
-    /// Nobody has been told yet.
+    /// The hook has no worker yet.
     NotAssigned,
     Running,
     Done,
-    /// With the reason in words.
+    /// With the reason.
     Failed(String),
 }
 
 impl HookKind {
-    fn assignment(self, order: &RunSpec) -> Option<&HookAssignment> {
+    fn assignment(self, spec: &RunSpec) -> Option<&HookAssignment> {
         match self {
-            HookKind::SetUp => order.set_up.as_ref(),
-            HookKind::TearDown => order.tear_down.as_ref(),
+            HookKind::SetUp => spec.set_up.as_ref(),
+            HookKind::TearDown => spec.tear_down.as_ref(),
         }
     }
 
-    /// Under which name the worker notes how it ended.
-    fn note_name(self) -> &'static str {
+    fn noted_outcome(self, notes: &RunNotes) -> Option<HookOutcome> {
         match self {
-            HookKind::SetUp => "set_up",
-            HookKind::TearDown => "tear_down",
+            HookKind::SetUp => notes.set_up(),
+            HookKind::TearDown => notes.tear_down(),
         }
     }
 
@@ -54,51 +58,53 @@ impl HookKind {
         }
     }
 
-    /// Whether nobody was told, or the one who was is among `workers`.
-    pub(super) fn is_worker_present(self, order: &RunSpec, workers: &[WorkerInfo]) -> bool {
-        self.assignment(order).is_none_or(|asked| workers.iter().any(|worker| worker.instance == asked.instance))
+    /// Whether the assigned worker is among `workers`; true if the hook is not assigned.
+    pub(super) fn is_worker_present(self, spec: &RunSpec, workers: &[WorkerInfo]) -> bool {
+        self.assignment(spec).is_none_or(|assigned| workers.iter().any(|worker| worker.instance == assigned.instance))
     }
 
-    /// How far it is, if the worker that was told is `lost` or not.
+    /// Reads the progress from the notes of the run. `lost`: the assigned worker no longer reports.
     pub(super) async fn progress<C: FleetStores>(
         self,
         fleet: &FleetClient<C>,
         epoch: u64,
-        order: &RunSpec,
+        spec: &RunSpec,
         lost: bool,
     ) -> Result<HookProgress, FleetError> {
-        let Some(asked) = self.assignment(order) else { return Ok(HookProgress::NotAssigned) };
-        let (what, worker) = (self.label(), &asked.worker);
-        // After the look at who is alive: what a worker noted before it died counts.
-        let note = fleet.cell().run().notes(epoch).await?.remove(self.note_name());
-        Ok(match note.as_deref().map(|note| note.split_once(':').unwrap_or((note, ""))) {
-            Some(("done", _)) => HookProgress::Done,
-            Some((_, reason)) => HookProgress::Failed(format!("{what} failed on worker {worker}: {reason}")),
+        let Some(assigned) = self.assignment(spec) else { return Ok(HookProgress::NotAssigned) };
+        let (what, worker) = (self.label(), &assigned.worker);
+        // Notes are read after the reports: an outcome that a worker noted before it died counts.
+        let notes = RunNotes::from(fleet.stores().run().notes(epoch).await?);
+        Ok(match self.noted_outcome(&notes) {
+            Some(HookOutcome::Done(_)) => HookProgress::Done,
+            Some(HookOutcome::Failed(reason)) => {
+                HookProgress::Failed(format!("{what} failed on worker {worker}: {reason}"))
+            }
             None if !lost => HookProgress::Running,
             None => HookProgress::Failed(format!("worker {worker} was lost during {what}, which is not repeated")),
         })
     }
 
-    /// Tells a worker that has the scenario; `false` if there is none.
+    /// Assigns the hook to a worker that is ready. Returns `false` if there is none.
     pub(super) async fn assign<C: FleetStores>(
         self,
         fleet: &FleetClient<C>,
         record: &RunRecord,
-        (order, bundle): (&RunSpec, &Bundle),
+        (spec, bundle): (&RunSpec, &Bundle),
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
         let able = workers.iter().filter(|worker| worker.ready == record.epoch && worker.is_healthy());
         let Some(worker) = able.min_by(|a, b| a.id.cmp(&b.id)) else { return Ok(false) };
-        let asked = Some(HookAssignment { worker: worker.id.clone(), instance: worker.instance });
-        let mut order = order.clone();
+        let assignment = Some(HookAssignment { worker: worker.id.clone(), instance: worker.instance });
+        let mut spec = spec.clone();
         match self {
-            HookKind::SetUp => order.set_up = asked,
-            HookKind::TearDown => order.tear_down = asked,
+            HookKind::SetUp => spec.set_up = assignment,
+            HookKind::TearDown => spec.tear_down = assignment,
         }
         let phase = recorded_phase(record)?.name();
-        if fleet.cell().run().compare_and_set(record, phase, &render_run_spec(&order), false).await?.is_some() {
+        if fleet.stores().run().compare_and_set(record, phase, &render_run_spec(&spec), false).await?.is_some() {
             let (kind, payload) = match self {
-                HookKind::SetUp => (CommandType::StartTest, start_payload(&order, bundle)),
+                HookKind::SetUp => (CommandType::StartTest, start_payload(&spec, bundle)),
                 HookKind::TearDown => (CommandType::StopTest, serde_json::Map::new()),
             };
             fleet.wake_workers(kind, record.epoch, payload).await;

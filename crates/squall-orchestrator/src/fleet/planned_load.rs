@@ -1,4 +1,5 @@
-//! What is due when in a run, and when it is over: pure sums over its plan and its order. Knows no present time.
+//! When starts of a run are due and when its load ends, computed from its plan and its spec. It
+//! knows no current time. The leader calls it.
 
 use squall_engine::Schedule;
 use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunSpec};
@@ -13,27 +14,30 @@ pub(super) fn starts_due_before(load: &Load, profile: &Profile, seed: u64, at: D
     Schedule::due_before(profile, arrivals, load.iterations, seed, at)
 }
 
-/// The time of the run at which its load is over.
-pub(super) fn planned_load_end(bundle: &Bundle, order: &RunSpec) -> Duration {
+/// The time of the run at which the planned load ends.
+pub(super) fn planned_load_end(bundle: &Bundle, spec: &RunSpec) -> Duration {
     let end = |(load, profile): (&Load, &Profile)| {
-        // The users of a closed model take their iterations as they can; the clock of an open one knows when the last is due.
-        let of_clock = load.iterations.filter(|_| matches!(load.model, LoadModel::Open { .. }));
-        of_clock.and_then(|n| profile.time_of_area(n as f64)).unwrap_or(profile.duration())
+        // Users of a closed load take iterations when they are free. The schedule of an open load
+        // gives the last start.
+        let scheduled = load.iterations.filter(|_| matches!(load.model, LoadModel::Open { .. }));
+        scheduled.and_then(|n| profile.time_of_area(n as f64)).unwrap_or(profile.duration())
     };
-    planned_loads(bundle, order).into_iter().map(end).max().unwrap_or_default()
+    planned_loads(bundle, spec).into_iter().map(end).max().unwrap_or_default()
 }
 
-/// The time of the run at which nothing waits for a user any more: of an open load of so many iterations, which makes them all.
-pub(super) fn queued_starts_end(bundle: &Bundle, order: &RunSpec) -> Duration {
-    let waits = |load: &Load| load.iterations.is_some() && matches!(load.model, LoadModel::Open { .. });
-    let waiting = planned_loads(bundle, order).into_iter().filter(|(load, _)| waits(load));
-    waiting.map(|(_, profile)| profile.duration()).max().unwrap_or_default()
+/// The time of the run until which starts may wait for a free user. An open load with an iteration
+/// limit makes every iteration, so its queued starts are made after the last one was due.
+pub(super) fn queued_starts_end(bundle: &Bundle, spec: &RunSpec) -> Duration {
+    let has_queue = |load: &Load| load.iterations.is_some() && matches!(load.model, LoadModel::Open { .. });
+    let queued = planned_loads(bundle, spec).into_iter().filter(|(load, _)| has_queue(load));
+    queued.map(|(_, profile)| profile.duration()).max().unwrap_or_default()
 }
 
-/// The loads of a run and how they go on: that of one scenario may have been changed.
-pub(super) fn planned_loads<'a>(bundle: &'a Bundle, order: &'a RunSpec) -> Vec<(&'a Load, &'a Profile)> {
+/// The loads of a run with their profiles. Only the profile of a single scenario can change during
+/// a run.
+pub(super) fn planned_loads<'a>(bundle: &'a Bundle, spec: &'a RunSpec) -> Vec<(&'a Load, &'a Profile)> {
     match bundle.has_multiple_scenarios() {
         true => bundle.together.iter().map(|load| (load, load.model.profile())).collect(),
-        false => vec![(&bundle.plan.load, &order.profile)],
+        false => vec![(&bundle.plan.load, &spec.profile)],
     }
 }

@@ -1,14 +1,19 @@
-//! A worker as its own report shows it. Reads what is there and forgives what is not: a report may be of another version.
+//! A worker as its own report describes it. Missing and unreadable fields get default values,
+//! because another version of Squall may have written the report. The leader, the API and the CLI
+//! read it.
 
 use serde::{Serialize, Serializer};
-use squall_coord::WorkerReport;
-use squall_model::{SHARE_COUNT, ShareSet};
+use squall_coord::ReportFields;
+use squall_model::{
+    SHARE_COUNT, ShareSet,
+    protocol::{WorkerHealth, WorkerReport, format_instance},
+};
 
-/// What is known of a worker.
+/// The content of a worker's report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WorkerInfo {
     pub id: String,
-    /// Which life of it; decides whose deltas are whose. Shown as everywhere: 16 hexadecimal digits.
+    /// Unique to one process of the worker; deltas carry it. Serialized as 16 hexadecimal digits.
     #[serde(serialize_with = "as_hex")]
     pub instance: u64,
     /// `healthy` or `unhealthy`.
@@ -21,21 +26,22 @@ pub struct WorkerInfo {
     pub max_rss_bytes: u64,
     pub memory_percent: f64,
     pub total_ram_bytes: u64,
-    /// Shares of the load that it holds, of 256.
+    /// Number of shares that the worker holds, of 256.
     pub shares: u32,
-    /// Which ones.
+    /// The shares that the worker holds.
     #[serde(skip)]
     pub held: ShareSet,
-    /// The revision of the record that it has read.
+    /// The revision of the record that the worker has read.
     pub revision: u64,
-    /// The run for which its users are built.
+    /// The run for which the worker has built its users.
     pub ready: u64,
-    /// The run of which it has shipped everything.
+    /// The run of which the worker has shipped everything.
     pub done: u64,
-    /// The run that it could not carry out, and why.
+    /// The run that the worker could not carry out.
     pub failed: u64,
+    /// Why it could not.
     pub message: String,
-    /// Deltas that wait to be shipped.
+    /// Deltas that the worker has not shipped yet.
     pub waiting: u64,
     pub sent: u64,
     pub threads: u32,
@@ -44,19 +50,21 @@ pub struct WorkerInfo {
 }
 
 fn as_hex<S: Serializer>(instance: &u64, out: S) -> Result<S::Ok, S::Error> {
-    out.collect_str(&format_args!("{instance:016x}"))
+    out.serialize_str(&format_instance(*instance))
 }
 
-/// Those of `expected` whose users are not built for the run `epoch`, for people; who reports no more is gone.
+/// The names of the `expected` workers that have not built their users for the run `epoch`, for
+/// messages. A worker that no longer reports is marked.
 pub(super) fn unready_workers(expected: &[String], workers: &[WorkerInfo], epoch: u64) -> Vec<String> {
     let name = |id: &String| match workers.iter().find(|worker| worker.id == *id) {
         Some(worker) => (worker.ready != epoch).then(|| id.clone()),
-        None => Some(format!("{id} (gone)")),
+        None => Some(format!("{id} (no longer reports)")),
     };
     expected.iter().filter_map(name).collect()
 }
 
-/// Who holds each share. Two may say that they hold one that has just moved: the later word counts.
+/// The holder of each share. Two workers may report a share that has just moved: the later report
+/// counts.
 pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
     let mut holders: Vec<Option<&WorkerInfo>> = vec![None; SHARE_COUNT as usize];
     for worker in workers {
@@ -71,39 +79,37 @@ pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
 }
 
 impl WorkerInfo {
-    pub fn parse(id: &str, report: &WorkerReport) -> WorkerInfo {
-        fn number<T: std::str::FromStr + Default>(report: &WorkerReport, field: &str) -> T {
-            report.get(field).and_then(|text| text.parse().ok()).unwrap_or_default()
-        }
-        let text = |field: &str| report.get(field).cloned().unwrap_or_default();
+    pub fn parse(id: &str, fields: &ReportFields) -> WorkerInfo {
+        let report = WorkerReport::decode(fields);
+        let (failed, message) = report.failed_run.map(|failed| (failed.epoch, failed.message)).unwrap_or_default();
         WorkerInfo {
             id: id.to_owned(),
-            instance: u64::from_str_radix(&text("instance"), 16).unwrap_or(0),
-            status: text("status"),
-            last_heartbeat: number(report, "last_heartbeat"),
-            cpu_percent: number(report, "cpu_percent"),
-            cpu_s: number(report, "cpu_s"),
-            rss_bytes: number(report, "rss_bytes"),
-            max_rss_bytes: number(report, "max_rss_bytes"),
-            memory_percent: number(report, "memory_percent"),
-            total_ram_bytes: number(report, "total_ram_bytes"),
-            shares: number(report, "shares"),
-            held: ShareSet::from_hex(&text("held")).unwrap_or_default(),
-            revision: number(report, "revision"),
-            ready: number(report, "ready"),
-            done: number(report, "done"),
-            failed: number(report, "failed"),
-            message: text("message"),
-            waiting: number(report, "waiting"),
-            sent: number(report, "sent"),
-            threads: number(report, "threads"),
-            stale_commands: number(report, "stale_commands"),
-            bad_commands: number(report, "bad_commands"),
+            instance: report.instance,
+            status: report.health.name().to_owned(),
+            last_heartbeat: WorkerReport::last_heartbeat(fields),
+            cpu_percent: report.cpu_percent,
+            cpu_s: report.cpu_s,
+            rss_bytes: report.rss_bytes,
+            max_rss_bytes: report.max_rss_bytes,
+            memory_percent: report.memory_percent,
+            total_ram_bytes: report.total_ram_bytes,
+            shares: report.share_count,
+            held: report.held,
+            revision: report.revision,
+            ready: report.ready,
+            done: report.done,
+            failed,
+            message,
+            waiting: report.waiting,
+            sent: report.sent,
+            threads: report.threads,
+            stale_commands: report.stale_commands,
+            bad_commands: report.bad_commands,
         }
     }
 
     pub fn is_healthy(&self) -> bool {
-        self.status == "healthy"
+        self.status == WorkerHealth::Healthy.name()
     }
 }
 
@@ -111,12 +117,24 @@ impl WorkerInfo {
 mod tests {
     use super::*;
 
-    /// As a number most readers of JSON would round it.
+    /// Most readers of JSON would round it as a number.
     #[test]
-    fn an_instance_is_shown_as_it_is_written_everywhere() {
-        let report: WorkerReport = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
+    fn instance_is_serialized_as_hexadecimal_text() {
+        let report: ReportFields = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
         let worker = WorkerInfo::parse("w", &report);
         assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
-        assert_eq!(serde_json::to_value(&worker).expect("it is plain")["instance"], "fedcba9876543210");
+        assert_eq!(serde_json::to_value(&worker).expect("a serializable worker")["instance"], "fedcba9876543210");
+    }
+
+    #[test]
+    fn unready_workers_include_those_that_no_longer_report() {
+        let worker = |id: &str, ready| WorkerInfo { id: id.to_owned(), ready, ..WorkerInfo::default() };
+        let workers = [worker("w1", 7), worker("w2", 6)];
+        let names = |expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|id| (*id).to_owned()).collect();
+            unready_workers(&expected, &workers, 7)
+        };
+        assert!(names(&["w1"]).is_empty());
+        assert_eq!(names(&["w1", "w2", "w3"]), ["w2", "w3 (no longer reports)"]);
     }
 }

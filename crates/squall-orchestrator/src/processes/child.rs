@@ -1,4 +1,5 @@
-//! The other end: one process of a run, with its part of the shares. Obeys what comes over its standard input and ships deltas.
+//! The child side of `processes`: one process of a run with its part of the shares. It executes the
+//! commands that arrive on its standard input and ships deltas. It decides nothing.
 
 use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome};
 use squall_metrics::encode_delta;
@@ -17,7 +18,7 @@ use crate::{
     process_usage::ProcessUsage,
 };
 
-/// Which part of a run this process is.
+/// Which of the child processes this one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessIndex {
     pub index: usize,
@@ -25,33 +26,34 @@ pub struct ProcessIndex {
 }
 
 impl ProcessIndex {
-    /// This part of what `voice` does.
-    fn restrict_engine<D>(self, mut voice: EngineSpec<D>) -> EngineSpec<D> {
-        let config = &mut voice.config;
+    /// Restricts an engine to the shares and the users of this process.
+    fn restrict_engine<D>(self, mut engine: EngineSpec<D>) -> EngineSpec<D> {
+        let config = &mut engine.config;
         config.instance = self.index as u64;
         config.shares = ShareSet::ALL.part(self.index, self.count);
         config.threads = config.threads.min(config.limits.max_users.div_ceil(self.count).max(1));
-        voice
+        engine
     }
 }
 
-/// Makes this part's load until the parent says otherwise, or is gone.
+/// Makes this process's part of the load until it is over, the parent stops it, or the parent ends.
 pub async fn run_child_process<D: Driver>(
-    members: Vec<PlannedScenario<D>>,
+    scenarios: Vec<PlannedScenario<D>>,
     options: RunOptions,
-    part: ProcessIndex,
+    process: ProcessIndex,
 ) -> Result<(), RunError> {
-    let (mut orders, mut out) = parent_socket()?.into_split();
-    let voices: Vec<_> = members.into_iter().map(|member| part.restrict_engine(member.engine_spec(&options))).collect();
+    let (mut commands, mut out) = parent_socket()?.into_split();
+    let engines = scenarios.into_iter().map(|scenario| process.restrict_engine(scenario.engine_spec(&options)));
+    let engines: Vec<_> = engines.collect();
     let before = ProcessUsage::now();
-    let mut engine = EngineGroup::prepare(voices).await?;
+    let mut engine = EngineGroup::prepare(engines).await?;
     let threads = engine.sources().len() as u32;
     let stop = engine.stop_handle();
     ProcessFrame::Ready { threads }.write(&mut out).await?;
     let mut listening = true;
     loop {
         tokio::select! {
-            order = ProcessCommand::read(&mut orders), if listening => match order {
+            command = ProcessCommand::read(&mut commands), if listening => match command {
                 ProcessCommand::Start(at) => engine.start(ProcessCommand::start_instant(at)),
                 ProcessCommand::Drain => stop.drain(),
                 ProcessCommand::Abort => {

@@ -1,5 +1,6 @@
-//! What a run's processes say to each other. Both ends are the same program of the same version, so there is no other version to
-//! speak with; a frame that makes no sense ends the conversation.
+//! The messages between a run and its child processes. Both ends are the same version of the same
+//! program, so the protocol has no version. An invalid frame ends the connection. It starts no
+//! process.
 
 use squall_engine::LoadOutcome;
 use std::{
@@ -8,7 +9,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Larger than any delta: series are capped.
+/// Larger than any delta, because the number of series is limited.
 const MAX_FRAME_BYTES: u32 = 256 << 20;
 
 /// From a process to its parent: a kind, a length, content.
@@ -17,12 +18,12 @@ pub(super) enum ProcessFrame {
     Ready {
         threads: u32,
     },
-    /// As `squall_metrics::wire` has it.
+    /// Encoded by `squall_metrics::encode_delta`.
     Delta(Vec<u8>),
     Finished(ProcessSummary),
 }
 
-/// How a process ended.
+/// How a process ended, and what it used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessSummary {
     pub(super) end: LoadOutcome,
@@ -37,7 +38,7 @@ impl PartialEq for ProcessSummary {
 }
 
 impl ProcessSummary {
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(self) -> Vec<u8> {
         let numbers = [
             self.end.active.as_nanos() as u64,
             self.end.elapsed.as_nanos() as u64,
@@ -74,7 +75,7 @@ impl ProcessFrame {
         out.flush().await
     }
 
-    /// The next frame; `None` at the end.
+    /// The next frame; `None` at the end of the stream.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<ProcessFrame>> {
         let kind = match from.read_u8().await {
             Ok(kind) => kind,
@@ -100,7 +101,7 @@ impl ProcessFrame {
 /// From the parent to its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessCommand {
-    /// At this time of the machine's monotonic clock, in nanoseconds.
+    /// Start at this time of the machine's monotonic clock, in nanoseconds.
     Start(u64),
     Drain,
     Abort,
@@ -114,7 +115,7 @@ impl ProcessCommand {
         ProcessCommand::Start((i128::from(monotonic_nanos()) + offset) as u64)
     }
 
-    /// The instant of a start, in this process.
+    /// Converts the time of a start to an instant of this process.
     pub(super) fn start_instant(at: u64) -> Instant {
         let (now, clock) = (Instant::now(), monotonic_nanos());
         match at.checked_sub(clock) {
@@ -129,18 +130,20 @@ impl ProcessCommand {
             ProcessCommand::Drain => (1, 0),
             ProcessCommand::Abort => (2, 0),
         };
-        let mut order = [0; 9];
-        order[0] = kind;
-        order[1..].copy_from_slice(&u64::to_le_bytes(at));
-        out.write_all(&order).await?;
+        let mut bytes = [0; 9];
+        bytes[0] = kind;
+        bytes[1..].copy_from_slice(&u64::to_le_bytes(at));
+        out.write_all(&bytes).await?;
         out.flush().await
     }
 
-    /// The next order; an end is an abort: nobody is left to send to.
+    /// The next command. The end of the stream is an abort, because no parent is left to receive
+    /// deltas.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> ProcessCommand {
-        // In one piece, as it was written: whoever waits for a delta as well drops this, and half an order would be lost with it.
-        let mut order = [0; 9];
-        match (from.read_exact(&mut order).await, order) {
+        // Written and read in one piece: `select!` may drop this future, and a partly read command
+        // would be lost.
+        let mut bytes = [0; 9];
+        match (from.read_exact(&mut bytes).await, bytes) {
             (Ok(_), [0, at @ ..]) => ProcessCommand::Start(u64::from_le_bytes(at)),
             (Ok(_), [1, ..]) => ProcessCommand::Drain,
             _ => ProcessCommand::Abort,
@@ -158,7 +161,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_written_is_read() {
+    async fn written_frames_and_commands_are_read_back() {
         let end = LoadOutcome { active: Duration::from_millis(1), elapsed: Duration::from_secs(2), cut_off: true };
         let last = ProcessSummary { end, cpu: Duration::from_nanos(7), max_rss_bytes: 9 };
         for frame in
@@ -168,15 +171,15 @@ mod tests {
             frame.write(&mut bytes).await.unwrap();
             assert_eq!(ProcessFrame::read(&mut bytes.as_slice()).await.unwrap(), Some(frame));
         }
-        for order in [ProcessCommand::Start(5), ProcessCommand::Drain, ProcessCommand::Abort] {
+        for command in [ProcessCommand::Start(5), ProcessCommand::Drain, ProcessCommand::Abort] {
             let mut bytes = Vec::new();
-            order.write(&mut bytes).await.unwrap();
-            assert_eq!(ProcessCommand::read(&mut bytes.as_slice()).await, order);
+            command.write(&mut bytes).await.unwrap();
+            assert_eq!(ProcessCommand::read(&mut bytes.as_slice()).await, command);
         }
     }
 
     #[tokio::test]
-    async fn an_end_is_no_frame_and_an_abort() {
+    async fn end_of_stream_reads_as_no_frame_and_as_abort() {
         assert_eq!(ProcessFrame::read(&mut [].as_slice()).await.unwrap(), None);
         assert!(ProcessFrame::read(&mut [1, 255, 255, 255, 255].as_slice()).await.is_err());
         assert!(ProcessFrame::read(&mut [2, 1, 0, 0, 0, 7].as_slice()).await.is_err());
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_survives_the_way_through_the_clock() {
+    fn start_instant_survives_conversion_to_the_monotonic_clock() {
         let at = Instant::now() + Duration::from_secs(3);
         let ProcessCommand::Start(clock) = ProcessCommand::start(at) else { unreachable!() };
         let back = ProcessCommand::start_instant(clock);

@@ -1,74 +1,75 @@
-//! What stands in the store and is not ours: a leader refuses it, says so, and leaves the fleet usable.
+//! Unreadable data in the store: the leader abandons the run or skips the data, and the fleet stays
+//! usable.
 
 use squall_coord::{FleetStores, RunStore};
-use squall_model::{ShareSet, StopReason};
+use squall_model::{RunPhase, ShareSet, StopReason};
 use squall_orchestrator::FleetClient;
 use std::collections::BTreeMap;
 
-use crate::fleet_fixture::{Stage, bundle};
+use crate::fleet_fixture::{FleetFixture, bundle};
 
-/// A plan that nobody can read must not keep the fleet in PREPARING for ever.
+/// An unreadable plan must not keep the fleet in PREPARING forever.
 #[tokio::test]
-async fn a_run_whose_plan_cannot_be_read_is_given_up() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    // Nobody leads yet, so that the plan can be spoilt in time.
-    for (epoch, spoil, value) in [(1, "SET", "{"), (2, "SET", "{\"plan\": 7}"), (3, "RPUSH", "x"), (4, "DEL", "")] {
-        println!("{spoil} {value}");
-        let started = fleet.start(&bundle(f64::from(epoch)), BTreeMap::new()).await.expect("it starts");
+async fn run_with_an_unreadable_plan_is_abandoned() {
+    let mut fixture = FleetFixture::on_redis().await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.until_workers(1).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    // No orchestrator leads yet, so that the test can damage the plan first.
+    for (epoch, damage, value) in [(1, "SET", "{"), (2, "SET", "{\"plan\": 7}"), (3, "RPUSH", "x"), (4, "DEL", "")] {
+        println!("{damage} {value}");
+        let started = fleet.start(&bundle(f64::from(epoch)), BTreeMap::new()).await.expect("the run starts");
         assert_eq!(started, u64::try_from(epoch).unwrap());
         let order = fleet.status().await.unwrap().order.unwrap();
         let key = format!("bundle:{}", order.bundle);
-        stage.ask::<i64>("DEL", &key, &[]).await;
-        if spoil != "DEL" {
-            stage.ask::<redis::Value>(spoil, &key, &[value]).await;
+        fixture.ask::<i64>("DEL", &key, &[]).await;
+        if damage != "DEL" {
+            fixture.ask::<redis::Value>(damage, &key, &[value]).await;
         }
-        let leader = stage.lead();
-        stage.until("GET", "test:state", "IDLE".to_owned()).await;
+        let leader = fixture.lead();
+        fixture.until_phase(RunPhase::Idle).await;
         leader.cancel();
     }
-    stage.end().await;
+    fixture.end().await;
 }
 
-/// What nobody can go on from must not keep the fleet from the next run.
+/// An unreadable checkpoint must not keep the fleet from the next run.
 #[tokio::test]
-async fn a_run_whose_saving_cannot_be_read_is_given_up() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.ask::<i64>("HSET", &format!("test:{epoch}:saved"), &["place", "7-0", "made", "nothing"]).await;
-    stage.lead();
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    fleet.start(&bundle(2.0), BTreeMap::new()).await.expect("the next one starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
-    stage.end().await;
+async fn run_with_an_unreadable_checkpoint_is_abandoned() {
+    let mut fixture = FleetFixture::on_redis().await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.until_workers(1).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.ask::<i64>("HSET", &format!("test:{epoch}:saved"), &["place", "7-0", "made", "nothing"]).await;
+    fixture.lead();
+    fixture.until_phase(RunPhase::Idle).await;
+    fleet.start(&bundle(2.0), BTreeMap::new()).await.expect("the next run starts");
+    fixture.until_phase(RunPhase::Running).await;
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn entries_of_somebody_else_in_the_stream_of_deltas_are_passed_over() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+async fn foreign_entries_in_the_delta_stream_are_skipped() {
+    let mut fixture = FleetFixture::on_redis().await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.lead();
+    fixture.until_workers(1).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.until_phase(RunPhase::Running).await;
     let key = format!("test:{epoch}:deltas");
     for fields in [["*", "other", "x"], ["*", "d", "short"], ["*", "d", "long enough to be a delta, but none"]] {
-        stage.ask::<String>("XADD", &key, &fields).await;
+        fixture.ask::<String>("XADD", &key, &fields).await;
     }
-    let instance = stage.cell.run().reports().await.unwrap()["w0"]["instance"].clone();
+    let instance = fixture.stores.run().reports().await.unwrap()["w0"]["instance"].clone();
     let number = u64::from_str_radix(&instance, 16).unwrap();
-    stage.cell.run().ship(epoch, "s", 0, &crate::compat_views::delta(number, 0, 5)).await.unwrap();
-    // What came after them is merged.
-    stage.until("XLEN", "metric:browse", 1).await;
-    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    fixture.stores.run().ship(epoch, "s", 0, &crate::compat_views::delta(number, 0, 5)).await.unwrap();
+    // The delta after them is merged.
+    fixture.until("XLEN", "metric:browse", 1).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("a run is active");
+    fixture.until_phase(RunPhase::Idle).await;
     let view = fleet.stored_result(epoch).await.unwrap().expect("a result").view;
     assert_eq!(view.all.requests, 5);
-    stage.end().await;
+    fixture.end().await;
 }

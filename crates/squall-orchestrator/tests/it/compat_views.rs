@@ -1,12 +1,12 @@
-//! What a run shows in the store, under the seed's names.
+//! The users, metrics and probes of a run in Redis, under the key names of vikhry.
 
-use crate::fleet_fixture::{Stage, bundle, bundle_of};
+use crate::fleet_fixture::{FleetFixture, bundle, bundle_of};
 use squall_coord::{FleetStores, RunStore};
 use squall_metrics::{
     Delta, MetricKey, MetricKind, MetricRecorder, Outcome, OutcomeCategory, RecorderConfig, Sample, SourceId,
     encode_delta,
 };
-use squall_model::{Arrivals, CommandEnvelope, CommandType, LoadModel, Profile, ShareSet, StopReason};
+use squall_model::{Arrivals, CommandEnvelope, CommandType, LoadModel, Profile, RunPhase, ShareSet, StopReason};
 use squall_orchestrator::FleetClient;
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,96 +15,95 @@ fn half(of: u32) -> ShareSet {
     ShareSet::ALL.part(of as usize, 2)
 }
 
-/// A rate is not called users.
 #[tokio::test]
-async fn the_start_of_a_run_by_rate_names_its_rate() {
-    let mut stage = Stage::new().await;
-    let mut told = stage.cell.run().subscribe("w0");
-    let _ = told.recv().await.expect("it listens");
-    stage.join("w0", ShareSet::ALL);
-    stage.until("SCARD", "workers", 1).await;
+async fn start_command_of_an_open_load_gives_its_rate() {
+    let mut fixture = FleetFixture::on_redis().await;
+    let mut commands = fixture.stores.run().subscribe("w0");
+    let _ = commands.recv().await.expect("a message");
+    fixture.join("w0", ShareSet::ALL);
+    fixture.until_workers(1).await;
     let rate = Profile::constant(20.5, Duration::from_secs(60)).expect("a load");
     let bundle = bundle_of(LoadModel::Open { rate, arrivals: Arrivals::Even });
-    FleetClient::new(stage.cell.clone()).start(&bundle, BTreeMap::new()).await.expect("it starts");
-    let message = told.recv().await.expect("it listens");
+    FleetClient::new(fixture.stores.clone()).start(&bundle, BTreeMap::new()).await.expect("the run starts");
+    let message = commands.recv().await.expect("a message");
     let envelope = CommandEnvelope::decode(&message).expect("a command");
     let payload = serde_json::Value::from(envelope.payload);
     assert_eq!(
         (envelope.kind, payload),
         (CommandType::StartTest, serde_json::json!({"rate": 20.5, "init_params": {}}))
     );
-    stage.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn users_are_shown_at_the_workers_that_have_them() {
-    let mut stage = Stage::new().await;
-    let mut told = stage.cell.run().subscribe("w1");
-    let _ = told.recv().await.expect("it listens");
-    let (first, second) = (stage.join("w0", half(0)), stage.join("w1", half(1)));
-    stage.lead();
-    stage.until("SCARD", "workers", 2).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(601.0), BTreeMap::new()).await.expect("it starts");
-    // In turn, and at work once the run has started.
-    stage.until("SCARD", "users", 601).await;
-    stage.until("SCARD", "worker:w0:active_users", 301).await;
-    stage.until("SCARD", "worker:w1:active_users", 300).await;
-    let user: BTreeMap<String, String> = stage.ask("HGETALL", "user:7", &[]).await;
+async fn users_are_shown_at_the_workers_that_hold_their_shares() {
+    let mut fixture = FleetFixture::on_redis().await;
+    let mut commands = fixture.stores.run().subscribe("w1");
+    let _ = commands.recv().await.expect("a message");
+    let (first, second) = (fixture.join("w0", half(0)), fixture.join("w1", half(1)));
+    fixture.lead();
+    fixture.until_workers(2).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    let epoch = fleet.start(&bundle(601.0), BTreeMap::new()).await.expect("the run starts");
+    // Users alternate between the workers, and are active once the run has started.
+    fixture.until("SCARD", "users", 601).await;
+    fixture.until("SCARD", "worker:w0:active_users", 301).await;
+    fixture.until("SCARD", "worker:w1:active_users", 300).await;
+    let user: BTreeMap<String, String> = fixture.ask("HGETALL", "user:7", &[]).await;
     assert_eq!((user["worker_id"].as_str(), user["status"].as_str()), ("w1", "running"));
     assert!(user["updated_at"].parse::<f64>().is_ok_and(|at| at > 1.6e9), "{user:?}");
-    assert!(stage.ask::<i64>("PTTL", "user:7", &[]).await > 0, "it expires");
-    // Whoever listens is told whom it has, in batches.
+    assert!(fixture.ask::<i64>("PTTL", "user:7", &[]).await > 0, "it expires");
+    // A subscribed worker gets the numbers of its users, in batches.
     let mut named = 0;
     while named < 300 {
-        let message = told.recv().await.expect("it listens");
+        let message = commands.recv().await.expect("a message");
         let Ok(envelope) = CommandEnvelope::decode(&message) else { panic!("{message:?}") };
         if envelope.kind == CommandType::StartTest {
             let payload = serde_json::Value::from(envelope.payload);
-            assert_eq!(payload, serde_json::json!({"target_users": 601, "init_params": {}}), "as the seed has it");
+            assert_eq!(payload, serde_json::json!({"target_users": 601, "init_params": {}}), "the payload of vikhry");
         } else if envelope.kind == CommandType::AddUser {
             assert_eq!(envelope.epoch, epoch);
             named += envelope.payload["user_ids"].as_array().map_or(0, Vec::len);
         }
     }
     assert_eq!(named, 300);
-    // A worker gives everything to the other.
+    // All shares move to w1.
     *first.lock().unwrap() = Some(ShareSet::NONE);
     *second.lock().unwrap() = Some(ShareSet::ALL);
-    stage.until("SCARD", "worker:w1:users", 601).await;
-    stage.until("EXISTS", "worker:w0:users", 0).await;
-    fleet.set_level(10.0).await.expect("it runs");
-    stage.until("SCARD", "users", 10).await;
-    stage.until("EXISTS", "user:10", 0).await;
-    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    stage.until("EXISTS", "users", 0).await;
+    fixture.until("SCARD", "worker:w1:users", 601).await;
+    fixture.until("EXISTS", "worker:w0:users", 0).await;
+    fleet.set_level(10.0).await.expect("a run is active");
+    fixture.until("SCARD", "users", 10).await;
+    fixture.until("EXISTS", "user:10", 0).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("a run is active");
+    fixture.until_phase(RunPhase::Idle).await;
+    fixture.until("EXISTS", "users", 0).await;
     type Points = Vec<(String, BTreeMap<String, String>)>;
-    let points: Points = stage.ask("XRANGE", "users:timeline", &["-", "+"]).await;
+    let points: Points = fixture.ask("XRANGE", "users:timeline", &["-", "+"]).await;
     let points: Vec<_> = points.iter().map(|(_, p)| (p["users_count"].as_str(), p["source"].as_str())).collect();
     assert_eq!(points, [("601", "start_test"), ("10", "change_users"), ("0", "stop_test")]);
-    stage.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn a_new_leader_and_a_lost_worker_leave_no_user_twice() {
-    let mut stage = Stage::new().await;
-    let (first, second) = (stage.join("w0", half(0)), stage.join("w1", half(1)));
-    let leader = stage.lead();
-    stage.until("SCARD", "workers", 2).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    fleet.start(&bundle(100.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("SCARD", "worker:w0:active_users", 50).await;
+async fn users_are_shown_once_after_a_new_leader_and_a_lost_worker() {
+    let mut fixture = FleetFixture::on_redis().await;
+    let (first, second) = (fixture.join("w0", half(0)), fixture.join("w1", half(1)));
+    let leader = fixture.lead();
+    fixture.until_workers(2).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    fleet.start(&bundle(100.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.until("SCARD", "worker:w0:active_users", 50).await;
     leader.cancel();
-    // While nobody leads, a worker is lost and the other takes its load.
+    // Without a leader, w0 is lost and w1 takes over its shares.
     *first.lock().unwrap() = None;
     *second.lock().unwrap() = Some(ShareSet::ALL);
-    stage.until("EXISTS", "worker:w0:status", 0).await;
-    stage.lead();
-    stage.until("SCARD", "worker:w1:active_users", 100).await;
-    stage.until("EXISTS", "worker:w0:users", 0).await;
-    stage.until("SCARD", "users", 100).await;
-    stage.end().await;
+    fixture.until("EXISTS", "worker:w0:status", 0).await;
+    fixture.lead();
+    fixture.until("SCARD", "worker:w1:active_users", 100).await;
+    fixture.until("EXISTS", "worker:w0:users", 0).await;
+    fixture.until("SCARD", "users", 100).await;
+    fixture.end().await;
 }
 
 pub(crate) fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
@@ -130,84 +129,84 @@ fn shipped(mut recorder: MetricRecorder, instance: u64, seq: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn merged_seconds_are_shown_once_whoever_leads() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    let leader = stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let run = stage.cell.run();
+async fn merged_seconds_are_shown_once_after_a_change_of_leader() {
+    let mut fixture = FleetFixture::on_redis().await;
+    fixture.join("w0", ShareSet::ALL);
+    let leader = fixture.lead();
+    fixture.until_workers(1).await;
+    let run = fixture.stores.run();
     let instance = run.reports().await.unwrap()["w0"]["instance"].clone();
     let number = u64::from_str_radix(&instance, 16).unwrap();
-    let fleet = FleetClient::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.until_phase(RunPhase::Running).await;
     run.ship(epoch, "s", 0, &delta(number, 0, 5)).await.unwrap();
-    stage.until("XLEN", "metric:browse", 1).await;
+    fixture.until("XLEN", "metric:browse", 1).await;
     leader.cancel();
-    stage.lead();
+    fixture.lead();
     run.ship(epoch, "s", 1, &delta(number, 1, 7)).await.unwrap();
-    stage.until("XLEN", "metric:browse", 2).await;
-    let rows: Vec<(String, BTreeMap<String, String>)> = stage.ask("XRANGE", "metric:browse", &["-", "+"]).await;
+    fixture.until("XLEN", "metric:browse", 2).await;
+    let rows: Vec<(String, BTreeMap<String, String>)> = fixture.ask("XRANGE", "metric:browse", &["-", "+"]).await;
     let rows: Vec<serde_json::Value> =
         rows.iter().map(|(_, fields)| serde_json::from_str(&fields["data"]).unwrap()).collect();
     let seen: Vec<_> = rows.iter().map(|row| (row["t_s"].as_u64(), row["requests"].as_u64())).collect();
     assert_eq!(seen, [(Some(1), Some(5)), (Some(2), Some(7))]);
     assert_eq!(rows[0]["latency_p99_ms"].as_f64().map(f64::round), Some(20.0));
-    assert_eq!(stage.ask::<Vec<String>>("SMEMBERS", "metrics", &[]).await, ["browse"]);
-    stage.end().await;
+    assert_eq!(fixture.ask::<Vec<String>>("SMEMBERS", "metrics", &[]).await, ["browse"]);
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn what_probes_see_is_shown_beside_the_metrics() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    // Of an earlier run.
-    stage.ask::<String>("XADD", "probe:old", &["*", "data", "{}"]).await;
-    stage.ask::<i64>("SADD", "probes", &["old"]).await;
-    let run = stage.cell.run();
+async fn probe_results_are_shown_and_those_of_an_earlier_run_removed() {
+    let mut fixture = FleetFixture::on_redis().await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.lead();
+    fixture.until_workers(1).await;
+    // A probe of an earlier run.
+    fixture.ask::<String>("XADD", "probe:old", &["*", "data", "{}"]).await;
+    fixture.ask::<i64>("SADD", "probes", &["old"]).await;
+    let run = fixture.stores.run();
     let number = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
-    let fleet = FleetClient::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.until_phase(RunPhase::Running).await;
     for seq in 0..2 {
         let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let (code, category) =
             if seq == 0 { ("OK", OutcomeCategory::Ok) } else { ("KeyError", OutcomeCategory::Exception) };
         sample(&mut recorder, MetricKey::group("probe/depth"), 3, Outcome::new(category, code));
         if seq == 0 {
-            let saw = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") };
-            sample(&mut recorder, saw, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK"));
+            let value = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") };
+            sample(&mut recorder, value, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK"));
         }
         run.ship(epoch, "s", seq, &shipped(recorder, number, seq)).await.unwrap();
     }
-    stage.until("XLEN", "probe:depth", 2).await;
-    assert_eq!(stage.ask::<Vec<String>>("SMEMBERS", "probes", &[]).await, ["depth"]);
-    assert_eq!(stage.ask::<i64>("EXISTS", "probe:old", &[]).await, 0);
-    let rows: Vec<(String, BTreeMap<String, String>)> = stage.ask("XRANGE", "probe:depth", &["-", "+"]).await;
+    fixture.until("XLEN", "probe:depth", 2).await;
+    assert_eq!(fixture.ask::<Vec<String>>("SMEMBERS", "probes", &[]).await, ["depth"]);
+    assert_eq!(fixture.ask::<i64>("EXISTS", "probe:old", &[]).await, 0);
+    let rows: Vec<(String, BTreeMap<String, String>)> = fixture.ask("XRANGE", "probe:depth", &["-", "+"]).await;
     let rows: Vec<serde_json::Value> =
         rows.iter().map(|(_, fields)| serde_json::from_str(&fields["data"]).unwrap()).collect();
     assert_eq!((rows[0]["name"].as_str(), rows[0]["status"].as_bool()), (Some("depth"), Some(true)));
     assert_eq!(rows[0]["value"].as_f64().map(f64::round), Some(42.0));
     assert_eq!((rows[1]["status"].as_bool(), rows[1]["value"].as_f64()), (Some(false), None));
-    stage.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn keys_of_somebody_else_do_not_stop_a_run() {
-    let mut stage = Stage::new().await;
+async fn foreign_keys_do_not_stop_a_run_and_are_kept() {
+    let mut fixture = FleetFixture::on_redis().await;
     for key in ["users", "metric:browse", "users:timeline", "worker:w0:users", "probes", "probe:depth"] {
-        stage.ask::<()>("SET", key, &["mine"]).await;
+        fixture.ask::<()>("SET", key, &["mine"]).await;
     }
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    fleet.start(&bundle(5.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
-    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    assert_eq!(stage.ask::<String>("GET", "users", &[]).await, "mine", "nobody's key is taken away");
-    stage.end().await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.lead();
+    fixture.until_workers(1).await;
+    let fleet = FleetClient::new(fixture.stores.clone());
+    fleet.start(&bundle(5.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.until_phase(RunPhase::Running).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("a run is active");
+    fixture.until_phase(RunPhase::Idle).await;
+    assert_eq!(fixture.ask::<String>("GET", "users", &[]).await, "mine", "the foreign key is kept");
+    fixture.end().await;
 }

@@ -1,7 +1,9 @@
-//! A leader on a real Redis, with workers that only report.
+//! Orchestrators with workers that only report: on the in-memory store with paused time where a
+//! test depends on time, and on a real Redis otherwise.
 
 mod bad_input;
 mod compat_views;
 mod fleet_fixture;
 mod leaders;
 mod run_end;
+mod switched_stores;

@@ -1,221 +1,193 @@
-//! How runs begin and end: nothing that was due is silently absent, a start waits for everybody, and what was set up is torn down.
+//! How runs start and end: a start waits for workers and shares, the report states every missing
+//! start, and tear-down follows set-up. On the in-memory store and paused time, so that the leader
+//! polls at known times.
 
-use squall_coord::{FleetStores, RunStore};
-use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunPhase, RunSpec, ShareSet, StopReason, WorkerState};
-use squall_orchestrator::FleetClient;
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
+use squall_coord::{FleetStores, MemoryFleetStores, RunStore};
+use squall_model::{
+    Arrivals, Bundle, LoadModel, Profile, RunFacts, RunPhase, ShareSet, StopReason, WorkerState,
+    protocol::{HookOutcome, RunNote},
 };
+use std::{collections::BTreeMap, time::Duration};
 
-use crate::fleet_fixture::{Stage, bundle};
+use crate::fleet_fixture::{FleetFixture, ReportedShares, bundle};
 
-/// A rate for a while.
-fn open(rate: f64, lasts: Duration) -> Bundle {
+/// Time in which the leader polls several times.
+const SEVERAL_POLLS: Duration = Duration::from_secs(1);
+
+fn open_load(rate: f64, duration: Duration) -> Bundle {
     let mut bundle = bundle(1.0);
-    let rate = Profile::constant(rate, lasts).expect("a load");
+    let rate = Profile::constant(rate, duration).expect("a load");
     bundle.plan.load.model = LoadModel::Open { rate, arrivals: Arrivals::Even };
     bundle
 }
 
-async fn order(stage: &Stage) -> RunSpec {
-    serde_json::from_str(&stage.cell.run().read_record().await.unwrap().spec).expect("an order")
+/// A fleet with a leader and the worker `w0`, which holds every share.
+async fn fleet_with_one_worker() -> (FleetFixture<MemoryFleetStores>, ReportedShares) {
+    let mut fixture = FleetFixture::in_memory();
+    let shares = fixture.join("w0", ShareSet::ALL);
+    fixture.lead();
+    fixture.until_workers(1).await;
+    (fixture, shares)
 }
 
-/// They were stated only if a worker was lost or the leader had changed.
-#[tokio::test]
-async fn starts_that_nobody_made_are_stated_whatever_the_reason() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    // The worker is there from beginning to end, and makes nothing.
-    let epoch = fleet.start(&open(50.0, Duration::from_secs(1)), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    let finished = fleet.stored_result(epoch).await.unwrap().expect("a result");
-    assert_eq!(finished.facts.stop, StopReason::Completed);
-    assert_eq!(finished.facts.fleet.expect("a fleet made it").missed_starts, 50);
-    stage.end().await;
+async fn start(fixture: &FleetFixture<MemoryFleetStores>, bundle: &Bundle) -> u64 {
+    fixture.fleet.start(bundle, BTreeMap::new()).await.expect("the run starts")
 }
 
-/// Found by a reader: it was called complete, and passed.
-#[tokio::test]
-async fn a_run_whose_workers_have_ended_long_before_it_is_not_complete() {
-    for iterations in [None, Some(700)] {
-        let mut stage = Stage::new().await;
-        let held = stage.join("w0", ShareSet::ALL);
-        stage.lead();
-        stage.until("SCARD", "workers", 1).await;
-        let (fleet, run) = (FleetClient::new(stage.cell.clone()), stage.cell.run());
-        let mut bundle = open(50.0, Duration::from_secs(600));
+async fn stored_facts(fixture: &FleetFixture<MemoryFleetStores>, epoch: u64) -> RunFacts {
+    fixture.fleet.stored_result(epoch).await.unwrap().expect("a result").facts
+}
+
+/// The worker stays from the start to the end and makes no load.
+#[tokio::test(start_paused = true)]
+async fn starts_that_no_worker_makes_are_reported_as_missed() {
+    let (fixture, _) = fleet_with_one_worker().await;
+    let epoch = start(&fixture, &open_load(50.0, Duration::from_secs(1))).await;
+    fixture.until_phase(RunPhase::Idle).await;
+    let facts = stored_facts(&fixture, epoch).await;
+    assert_eq!(facts.stop, StopReason::Completed);
+    assert_eq!(facts.fleet.expect("facts of a fleet").missed_starts, 50);
+    fixture.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_whose_workers_end_early_is_aborted_unless_it_has_an_iteration_limit() {
+    for (iterations, expected) in [(None, StopReason::Aborted), (Some(700), StopReason::Completed)] {
+        let (fixture, shares) = fleet_with_one_worker().await;
+        let run = fixture.stores.run();
+        let mut bundle = open_load(50.0, Duration::from_secs(600));
         bundle.plan.load.iterations = iterations;
-        let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
-        stage.until("GET", "test:state", "RUNNING".to_owned()).await;
-        // It says that it is done, and nothing more; at first that it leaves, and then others may come.
+        let epoch = start(&fixture, &bundle).await;
+        fixture.until_phase(RunPhase::Running).await;
+        // A worker that is done and unhealthy leaves. The run waits for another worker.
         let mut report = run.reports().await.unwrap()["w0"].clone();
         report.insert("done".to_owned(), epoch.to_string());
         report.insert("status".to_owned(), "unhealthy".to_owned());
-        *held.lock().expect("no panic") = None;
-        for _ in 0..50 {
-            run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert_eq!(fleet.status().await.unwrap().state, RunPhase::Running);
+        *shares.lock().expect("no panic") = None;
+        tokio::time::sleep(SEVERAL_POLLS).await;
+        run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
+        tokio::time::sleep(SEVERAL_POLLS).await;
+        assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Running);
+        // A worker that is done and healthy has ended the load.
         report.insert("status".to_owned(), "healthy".to_owned());
-        while fleet.status().await.unwrap().state != RunPhase::Idle {
-            run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let facts = fleet.stored_result(epoch).await.unwrap().expect("a result").facts;
-        // Of a run of so many the workers know when it is over.
-        let expected = if iterations.is_some() { StopReason::Completed } else { StopReason::Aborted };
+        run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
+        fixture.until_phase(RunPhase::Idle).await;
+        let facts = stored_facts(&fixture, epoch).await;
         assert_eq!(facts.stop, expected, "{facts:?}");
-        stage.end().await;
+        fixture.end().await;
     }
 }
 
-/// Who goes before the start has made nothing that could be lost; unless it was only frozen, and takes part after all.
-#[tokio::test]
-async fn who_leaves_before_the_start_is_not_lost() {
+/// A worker that leaves before the start has measured nothing. A worker that was only frozen takes
+/// part again.
+#[tokio::test(start_paused = true)]
+async fn worker_that_leaves_before_the_start_is_not_lost() {
     for returns in [false, true] {
-        let mut stage = Stage::new().await;
-        let both = ["w0", "w1"].map(|id| stage.join(id, ShareSet::ALL));
-        stage.until("SCARD", "workers", 2).await;
-        let (fleet, run) = (FleetClient::new(stage.cell.clone()), stage.cell.run());
-        let bundle = Bundle { hooks: true, ..open(50.0, Duration::from_secs(1)) };
-        let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
-        stage.lead();
-        // The set-up holds the run up; the leader has met both by then.
-        let begin = Instant::now();
-        while order(&stage).await.set_up.is_none() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for the set-up");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        *both[1].lock().expect("no panic") = None;
+        let mut fixture = FleetFixture::in_memory();
+        let shares = ["w0", "w1"].map(|id| fixture.join(id, ShareSet::ALL));
+        fixture.until_workers(2).await;
+        let run = fixture.stores.run();
+        let epoch = start(&fixture, &Bundle { hooks: true, ..open_load(50.0, Duration::from_secs(1)) }).await;
+        fixture.lead();
+        // Set-up delays the start; the leader has seen both workers by then.
+        fixture.until_spec("set-up", |spec| spec.set_up.is_some()).await;
+        *shares[1].lock().expect("no panic") = None;
+        tokio::time::sleep(SEVERAL_POLLS).await;
         run.remove_worker("w1").await.unwrap();
-        stage.until("SCARD", "workers", 1).await;
-        // Some looks of the leader.
-        let looks = || tokio::time::sleep(Duration::from_millis(1000));
-        looks().await;
+        tokio::time::sleep(SEVERAL_POLLS).await;
         if returns {
-            stage.join("w1", ShareSet::ALL);
-            stage.until("SCARD", "workers", 2).await;
-            looks().await;
+            fixture.join("w1", ShareSet::ALL);
+            tokio::time::sleep(SEVERAL_POLLS).await;
         }
-        run.set_notes(epoch, &["set_up", "tear_down"].map(|hook| (hook.to_owned(), "done:".to_owned()))).await.unwrap();
-        stage.until("GET", "test:state", "IDLE".to_owned()).await;
-        let facts = fleet.stored_result(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet");
+        let done = [RunNote::SetUp, RunNote::TearDown].map(|hook| hook(HookOutcome::Done(String::new())).encode());
+        run.set_notes(epoch, &done).await.unwrap();
+        fixture.until_phase(RunPhase::Idle).await;
+        let facts = stored_facts(&fixture, epoch).await.fleet.expect("facts of a fleet");
         let state = |id: &str| facts.workers.iter().find(|worker| worker.id == id).map(|worker| worker.state);
-        // Nobody here ships a last delta, so whoever took part is lost.
+        // The workers of this test ship no last delta, so each one that takes part is lost.
         let expected = if returns { WorkerState::Lost } else { WorkerState::Left };
         assert_eq!((state("w0"), state("w1")), (Some(WorkerState::Lost), Some(expected)), "{facts:?}");
-        stage.end().await;
+        fixture.end().await;
     }
 }
 
-/// Shares of workers that are gone are nobody's for seconds, and what was due of them at the start was late.
-#[tokio::test]
-async fn a_start_waits_until_every_share_is_held() {
-    let mut stage = Stage::new().await;
-    let held = stage.join("w0", ShareSet::ALL.part(0, 2));
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = FleetClient::new(stage.cell.clone());
-    fleet.start(&open(50.0, Duration::from_secs(1)), BTreeMap::new()).await.expect("it starts");
-    // Time in which it would start if it did not wait.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = stage.cell.run().read_record().await.unwrap().now_ms;
-    *held.lock().expect("no panic") = Some(ShareSet::ALL);
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    assert!(order(&stage).await.start_at_ms > Some(before), "{before}: {:?}", order(&stage).await);
-    stage.end().await;
+/// The shares of a lost worker have no holder for seconds, and their first starts would be late.
+#[tokio::test(start_paused = true)]
+async fn start_waits_until_workers_hold_every_share() {
+    let mut fixture = FleetFixture::in_memory();
+    let shares = fixture.join("w0", ShareSet::ALL.part(0, 2));
+    fixture.lead();
+    fixture.until_workers(1).await;
+    start(&fixture, &open_load(50.0, Duration::from_secs(1))).await;
+    // Longer than the leader needs for a start that does not wait.
+    tokio::time::sleep(5 * SEVERAL_POLLS).await;
+    assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Preparing);
+    *shares.lock().expect("no panic") = Some(ShareSet::ALL);
+    fixture.until_phase(RunPhase::Running).await;
+    fixture.end().await;
 }
 
-/// The fleet was idle at once, and what the set-up went on to make stayed.
-#[tokio::test]
-async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let (fleet, run) = (FleetClient::new(stage.cell.clone()), stage.cell.run());
-    let bundle = Bundle { hooks: true, ..bundle(1.0) };
-    let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
-    let until = async |what: &str, done: &dyn Fn(&RunSpec) -> bool| {
-        let begin = Instant::now();
-        while !done(&order(&stage).await) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    until("set-up", &|order| order.set_up.is_some()).await;
-    fleet.stop(StopReason::Interrupted, false, None).await.expect("it is prepared");
-    // The set-up ends only now.
-    run.set_notes(epoch, &[("set_up".to_owned(), "done:7".to_owned())]).await.unwrap();
-    until("tear-down", &|order| order.tear_down.is_some()).await;
-    run.set_notes(epoch, &[("tear_down".to_owned(), "done:".to_owned())]).await.unwrap();
-    stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    stage.end().await;
+#[tokio::test(start_paused = true)]
+async fn run_stopped_during_set_up_is_torn_down() {
+    let (fixture, _) = fleet_with_one_worker().await;
+    let run = fixture.stores.run();
+    let epoch = start(&fixture, &Bundle { hooks: true, ..bundle(1.0) }).await;
+    fixture.until_spec("set-up", |spec| spec.set_up.is_some()).await;
+    fixture.fleet.stop(StopReason::Interrupted, false, None).await.expect("the run is preparing");
+    tokio::time::sleep(SEVERAL_POLLS).await;
+    assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Stopping, "the leader waits for set-up");
+    run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done("7".to_owned())).encode()]).await.unwrap();
+    fixture.until_spec("tear-down", |spec| spec.tear_down.is_some()).await;
+    run.set_notes(epoch, &[RunNote::TearDown(HookOutcome::Done(String::new())).encode()]).await.unwrap();
+    fixture.until_phase(RunPhase::Idle).await;
+    fixture.end().await;
 }
 
-/// After a stall of the store every report has expired, and the worker that ran the set-up was called lost before it could report again.
-#[tokio::test]
-async fn a_worker_that_is_not_heard_for_a_moment_goes_on_with_the_set_up() {
-    let mut stage = Stage::new().await;
-    let held = stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let (fleet, run) = (FleetClient::new(stage.cell.clone()), stage.cell.run());
-    let bundle = Bundle { hooks: true, ..bundle(1.0) };
-    let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
-    while order(&stage).await.set_up.is_none() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    *held.lock().expect("no panic") = None;
+/// After a stall of the store every report has expired, also that of the worker that runs set-up.
+#[tokio::test(start_paused = true)]
+async fn worker_silent_for_a_moment_during_set_up_is_not_lost() {
+    let (mut fixture, shares) = fleet_with_one_worker().await;
+    let run = fixture.stores.run();
+    let epoch = start(&fixture, &Bundle { hooks: true, ..bundle(1.0) }).await;
+    fixture.until_spec("set-up", |spec| spec.set_up.is_some()).await;
+    *shares.lock().expect("no panic") = None;
+    tokio::time::sleep(SEVERAL_POLLS).await;
     run.remove_worker("w0").await.unwrap();
-    stage.until("SCARD", "workers", 0).await;
-    // Some looks of the leader.
-    tokio::time::sleep(Duration::from_millis(1000)).await;
-    stage.join("w0", ShareSet::ALL);
-    stage.until("SCARD", "workers", 1).await;
-    run.set_notes(epoch, &[("set_up".to_owned(), "done:".to_owned())]).await.unwrap();
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
-    stage.end().await;
+    tokio::time::sleep(SEVERAL_POLLS).await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.until_workers(1).await;
+    run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done(String::new())).encode()]).await.unwrap();
+    fixture.until_phase(RunPhase::Running).await;
+    fixture.end().await;
 }
 
-/// Nobody waits for ever for workers that do not get ready: at the deadline half of them are enough, and fewer are not.
-#[tokio::test]
-async fn at_the_deadline_half_of_the_workers_are_enough_and_fewer_are_not() {
-    for slow in [["w1"].as_slice(), &["w1", "w2"]] {
-        let mut stage = Stage::new().await;
-        let run = stage.cell.run();
-        stage.join("w0", ShareSet::ALL);
-        for id in slow {
-            // There, and never ready.
+#[tokio::test(start_paused = true)]
+async fn run_starts_at_the_deadline_only_if_half_of_the_workers_are_ready() {
+    for unready in [["w1"].as_slice(), &["w1", "w2"]] {
+        let mut fixture = FleetFixture::in_memory();
+        let run = fixture.stores.run();
+        fixture.join("w0", ShareSet::ALL);
+        for id in unready {
             let report = [("status", "healthy"), ("instance", "00000000000000ff")];
             let report = report.map(|(field, value)| (field.to_owned(), value.to_owned())).into();
             run.report(id, &report, Duration::from_secs(600)).await.unwrap();
         }
-        stage.until("SCARD", "workers", 1 + slow.len()).await;
-        let fleet = FleetClient::new(stage.cell.clone());
-        let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-        // Nobody leads yet: the deadline passes before anybody looks.
-        let (record, mut order) = (run.read_record().await.unwrap(), order(&stage).await);
-        assert!(order.ready_by_ms <= record.now_ms + 60_000, "a minute at most");
-        order.ready_by_ms = record.now_ms;
-        let text = serde_json::to_string(&order).unwrap();
-        run.compare_and_set(&record, &record.state, &text, false).await.unwrap().expect("nobody else is here");
-        stage.lead();
-        if slow.len() == 1 {
-            stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+        fixture.until_workers(1 + unready.len()).await;
+        let epoch = start(&fixture, &bundle(1.0)).await;
+        let deadline_ms = fixture.run_spec().await.ready_by_ms;
+        fixture.lead();
+        let until_deadline = Duration::from_millis(deadline_ms - run.read_record().await.unwrap().now_ms);
+        assert!(until_deadline <= Duration::from_secs(60), "{until_deadline:?}");
+        tokio::time::sleep(until_deadline.saturating_sub(SEVERAL_POLLS)).await;
+        assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Preparing);
+        if unready.len() == 1 {
+            fixture.until_phase(RunPhase::Running).await;
         } else {
-            stage.until("GET", "test:state", "IDLE".to_owned()).await;
-            let events =
-                fleet.stored_result(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet").events;
-            let said = "1 of 3 workers were ready in time; not: w1, w2";
-            assert!(events.iter().any(|event| event.text == said), "{events:?}");
+            fixture.until_phase(RunPhase::Idle).await;
+            let events = stored_facts(&fixture, epoch).await.fleet.expect("facts of a fleet").events;
+            let text = "1 of 3 workers were ready in time; not ready: w1, w2";
+            assert!(events.iter().any(|event| event.text == text), "{events:?}");
         }
-        stage.end().await;
+        fixture.end().await;
     }
 }

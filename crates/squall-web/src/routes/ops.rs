@@ -29,7 +29,7 @@ pub(crate) async fn health() -> Response {
 /// of one that only reads, every orchestrator has gone soon. How many workers there are is said beside it.
 pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> Response {
     let asked = async {
-        let orchestrators = app.fleet.cell().orchestrators().snapshot().await.ok()?;
+        let orchestrators = app.fleet.stores().orchestrators().snapshot().await.ok()?;
         let status = app.fleet.status().await.ok()?;
         Some(status.workers).filter(|_| !orchestrators.members.is_empty())
     };

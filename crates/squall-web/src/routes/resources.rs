@@ -52,7 +52,7 @@ pub(crate) async fn items<C: FleetStores>(
 ) -> ApiResult {
     let count = check_count(parse_query(query)?.count.unwrap_or(100), 1, 1000)?;
     let pool = parse_pool_name(name)?;
-    let pools = app.fleet.cell().pools();
+    let pools = app.fleet.stores().pools();
     if !pools.names().await?.contains(&pool) {
         return Err(ApiError::not_found(format!("there is no resource `{pool}`; /resources lists all")));
     }
@@ -80,7 +80,7 @@ pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, 
         return Err(ApiError::validation("count: give a number from 1 to 100000"));
     }
     let pool = parse_pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &stock.payload));
+    let (pools, make) = (app.fleet.stores().pools(), |id| resource_payload(&pool, id, &stock.payload));
     let stocked: Result<FillResult, StoreError> = squall_coord::add_pool_items(&pools, &pool, stock.count, make).await;
     let stocked = stocked?;
     Ok(json_ok(&json!({
@@ -93,7 +93,7 @@ pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, 
 pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let stock: FillPoolRequest = read_body(body).await?;
     let pool = parse_pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &stock.payload));
+    let (pools, make) = (app.fleet.stores().pools(), |id| resource_payload(&pool, id, &stock.payload));
     let stocked: Result<FillResult, StoreError> =
         squall_coord::ensure_pool_size(&pools, &pool, stock.count, make).await;
     let stocked = stocked?;

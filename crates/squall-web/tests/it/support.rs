@@ -1,12 +1,15 @@
 //! A fleet with a leader and puppet workers, the API before it, and a client that sends exactly what it is told to.
 
 use serde_json::Value;
-use squall_coord::{FleetStores, MemoryFleetStores, RunStore, WorkerReport};
+use squall_coord::{FleetStores, MemoryFleetStores, RunStore};
 use squall_metrics::{
     Delta, MetricId, MetricKey, MetricKind, MetricRecorder, Outcome, OutcomeCategory, RecorderConfig, Sample, SourceId,
     encode_delta,
 };
-use squall_model::{Bundle, EngineLimits, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec};
+use squall_model::{
+    Bundle, EngineLimits, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec,
+    protocol::{WorkerHealth, WorkerReport},
+};
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
 use squall_web::{StartableScenario, WebConfig, serve};
 use std::{net::SocketAddr, time::Duration};
@@ -207,18 +210,17 @@ async fn puppet<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareS
             done = epoch;
         }
         let ready = if record.state == "IDLE" { 0 } else { epoch };
-        let fields = [
-            ("status", "healthy".to_owned()),
-            ("instance", format!("{instance:016x}")),
-            ("revision", record.revision.to_string()),
-            ("ready", ready.to_string()),
-            ("done", done.to_string()),
-            ("shares", held.len().to_string()),
-            ("held", held.to_hex()),
-            ("last_heartbeat", (record.now_ms as f64 / 1e3).to_string()),
-        ];
-        let report: WorkerReport = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        run.report(&id, &report, Duration::from_secs(5)).await.unwrap();
+        let report = WorkerReport {
+            health: WorkerHealth::Healthy,
+            instance,
+            revision: record.revision,
+            ready,
+            done,
+            share_count: held.len(),
+            held,
+            ..WorkerReport::default()
+        };
+        run.report(&id, &report.encode(), Duration::from_secs(5)).await.unwrap();
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -2,11 +2,13 @@
 
 use squall_coord::{
     FleetStores, LeaseStore, MemoryFleetStores, RedisClient, RedisFleetStores, RunStore, START_POSITION, ShippedDelta,
-    WorkerReport,
 };
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::decode_delta;
-use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunPhase, RunSpec};
+use squall_model::{
+    Bundle, Load, LoadModel, Pause, Profile, RunPhase, RunSpec,
+    protocol::{WorkerHealth, WorkerReport},
+};
 use squall_testkit::redis::RedisServer;
 use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
 use std::{
@@ -20,7 +22,7 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{PATIENCE, bundle_of, count};
+use crate::{PATIENCE, bundle_of};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -111,7 +113,7 @@ impl<C: FleetStores> Scene<C> {
         let mut scene = Scene { cell, host, order, stop, working, status, begun: Instant::now() };
         scene.until_held("its shares", 256).await;
         scene.put(RunPhase::Preparing, true).await;
-        scene.until("its users", |report| count(report, "ready") == 1).await;
+        scene.until("its users", |report| report.ready == 1).await;
         scene.order.start_at_ms = Some(run.read_record().await.unwrap().now_ms);
         scene.put(RunPhase::Running, false).await;
         while scene.last_words().await.is_empty() {
@@ -157,13 +159,14 @@ impl<C: FleetStores> Scene<C> {
 
     /// It says why, makes nothing and holds nothing while the run goes on, and is there for the next one.
     async fn ends_early(self, why: &str) {
-        let report = self.until("its word", |report| count(report, "failed") == 1).await;
-        assert!(report["message"].contains(why), "{report:?}");
-        self.until("its end", |report| count(report, "done") == 1).await;
+        let report = self.until("its word", |report| report.failed_run.is_some()).await;
+        let failed = report.failed_run.as_ref();
+        assert!(failed.is_some_and(|failed| failed.epoch == 1 && failed.message.contains(why)), "{report:?}");
+        self.until("its end", |report| report.done == 1).await;
         self.until_held("others to have its shares", 0).await;
         let made = self.host.made.load(Ordering::SeqCst);
-        let report = self.until("a report without them", |report| count(report, "shares") == 0).await;
-        assert_eq!(report["status"], "healthy", "{report:?}");
+        let report = self.until("a report without them", |report| report.share_count == 0).await;
+        assert_eq!(report.health, WorkerHealth::Healthy, "{report:?}");
         // Some beats later nothing has changed.
         let heard = self.status.borrow().last_acknowledged;
         while self
@@ -194,9 +197,9 @@ async fn who_was_cut_off_for_too_long_leaves_the_rest_of_the_run_to_others() {
     let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "cut_off");
     let scene = Scene::begin(cell, HOUR, 2).await;
     server.kill();
-    scene.until("too many deltas that wait", |report| count(report, "waiting") > 2).await;
+    scene.until("too many deltas that wait", |report| report.waiting > 2).await;
     server.restart();
-    scene.until("its last delta", |report| count(report, "done") == 1).await;
+    scene.until("its last delta", |report| report.done == 1).await;
     assert_eq!(scene.last_words().await.last(), Some(&true), "nothing is lost");
     scene.ends_early("away for too long").await;
 }
@@ -224,7 +227,7 @@ async fn who_has_shipped_what_the_store_has_lost_ends_its_load() {
 async fn whose_code_panics_ends_its_part_and_ships_what_it_has_measured() {
     let scene = Scene::begin(MemoryFleetStores::default(), HOUR, 120).await;
     scene.host.panics.store(true, Ordering::SeqCst);
-    scene.until("its end", |report| count(report, "done") == 1).await;
+    scene.until("its end", |report| report.done == 1).await;
     assert_eq!(scene.last_words().await.last(), Some(&true), "nothing is lost");
     scene.ends_early("panicked").await;
 }
@@ -233,8 +236,8 @@ async fn whose_code_panics_ends_its_part_and_ships_what_it_has_measured() {
 #[tokio::test]
 async fn whose_load_is_over_by_its_own_clock_keeps_its_place() {
     let scene = Scene::begin(MemoryFleetStores::default(), Duration::from_millis(1500), 120).await;
-    let report = scene.until("its end", |report| count(report, "done") == 1).await;
-    assert_eq!((count(&report, "failed"), count(&report, "shares")), (0, 256), "{report:?}");
+    let report = scene.until("its end", |report| report.done == 1).await;
+    assert_eq!((&report.failed_run, report.share_count), (&None, 256), "{report:?}");
     let heard = scene.status.borrow().last_acknowledged;
     while scene
         .status

@@ -7,7 +7,7 @@ use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Nothing, PATIENCE, bundle_of, count};
+use crate::{Nothing, PATIENCE, bundle_of};
 
 /// Opens anything, and does nothing with it.
 struct Open;
@@ -51,7 +51,7 @@ async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
     let begin = Instant::now();
     let patient = || assert!(begin.elapsed() < PATIENCE, "waited in vain: {:?}", status.borrow().report);
     let moment = || tokio::time::sleep(Duration::from_millis(20));
-    let said = |field: &str| count(&status.borrow().report, field);
+    let waiting = || status.borrow().report.waiting;
 
     let (run, bundle) = (cell.run(), bundle());
     let mut order = RunSpec::new(
@@ -62,7 +62,7 @@ async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
     let seen = run.read_record().await.unwrap();
     let text = serde_json::to_string(&order).unwrap();
     let seen = run.compare_and_set(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
-    while said("ready") != 1 {
+    while status.borrow().report.ready != 1 {
         patient();
         moment().await;
     }
@@ -76,15 +76,15 @@ async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
         moment().await;
     }
     server.kill();
-    while said("waiting") <= 3 {
+    while waiting() <= 3 {
         patient();
         moment().await;
     }
     // One a second as long as it makes load: that ends, and then there are no more.
     loop {
-        let before = said("waiting");
+        let before = waiting();
         tokio::time::sleep(Duration::from_secs(4)).await;
-        if said("waiting") == before {
+        if waiting() == before {
             break;
         }
         patient();

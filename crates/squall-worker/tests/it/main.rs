@@ -5,9 +5,12 @@ mod lost_request_bounds;
 mod membership;
 mod shared_counters;
 
-use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore, WorkerReport};
+use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
-use squall_model::{Bundle, EngineLimits, Load, Plan, TaskSpec};
+use squall_model::{
+    Bundle, EngineLimits, Load, Plan, TaskSpec,
+    protocol::{WorkerHealth, WorkerReport},
+};
 use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -62,16 +65,18 @@ impl VirtualUser for Nothing {
 async fn until(cell: &MemoryFleetStores, what: &str, done: impl Fn(&WorkerReport) -> bool) -> WorkerReport {
     let begin = Instant::now();
     loop {
-        if let Some(report) = cell.run().reports().await.unwrap().get("w").filter(|report| done(report)) {
-            return report.clone();
+        let reports = cell.run().reports().await.unwrap();
+        if let Some(report) = reports.get("w").map(WorkerReport::decode).filter(|report| done(report)) {
+            return report;
         }
         assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-fn count(report: &WorkerReport, field: &str) -> u64 {
-    report.get(field).and_then(|text| text.parse().ok()).unwrap_or(0)
+/// When the store last received a report of the worker.
+async fn last_heartbeat(cell: &MemoryFleetStores) -> f64 {
+    cell.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_heartbeat)
 }
 
 /// A worker with quick beats that has reported once.
@@ -117,7 +122,7 @@ async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ign
         expected += u64::from(!text.is_empty());
         assert_eq!(run.publish("w", text).await.unwrap(), 1, "it listens");
     }
-    until(&cell, "refusals", |report| count(report, "bad_commands") == expected).await;
+    until(&cell, "refusals", |report| report.bad_commands == expected).await;
     // Of the current run and of one that is to come: both only wake.
     for epoch in [3, 9] {
         run.publish("w", &message(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
@@ -127,8 +132,8 @@ async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ign
         run.publish("w", &message(2, kind, payload)).await.unwrap();
     }
     run.publish("w", &message(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
-    let report = until(&cell, "stale ones", |report| count(report, "stale_commands") == 3).await;
-    assert_eq!((count(&report, "bad_commands"), count(&report, "ready")), (expected, 0), "{report:?}");
+    let report = until(&cell, "stale ones", |report| report.stale_commands == 3).await;
+    assert_eq!((report.bad_commands, report.ready), (expected, 0), "{report:?}");
     stop.cancel();
     working.await.expect("no panic");
 }
@@ -150,9 +155,13 @@ async fn an_order_that_nobody_understands_is_ignored() {
         let seen = run.read_record().await.unwrap();
         run.compare_and_set(&seen, "RUNNING", order, true).await.unwrap().expect("nobody else is here");
     }
-    let before = until(&cell, "a report", |_| true).await["last_heartbeat"].clone();
-    let report = until(&cell, "another report", |report| report["last_heartbeat"] != before).await;
-    assert_eq!((report["status"].as_str(), count(&report, "ready")), ("healthy", 0));
+    let (before, begin) = (last_heartbeat(&cell).await, Instant::now());
+    while last_heartbeat(&cell).await == before {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain for another report");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let report = until(&cell, "a report", |_| true).await;
+    assert_eq!((report.health, report.ready), (WorkerHealth::Healthy, 0));
     stop.cancel();
     working.await.expect("no panic");
 }
@@ -181,8 +190,9 @@ async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
         let seen =
             run.compare_and_set(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
         until_holding(false).await;
-        let report = until(&cell, "a word", |report| count(report, "failed") == epoch).await;
-        assert!(report["message"].contains("not in the store"), "{report:?}");
+        let failed = |report: &WorkerReport| report.failed_run.clone().filter(|failed| failed.epoch == epoch);
+        let report = until(&cell, "a failure report", |report| failed(report).is_some()).await;
+        assert!(failed(&report).is_some_and(|failed| failed.message.contains("not in the store")), "{report:?}");
         // The next one may be for everybody.
         run.compare_and_set(&seen, "IDLE", &order(&epoch.to_string()), false).await.unwrap().expect("alone");
         until_holding(true).await;
@@ -196,19 +206,19 @@ async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
 async fn a_name_belongs_to_one_worker_at_a_time() {
     let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let working = worker(&cell, &stop).await;
-    let instance = until(&cell, "the worker", |_| true).await["instance"].clone();
+    let instance = until(&cell, "the worker", |_| true).await.instance;
     let mut config = WorkerConfig::new("w");
     config.heartbeat_interval = Duration::from_millis(50);
     let refused = Worker::new(cell.clone(), Closed, config.clone()).run(CancellationToken::new()).await;
     assert!(matches!(&refused, Err(WorkerError::NameTaken(name)) if name == "w"), "{refused:?}");
-    assert_eq!(until(&cell, "the worker", |_| true).await["instance"], instance);
+    assert_eq!(until(&cell, "the worker", |_| true).await.instance, instance);
     // Killed: it says nothing any more, and is forgotten in the end.
     working.abort();
     assert!(working.await.unwrap_err().is_cancelled());
     let newcomer = Worker::new(cell.clone(), Closed, config).run(stop.clone());
     let newcomer = tokio::spawn(async move { newcomer.await.expect("the name is free in the end") });
     cell.run().remove_worker("w").await.unwrap();
-    until(&cell, "the newcomer", |report| report["instance"] != instance).await;
+    until(&cell, "the newcomer", |report| report.instance != instance).await;
     stop.cancel();
     newcomer.await.expect("no panic");
 }

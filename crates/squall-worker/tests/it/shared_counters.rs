@@ -7,6 +7,7 @@ use squall_engine::{
 use squall_metrics::{MetricId, MetricKey, Outcome};
 use squall_model::{
     Bundle, ITERATIONS_COUNTER, Load, LoadModel, Pause, Profile, RunPhase, RunSpec, RunStopRequest, StopReason,
+    protocol::{SourceName, WorkerReport},
 };
 use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
 use std::{
@@ -136,23 +137,29 @@ impl Fleet {
         let name = run.put_bundle(&serde_json::to_vec(bundle).unwrap()).await.unwrap();
         let mut order = RunSpec::new("r", name, bundle.plan.load.model.profile().clone());
         assert_eq!(self.order(RunPhase::Preparing, &order, true).await, 1);
-        self.until("ready workers", |_| true, self.workers.len(), "ready").await;
+        self.until("ready workers", |_| true, self.workers.len(), |report| report.ready).await;
         order.start_at_ms = Some(run.read_record().await.unwrap().now_ms);
         self.order(RunPhase::Running, &order, false).await;
         order
     }
 
-    /// Waits until `count` workers report run 1 as `field`, and the counter of iterations is as it should be.
-    async fn until(&self, what: &str, counted: impl Fn(&CounterState) -> bool, count: usize, field: &str) {
+    /// Waits until `count` workers report run 1 by `epoch_of`, and the counter of iterations is as it should be.
+    async fn until(
+        &self,
+        what: &str,
+        counted: impl Fn(&CounterState) -> bool,
+        count: usize,
+        epoch_of: fn(&WorkerReport) -> u64,
+    ) {
         let begin = Instant::now();
         loop {
             let reports = self.cell.run().reports().await.unwrap();
-            let saying = reports.values().filter(|report| report.get(field).is_some_and(|run| run == "1")).count();
+            let saying = reports.values().filter(|report| epoch_of(&WorkerReport::decode(report)) == 1).count();
             let counters = self.cell.run().counters(1).await.unwrap();
             if saying == count && counted(counters.get(ITERATIONS_COUNTER).unwrap_or(&CounterState::default())) {
                 return;
             }
-            assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {saying} {field}, {counters:?}");
+            assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {saying} workers, {counters:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -179,9 +186,9 @@ fn is_used_up(counter: &CounterState) -> bool {
 async fn a_fleet_makes_so_many_iterations_with_every_row_once() {
     let fleet = Fleet::of(3, 2000);
     let order = fleet.begin(&bundle(8.0, 2000)).await;
-    fleet.until("all iterations", is_used_up, 3, "ready").await;
+    fleet.until("all iterations", is_used_up, 3, |report| report.ready).await;
     fleet.stop(order).await;
-    fleet.until("the end", is_used_up, 3, "done").await;
+    fleet.until("the end", is_used_up, 3, |report| report.done).await;
     let rows = fleet.log.rows.lock().unwrap().clone();
     assert_eq!(rows.len(), 2000, "every iteration was made once");
     assert_eq!(rows.iter().flatten().copied().collect::<BTreeSet<_>>(), (0..2000).collect());
@@ -193,7 +200,7 @@ async fn a_fleet_makes_so_many_iterations_with_every_row_once() {
 async fn rows_that_are_used_up_are_told_to_be() {
     let fleet = Fleet::of(2, 50);
     fleet.begin(&bundle(5.0, 120)).await;
-    fleet.until("all iterations", is_used_up, 2, "ready").await;
+    fleet.until("all iterations", is_used_up, 2, |report| report.ready).await;
     let rows = fleet.log.rows.lock().unwrap().clone();
     let given: Vec<u64> = rows.iter().flatten().copied().collect();
     assert_eq!((given.len(), given.into_iter().collect::<BTreeSet<_>>().len()), (50, 50));
@@ -205,9 +212,10 @@ async fn rows_that_are_used_up_are_told_to_be() {
 async fn what_a_worker_takes_along_is_used_by_nobody_else() {
     let mut fleet = Fleet::of(3, 5000);
     let order = fleet.begin(&bundle(9.0, 5000)).await;
-    fleet.until("some iterations", |counter| counter.used() > 500, 3, "ready").await;
+    fleet.until("some iterations", |counter| counter.used() > 500, 3, |report| report.ready).await;
     let run = fleet.cell.run();
-    let dead = format!("{}.0", run.reports().await.unwrap()["w1"]["instance"]);
+    let instance = WorkerReport::decode(&run.reports().await.unwrap()["w1"]).instance;
+    let dead = SourceName::Thread { instance, thread: 0 }.to_string();
     let (_, killed) = fleet.workers.remove(1);
     killed.abort();
     assert!(killed.await.unwrap_err().is_cancelled());

@@ -1,90 +1,89 @@
-//! Shows the users of a closed run in the store, for those who look into it: which worker has which user follows from the shares that
-//! workers report and from the level of the load. Decides nothing; every look brings the store nearer to what is, in batches.
+//! The users of a closed run in Redis: which worker has which user, by the shares that workers
+//! report and by the level of the load. It assigns nothing. Every update moves a bounded number of
+//! users, until Redis shows all of them.
 
 use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserMove};
 use squall_model::{CommandType, SHARE_COUNT};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 use tracing::debug;
 
-use super::{FleetClient, WorkerInfo, share_holders};
+use crate::fleet::{FleetClient, WorkerInfo, share_holders};
 
-/// Most users that one look moves, so that the leader's next look is not held up.
+/// Most users that one update moves, so that the leader's next poll is not delayed.
 const MAX_MOVES_PER_UPDATE: usize = 20_000;
 
-/// Most users that are shown at all.
+/// Most users that the view shows.
 const MAX_SHOWN_USERS: u64 = 1_000_000;
 
-/// Between two points of the timeline, unless what makes the number change is another.
+/// Shortest time between two points of the timeline that have the same source.
 const LEVEL_POINT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Everything is written again after this, because what is shown expires after a day.
+/// The view is written again after this time, because its keys expire after a day.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
-/// What there is to show.
+/// What the view has to show.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UserViewInput<'a> {
-    /// How many users there are; their numbers are those below it.
+    /// The number of users; they have the numbers below it.
     pub(crate) level: u64,
-    /// Whether load is being made.
+    /// Whether workers make load.
     pub(crate) running: bool,
-    /// Why the number is what it is.
+    /// What set the level; the name is vikhry's.
     pub(crate) source: &'static str,
     pub(crate) workers: &'a [WorkerInfo],
 }
 
-/// The users of one run as they are shown.
+/// The users of one run, as Redis shows them.
 pub(crate) struct RedisUserView<C: FleetStores> {
     fleet: FleetClient<C>,
     epoch: u64,
     load_state: ViewLoadState,
-    /// Workers by the number that places name.
+    /// Names of workers, by the number in [`UserPlacement`].
     worker_names: Vec<String>,
-    /// By user; those beyond are nowhere.
+    /// By user. Users beyond the end are absent.
     placements: Vec<ShownPlacement>,
-    /// What has been shown completely.
+    /// The target that the view shows completely.
     settled_target: Option<UserViewTarget>,
     last_level_point: Option<(u64, &'static str)>,
     last_level_point_at: Instant,
     last_full_write: Instant,
 }
 
-/// Whether it is known what was shown before.
+/// Whether the view has been read from Redis.
 #[derive(Debug, Clone, Copy)]
 enum ViewLoadState {
-    Pending { anew: bool },
+    Pending { is_new_run: bool },
     Loaded,
 }
 
-/// Where a user is.
+/// The worker that has a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct UserPlacement {
     worker: u16,
     running: bool,
 }
 
-/// Where a user is shown.
+/// Where Redis shows a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ShownPlacement {
     Absent,
-    /// Nobody knows with which worker: its hash has gone.
+    /// The hash that names the worker has expired.
     UnknownWorker,
     OnWorker(UserPlacement),
 }
 
-/// Where users should be shown.
+/// Where the view should show users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct UserViewTarget {
     level: u64,
     /// By share.
     holders: Vec<Option<UserPlacement>>,
-    /// Workers that are there, by their number.
+    /// Whether a worker is present, by its number.
     present: Vec<bool>,
 }
 
-/// Users that change places together.
+/// Users that move between the same two workers.
 #[derive(Debug, PartialEq, Eq)]
 struct UserMoveBatch {
     from: ShownPlacement,
@@ -93,12 +92,12 @@ struct UserMoveBatch {
 }
 
 impl<C: FleetStores> RedisUserView<C> {
-    /// `anew`: the run has just begun, so that what is shown of another is taken down.
-    pub(crate) fn new(fleet: FleetClient<C>, epoch: u64, anew: bool) -> RedisUserView<C> {
+    /// A new run first clears the view of the previous one.
+    pub(crate) fn new(fleet: FleetClient<C>, epoch: u64, is_new_run: bool) -> RedisUserView<C> {
         RedisUserView {
             fleet,
             epoch,
-            load_state: ViewLoadState::Pending { anew },
+            load_state: ViewLoadState::Pending { is_new_run },
             worker_names: Vec::new(),
             placements: Vec::new(),
             settled_target: None,
@@ -108,17 +107,17 @@ impl<C: FleetStores> RedisUserView<C> {
         }
     }
 
-    /// Learns what was shown before.
+    /// Reads from Redis what the previous leader has shown.
     async fn load_current(&mut self) -> Result<(), StoreError> {
-        let ViewLoadState::Pending { anew } = self.load_state else { return Ok(()) };
-        if anew {
+        let ViewLoadState::Pending { is_new_run } = self.load_state else { return Ok(()) };
+        if is_new_run {
             self.run().clear_compat_view(self.epoch).await?;
         }
-        let earlier = self.run().user_locations(MAX_SHOWN_USERS).await?;
-        let end = earlier.last_key_value().map_or(0, |(last, _)| last + 1);
+        let locations = self.run().user_locations(MAX_SHOWN_USERS).await?;
+        let end = locations.last_key_value().map_or(0, |(last, _)| last + 1);
         self.placements = vec![ShownPlacement::Absent; end as usize];
-        for (user, place) in earlier {
-            self.placements[user as usize] = match place {
+        for (user, location) in locations {
+            self.placements[user as usize] = match location {
                 Some((worker, running)) => {
                     ShownPlacement::OnWorker(UserPlacement { worker: self.worker_number(&worker), running })
                 }
@@ -130,27 +129,27 @@ impl<C: FleetStores> RedisUserView<C> {
     }
 
     pub(crate) fn run(&self) -> C::Run {
-        self.fleet.cell().run()
+        self.fleet.stores().run()
     }
 
-    /// Whether everything is shown as it is.
+    /// Whether the view shows its latest target completely.
     pub(crate) fn is_up_to_date(&self) -> bool {
         self.settled_target.is_some()
     }
 
-    /// Brings what is shown nearer to `scene`.
-    pub(crate) async fn update(&mut self, scene: UserViewInput<'_>) -> Result<(), StoreError> {
+    /// Moves users towards `input`, at most [`MAX_MOVES_PER_UPDATE`] of them.
+    pub(crate) async fn update(&mut self, input: UserViewInput<'_>) -> Result<(), StoreError> {
         self.load_current().await?;
-        self.write_level_point(&scene).await?;
-        let wanted = self.target(&scene);
-        if self.settled_target.as_ref() == Some(&wanted) {
+        self.write_level_point(&input).await?;
+        let target = self.target(&input);
+        if self.settled_target.as_ref() == Some(&target) {
             if self.last_full_write.elapsed() < REFRESH_INTERVAL {
                 return Ok(());
             }
             self.placements.fill(ShownPlacement::UnknownWorker);
             self.last_full_write = Instant::now();
         }
-        let (batches, whole) = plan_moves(&self.placements, &wanted, MAX_MOVES_PER_UPDATE);
+        let (batches, complete) = plan_moves(&self.placements, &target, MAX_MOVES_PER_UPDATE);
         for batch in batches {
             for users in batch.users.chunks(MAX_USERS_PER_MOVE) {
                 self.move_users(users, batch.from, batch.to).await?;
@@ -158,40 +157,40 @@ impl<C: FleetStores> RedisUserView<C> {
         }
         let last = self.placements.iter().rposition(|shown| *shown != ShownPlacement::Absent).map_or(0, |at| at + 1);
         self.placements.truncate(last);
-        self.settled_target = whole.then_some(wanted);
+        self.settled_target = complete.then_some(target);
         Ok(())
     }
 
-    async fn write_level_point(&mut self, scene: &UserViewInput<'_>) -> Result<(), StoreError> {
-        let now = (scene.level, scene.source);
-        let waits = match self.last_level_point {
-            None => scene.level == 0,
+    async fn write_level_point(&mut self, input: &UserViewInput<'_>) -> Result<(), StoreError> {
+        let point = (input.level, input.source);
+        let not_due = match self.last_level_point {
+            None => input.level == 0,
             Some((level, source)) => {
-                level == scene.level
-                    || (source == scene.source && self.last_level_point_at.elapsed() < LEVEL_POINT_INTERVAL)
+                level == input.level
+                    || (source == input.source && self.last_level_point_at.elapsed() < LEVEL_POINT_INTERVAL)
             }
         };
-        if waits {
+        if not_due {
             return Ok(());
         }
-        self.run().append_user_count(self.epoch, scene.level, scene.source).await?;
-        (self.last_level_point, self.last_level_point_at) = (Some(now), Instant::now());
+        self.run().append_user_count(self.epoch, input.level, input.source).await?;
+        (self.last_level_point, self.last_level_point_at) = (Some(point), Instant::now());
         Ok(())
     }
 
-    fn target(&mut self, scene: &UserViewInput<'_>) -> UserViewTarget {
+    fn target(&mut self, input: &UserViewInput<'_>) -> UserViewTarget {
         let mut present = vec![false; self.worker_names.len()];
-        for worker in scene.workers {
+        for worker in input.workers {
             let number = self.worker_number(&worker.id);
             present.resize(self.worker_names.len(), false);
             present[usize::from(number)] = true;
         }
         let mut place = |worker: &WorkerInfo| {
-            let running = scene.running && worker.ready == self.epoch && worker.done != self.epoch;
+            let running = input.running && worker.ready == self.epoch && worker.done != self.epoch;
             UserPlacement { worker: self.worker_number(&worker.id), running }
         };
-        let holders = share_holders(scene.workers).into_iter().map(|holder| holder.map(&mut place)).collect();
-        UserViewTarget { level: scene.level.min(MAX_SHOWN_USERS), holders, present }
+        let holders = share_holders(input.workers).into_iter().map(|holder| holder.map(&mut place)).collect();
+        UserViewTarget { level: input.level.min(MAX_SHOWN_USERS), holders, present }
     }
 
     fn worker_number(&mut self, id: &str) -> u16 {
@@ -222,11 +221,10 @@ impl<C: FleetStores> RedisUserView<C> {
             self.placements[at] = to.map_or(ShownPlacement::Absent, ShownPlacement::OnWorker);
         }
         if left != joined {
-            let told = [(CommandType::RemoveUser, left), (CommandType::AddUser, joined)];
-            for (kind, worker) in told {
+            for (kind, worker) in [(CommandType::RemoveUser, left), (CommandType::AddUser, joined)] {
                 let Some(worker) = worker else { continue };
                 if let Err(error) = self.fleet.publish_user_move(kind, self.epoch, &worker, users).await {
-                    debug!(worker, %error, "users were not announced");
+                    debug!(worker, %error, "the leader could not send a worker its users");
                 }
             }
         }
@@ -234,24 +232,24 @@ impl<C: FleetStores> RedisUserView<C> {
     }
 }
 
-/// What is to be moved, at most `most` users, and whether that is all.
-fn plan_moves(shown: &[ShownPlacement], wanted: &UserViewTarget, most: usize) -> (Vec<UserMoveBatch>, bool) {
+/// The moves of at most `most` users towards `target`, and whether they reach it.
+fn plan_moves(shown: &[ShownPlacement], target: &UserViewTarget, most: usize) -> (Vec<UserMoveBatch>, bool) {
     let mut batches: BTreeMap<(ShownPlacement, Option<UserPlacement>), Vec<u64>> = BTreeMap::new();
-    let (mut count, mut whole) = (0, true);
-    for user in 0..(shown.len() as u64).max(wanted.level) {
+    let (mut count, mut complete) = (0, true);
+    for user in 0..(shown.len() as u64).max(target.level) {
         let from = shown.get(user as usize).copied().unwrap_or(ShownPlacement::Absent);
-        let to = wanted.placement(user, from);
+        let to = target.placement(user, from);
         if from == to.map_or(ShownPlacement::Absent, ShownPlacement::OnWorker) {
             continue;
         }
         if count == most {
-            whole = false;
+            complete = false;
             break;
         }
         count += 1;
         batches.entry((from, to)).or_default().push(user);
     }
-    (batches.into_iter().map(|((from, to), users)| UserMoveBatch { from, to, users }).collect(), whole)
+    (batches.into_iter().map(|((from, to), users)| UserMoveBatch { from, to, users }).collect(), complete)
 }
 
 impl UserViewTarget {
@@ -260,7 +258,8 @@ impl UserViewTarget {
             return None;
         }
         let holder = self.holders[(user % u64::from(SHARE_COUNT)) as usize];
-        // A share that nobody reports is on its way; its users are shown where they were, if that worker is there.
+        // A share without a holder is moving. Its users stay where they were shown, if that worker
+        // is present.
         holder.or(match from {
             ShownPlacement::OnWorker(place) if self.present.get(usize::from(place.worker)) == Some(&true) => {
                 Some(place)
@@ -278,14 +277,14 @@ mod tests {
         UserPlacement { worker, running: true }
     }
 
-    fn wanted(level: u64, holder: impl Fn(u32) -> Option<u16>, present: &[bool]) -> UserViewTarget {
+    fn target(level: u64, holder: impl Fn(u32) -> Option<u16>, present: &[bool]) -> UserViewTarget {
         let holders = (0..SHARE_COUNT).map(|share| holder(share).map(at)).collect();
         UserViewTarget { level, holders, present: present.to_vec() }
     }
 
-    /// Does what is planned.
-    fn follow(shown: &mut Vec<ShownPlacement>, wanted: &UserViewTarget, most: usize) -> (usize, bool) {
-        let (batches, whole) = plan_moves(shown, wanted, most);
+    /// Applies the planned moves. Returns how many users moved, and whether the target is reached.
+    fn apply_moves(shown: &mut Vec<ShownPlacement>, target: &UserViewTarget, most: usize) -> (usize, bool) {
+        let (batches, complete) = plan_moves(shown, target, most);
         let mut moved = 0;
         for batch in batches {
             for user in batch.users {
@@ -294,15 +293,15 @@ mod tests {
                 moved += 1;
             }
         }
-        (moved, whole)
+        (moved, complete)
     }
 
     #[test]
-    fn users_go_in_turn_to_the_holders_of_their_shares_in_bounded_steps() {
-        let (mut shown, two) = (Vec::new(), wanted(1000, |share| Some((share % 2) as u16), &[true, true]));
-        assert_eq!(follow(&mut shown, &two, 600), (600, false));
-        assert_eq!(follow(&mut shown, &two, 600), (400, true));
-        assert_eq!(follow(&mut shown, &two, 600), (0, true));
+    fn users_move_to_the_holders_of_their_shares_in_bounded_steps() {
+        let (mut shown, two) = (Vec::new(), target(1000, |share| Some((share % 2) as u16), &[true, true]));
+        assert_eq!(apply_moves(&mut shown, &two, 600), (600, false));
+        assert_eq!(apply_moves(&mut shown, &two, 600), (400, true));
+        assert_eq!(apply_moves(&mut shown, &two, 600), (0, true));
         assert_eq!(
             [shown[0], shown[1], shown[999]],
             [ShownPlacement::OnWorker(at(0)), ShownPlacement::OnWorker(at(1)), ShownPlacement::OnWorker(at(1))]
@@ -310,11 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn only_users_of_moved_shares_move_and_those_above_the_level_go() {
+    fn only_users_of_moved_shares_move_and_users_above_the_level_are_removed() {
         let mut shown = vec![ShownPlacement::OnWorker(at(0)); 512];
-        let moved = wanted(300, |share| Some(u16::from(share == 7)), &[true, true]);
-        // 7 and 263 move, 212 go.
-        assert_eq!(follow(&mut shown, &moved, usize::MAX), (2 + 212, true));
+        let moved = target(300, |share| Some(u16::from(share == 7)), &[true, true]);
+        // Users 7 and 263 move, 212 users are removed.
+        assert_eq!(apply_moves(&mut shown, &moved, usize::MAX), (2 + 212, true));
         assert_eq!(
             [shown[7], shown[263], shown[300]],
             [ShownPlacement::OnWorker(at(1)), ShownPlacement::OnWorker(at(1)), ShownPlacement::Absent]
@@ -322,10 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn users_of_a_share_without_a_holder_stay_only_with_a_worker_that_is_there() {
+    fn users_of_a_share_without_holder_stay_only_with_a_present_worker() {
         let mut shown =
             vec![ShownPlacement::OnWorker(at(0)), ShownPlacement::OnWorker(at(1)), ShownPlacement::UnknownWorker];
-        assert_eq!(follow(&mut shown, &wanted(3, |_| None, &[true, false]), 9), (2, true));
+        assert_eq!(apply_moves(&mut shown, &target(3, |_| None, &[true, false]), 9), (2, true));
         assert_eq!(shown, [ShownPlacement::OnWorker(at(0)), ShownPlacement::Absent, ShownPlacement::Absent]);
     }
 }

@@ -1,28 +1,31 @@
-//! Shows the merged seconds of every metric and probe in the store, for those who look into it. Reads the view; computes nothing.
+//! The merged seconds of every metric and probe in Redis. It reads the aggregated view and computes
+//! nothing.
 
 use serde_json::json;
 use squall_coord::{CompatView, SecondRow, SeriesKind, StoreError};
 use squall_metrics::{MetricSecond, RunView};
 use std::collections::BTreeMap;
 
-use super::{ProbeSecond, probe_names, probe_seconds};
+use crate::fleet::{ProbeSecond, probe_names, probe_seconds};
 
-/// How many seconds before it took over a leader shows again: its predecessor may have merged them and died before it showed them.
+/// A new leader writes this many seconds again: its predecessor may have merged them and died
+/// before it wrote them.
 const REWRITTEN_SECONDS: u32 = 60;
 
-/// How far the seconds of a run have been shown.
+/// Which seconds of a run have been written.
 #[derive(Debug)]
 pub(crate) struct RedisMetricView {
     written_until_s: u32,
 }
 
 impl RedisMetricView {
-    /// Goes on after an earlier leader, who merged `view`.
+    /// Continues after a previous leader, which merged `view`.
     pub(crate) fn resume_after(view: &RunView) -> RedisMetricView {
         RedisMetricView { written_until_s: (view.timeline.len() as u32).saturating_sub(REWRITTEN_SECONDS) }
     }
 
-    /// Shows what has been closed since. `start_ms`: when the run started.
+    /// Writes the seconds that have closed since the last update, of a run that started at
+    /// `start_ms`.
     pub(crate) async fn update(
         &mut self,
         store: &impl CompatView,
@@ -67,7 +70,7 @@ fn end_ms(start_ms: u64, t_s: u32) -> u64 {
 }
 
 fn metric_row(epoch: u64, start_ms: u64, second: &MetricSecond) -> String {
-    // Microseconds are enough for people, and keep the rows short.
+    // Rounded to microseconds, which keeps the rows short.
     let ms = |nanos: f32| (f64::from(nanos) / 1e3).round() / 1e3;
     json!({
         "epoch": epoch,

@@ -1,0 +1,50 @@
+//! The messages that wake workers, in the format of vikhry: an envelope and a payload. It sends
+//! nothing; `FleetClient` publishes the messages.
+
+use squall_coord::MemberId;
+use squall_model::{Bundle, CommandEnvelope, CommandType, LoadModel, RunSpec};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(super) type CommandPayload = serde_json::Map<String, serde_json::Value>;
+
+pub(super) fn command_envelope(kind: CommandType, epoch: u64, payload: CommandPayload) -> CommandEnvelope {
+    let sent_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    CommandEnvelope { kind, command_id: MemberId::unique().to_string(), epoch, sent_at, payload }
+}
+
+/// The payload of a command that adds or removes users. Without users it only says that the record
+/// has changed; further commands name the users when they move.
+pub(super) fn users_payload(users: &[u64]) -> CommandPayload {
+    let (name, value) = match users {
+        [user] => ("user_id", (*user).into()),
+        _ => ("user_ids", users.into()),
+    };
+    [(name.to_owned(), value)].into_iter().collect()
+}
+
+/// The payload of a start command, as vikhry sends it. An open load gives its rate instead of its
+/// users.
+pub(super) fn start_payload(spec: &RunSpec, bundle: &Bundle) -> CommandPayload {
+    // A step of no duration has no load: a test without users at its start begins with one.
+    let stages = spec.profile.pieces().iter().filter(|stage| stage.duration > Duration::from_nanos(1));
+    let most = stages.map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
+    let (name, load) = match bundle.plan.load.model {
+        LoadModel::Closed { .. } => ("target_users", (most.ceil() as u64).into()),
+        LoadModel::Open { .. } => ("rate", most.into()),
+    };
+    let params: CommandPayload = spec.params.clone().into_iter().collect();
+    [(name.to_owned(), load), ("init_params".to_owned(), params.into())].into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_payload_has_the_format_of_vikhry() {
+        let text = |users: &[u64]| serde_json::Value::from(users_payload(users)).to_string();
+        assert_eq!(text(&[3]), r#"{"user_id":3}"#);
+        assert_eq!(text(&[3, 4]), r#"{"user_ids":[3,4]}"#);
+        assert_eq!(text(&[]), r#"{"user_ids":[]}"#);
+    }
+}

@@ -1,0 +1,62 @@
+//! What the command line last knew of a fleet run, and the partial result that it makes of it when
+//! no leader has stored a result. It reads nothing from the store. Used by `RunWatch`.
+
+use squall_coord::FleetStores;
+use squall_model::{Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, StopReason, protocol::RunNotes};
+use std::time::Duration;
+
+use super::unix_ms;
+use crate::{
+    fleet::{FleetStatus, RunAggregator},
+    local_run::RunResult,
+};
+
+/// The latest values that polls of the fleet have returned.
+#[derive(Debug, Default)]
+pub(super) struct LastKnownStatus {
+    elapsed: Duration,
+    started_unix_ms: Option<u64>,
+    cpu_s: f64,
+    rss_bytes: u64,
+    threads: u32,
+}
+
+impl LastKnownStatus {
+    pub(super) fn update(&mut self, status: &FleetStatus, elapsed: Duration) {
+        let workers = &status.workers;
+        let started_unix_ms = status.order.as_ref().and_then(|spec| spec.start_at_ms);
+        self.elapsed = elapsed;
+        self.started_unix_ms = started_unix_ms.or(self.started_unix_ms);
+        self.cpu_s = workers.iter().map(|worker| worker.cpu_s).sum::<f64>().max(self.cpu_s);
+        self.rss_bytes = workers.iter().map(|worker| worker.max_rss_bytes).max().unwrap_or(0).max(self.rss_bytes);
+        self.threads = workers.iter().map(|worker| worker.threads).sum::<u32>().max(self.threads);
+    }
+
+    /// The run as far as it is known here; `reason` says why the leader's result is missing.
+    pub(super) fn into_result<C: FleetStores>(
+        self,
+        mut aggregator: RunAggregator<C>,
+        bundle: &Bundle,
+        reason: &str,
+    ) -> RunResult {
+        let LastKnownStatus { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
+        aggregator.close_with_notes(elapsed, started_unix_ms.is_some(), &RunNotes::default());
+        let text = format!("{reason}; the result ends here, and workers may have sent more requests since");
+        aggregator.record_event(elapsed, text);
+        let workers = aggregator.worker_facts(elapsed, u64::MAX);
+        let view = aggregator.final_view().unwrap_or_else(|| aggregator.view().clone());
+        let measured = elapsed.saturating_sub(bundle.plan.load.warm_up);
+        let events = aggregator.roster().events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
+        let facts = RunFacts {
+            started_unix_ms: started_unix_ms.unwrap_or_else(unix_ms),
+            active: elapsed,
+            elapsed,
+            stop: StopReason::Aborted,
+            thresholds: aggregator.judge().clone().final_results(&view, measured),
+            generator: GeneratorStats { threads, cpu_s, max_rss_bytes: rss_bytes, ..GeneratorStats::default() },
+            lost_at_most: workers.iter().map(|worker| worker.lost_at_most).sum(),
+            fleet: Some(FleetFacts { workers, events: events.collect(), missed_starts: 0 }),
+        };
+        RunResult { view, facts }
+    }
+}

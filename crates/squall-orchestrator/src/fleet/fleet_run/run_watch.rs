@@ -1,0 +1,317 @@
+//! Watches one fleet run from its start to its end: polls the store, forwards stop requests, shows
+//! progress, and fetches the stored result. It leads nothing; an orchestrator ends the run.
+
+use squall_coord::{FleetStores, StoreError};
+use squall_model::{Bundle, RunPhase, StopReason};
+use std::time::Duration;
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior},
+};
+
+use super::{
+    FleetRunError, POLL_INTERVAL, STORE_TIMEOUT, WAITING_MESSAGE_INTERVAL,
+    last_known_status::LastKnownStatus,
+    retry_while_unreachable, unix_ms,
+    waiting_messages::{preparing_message, report_store_outage, silent_workers_message},
+};
+use crate::{
+    fleet::{FleetClient, FleetError, FleetStatus, RunAggregator, StopRunCommand, StoredRunResult},
+    local_run::{LivePhase, LiveStatus, RunObserver, RunResult},
+    run_control::{RunControl, StopRequest},
+};
+
+const RESULT_LOST: &str =
+    "the store holds no result of this run: the store has lost it, or the fleet has started another run";
+const STORE_LOST: &str = "the store has stopped answering";
+
+/// Workers that build their users faster than this are not mentioned.
+const PREPARING_MESSAGE_DELAY: Duration = Duration::from_secs(2);
+
+/// One run, as the command line that started it sees it.
+pub(super) struct RunWatch<'a, C: FleetStores> {
+    fleet: &'a FleetClient<C>,
+    run_name: &'a str,
+    bundle: &'a Bundle,
+    aggregator: RunAggregator<C>,
+    last_known: LastKnownStatus,
+    stop: StopForwarding,
+    store_contact: StoreContact,
+    progress: ShownProgress,
+}
+
+/// The stop requests of the user that have to reach the store.
+#[derive(Default)]
+struct StopForwarding {
+    requested: bool,
+    /// The latest request, until the store has confirmed it.
+    unconfirmed: Option<StopRequest>,
+}
+
+/// When the store last answered, and when its silence was last shown.
+struct StoreContact {
+    last_answer: Instant,
+    /// Length of the silence when it was last shown.
+    reported_silence: Duration,
+}
+
+/// What the observers have been shown.
+struct ShownProgress {
+    watching_since: Instant,
+    phase: LivePhase,
+    /// Time of the run at the latest update or waiting message.
+    updated_at: Duration,
+    preparing_message: Option<String>,
+}
+
+/// What a poll found.
+enum PollOutcome {
+    Continues,
+    Ended,
+    /// The result is not in the store, for this reason.
+    ResultLost(&'static str),
+}
+
+impl StoreContact {
+    fn answered_now() -> StoreContact {
+        StoreContact { last_answer: Instant::now(), reported_silence: Duration::ZERO }
+    }
+}
+
+impl<'a, C: FleetStores> RunWatch<'a, C> {
+    pub(super) fn new(
+        fleet: &'a FleetClient<C>,
+        run_name: &'a str,
+        bundle: &'a Bundle,
+        aggregator: RunAggregator<C>,
+    ) -> RunWatch<'a, C> {
+        RunWatch {
+            fleet,
+            run_name,
+            bundle,
+            aggregator,
+            last_known: LastKnownStatus::default(),
+            stop: StopForwarding::default(),
+            store_contact: StoreContact::answered_now(),
+            progress: ShownProgress {
+                watching_since: Instant::now(),
+                phase: LivePhase::Starting,
+                updated_at: Duration::ZERO,
+                preparing_message: None,
+            },
+        }
+    }
+
+    /// Watches the run to its end and returns its result.
+    pub(super) async fn run(
+        mut self,
+        control: &RunControl,
+        mut stop_requests: watch::Receiver<StopRequest>,
+        observers: &mut [&mut dyn RunObserver],
+    ) -> Result<RunResult, FleetRunError> {
+        let mut polls = tokio::time::interval(POLL_INTERVAL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Ok(()) = stop_requests.changed() => {
+                    let request = *stop_requests.borrow_and_update();
+                    self.stop = StopForwarding { requested: true, unconfirmed: Some(request) };
+                    polls.reset_immediately();
+                }
+                _ = polls.tick() => match self.poll(observers).await? {
+                    PollOutcome::Continues => {}
+                    PollOutcome::Ended => return self.fetch_result(control, observers).await,
+                    PollOutcome::ResultLost(reason) => return Ok(self.into_partial_result(reason)),
+                }
+            }
+        }
+    }
+
+    async fn poll(&mut self, observers: &mut [&mut dyn RunObserver]) -> Result<PollOutcome, FleetError> {
+        if let Some(lost) = self.forward_stop_request().await? {
+            return Ok(lost);
+        }
+        let status = match self.fleet.cached_status().await {
+            Ok(status) => status,
+            Err(error) => return Ok(self.handle_store_outage(&error, observers)),
+        };
+        self.store_contact = StoreContact::answered_now();
+        let outcome = self.run_state(&status);
+        if let PollOutcome::Continues = outcome {
+            self.show(&status, observers).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Sends an unconfirmed stop request to the store. An unreachable store gets a drain request
+    /// again at the next poll, because the load continues. After an abort request the user no
+    /// longer waits.
+    async fn forward_stop_request(&mut self) -> Result<Option<PollOutcome>, FleetError> {
+        let Some(request) = self.stop.unconfirmed else { return Ok(None) };
+        let abort = request == StopRequest::Abort;
+        let reason = if abort { StopReason::Aborted } else { StopReason::Interrupted };
+        match self.fleet.stop_run(self.run_name, StopRunCommand { reason, abort, message: None }).await {
+            Ok(_) | Err(FleetError::InvalidState { .. }) => self.stop.unconfirmed = None,
+            Err(FleetError::Store(_)) if abort => return Ok(Some(PollOutcome::ResultLost(STORE_LOST))),
+            Err(FleetError::Store(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    /// The run continues without this process, so an outage of the store ends the watch only after
+    /// [`STORE_TIMEOUT`].
+    fn handle_store_outage(&mut self, error: &FleetError, observers: &mut [&mut dyn RunObserver]) -> PollOutcome {
+        let silent = self.store_contact.last_answer.elapsed();
+        if silent > STORE_TIMEOUT {
+            return PollOutcome::ResultLost(STORE_LOST);
+        }
+        if silent > self.store_contact.reported_silence + WAITING_MESSAGE_INTERVAL {
+            self.store_contact.reported_silence = silent;
+            report_store_outage(observers, error, silent);
+        }
+        PollOutcome::Continues
+    }
+
+    fn run_state(&self, status: &FleetStatus) -> PollOutcome {
+        let epoch = self.aggregator.epoch();
+        if status.epoch == epoch && status.order.as_ref().is_none_or(|spec| spec.run != self.run_name) {
+            // A store that has lost its data counts epochs from 1 again.
+            PollOutcome::ResultLost(RESULT_LOST)
+        } else if status.epoch != epoch || status.state == RunPhase::Idle {
+            PollOutcome::Ended
+        } else {
+            PollOutcome::Continues
+        }
+    }
+
+    /// Aggregates what workers have shipped and shows the observers what has changed.
+    async fn show(&mut self, status: &FleetStatus, observers: &mut [&mut dyn RunObserver]) {
+        let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        self.last_known.update(status, elapsed);
+        let phase = live_phase(status.state, status.elapsed_s, elapsed, self.bundle);
+        let closed_seconds = self.aggregate(status, phase, elapsed).await;
+        if closed_seconds > 0 || phase != self.progress.phase {
+            self.show_update(status, phase, elapsed, observers);
+        } else if status.state == RunPhase::Preparing {
+            self.show_preparing_workers(status, observers);
+        } else {
+            self.show_silent_workers(status, elapsed, observers);
+        }
+    }
+
+    /// Returns how many seconds were closed. Errors of the store show at the next poll.
+    async fn aggregate(&mut self, status: &FleetStatus, phase: LivePhase, elapsed: Duration) -> usize {
+        self.aggregator.set_load_active(phase == LivePhase::Running);
+        match self.aggregator.update_roster(&status.workers, elapsed).await {
+            Ok(()) => self.aggregator.poll().await.unwrap_or(0),
+            Err(_) => 0,
+        }
+    }
+
+    fn show_update(
+        &mut self,
+        status: &FleetStatus,
+        phase: LivePhase,
+        elapsed: Duration,
+        observers: &mut [&mut dyn RunObserver],
+    ) {
+        (self.progress.phase, self.progress.updated_at) = (phase, elapsed);
+        let view = self.aggregator.view();
+        let live = LiveStatus {
+            elapsed,
+            phase,
+            level_now: status.order.as_ref().map_or(0.0, |spec| spec.profile.level(elapsed)),
+            cpu_s: status.workers.iter().map(|worker| worker.cpu_s).sum(),
+            rss_bytes: status.workers.iter().map(|worker| worker.rss_bytes).sum(),
+            in_flight: view.engine.busy,
+            // For display only: the leader decides whether a threshold stops the run.
+            thresholds: self.aggregator.judge().current_results(view),
+        };
+        observers.iter_mut().for_each(|observer| observer.on_update(&self.bundle.plan, view, &live));
+    }
+
+    /// Shows each message once.
+    fn show_preparing_workers(&mut self, status: &FleetStatus, observers: &mut [&mut dyn RunObserver]) {
+        if self.progress.watching_since.elapsed() < PREPARING_MESSAGE_DELAY {
+            return;
+        }
+        let message = preparing_message(status);
+        if let Some(message) = message.filter(|message| self.progress.preparing_message.as_ref() != Some(message)) {
+            observers.iter_mut().for_each(|observer| observer.on_waiting(&message));
+            self.progress.preparing_message = Some(message);
+        }
+    }
+
+    fn show_silent_workers(&mut self, status: &FleetStatus, elapsed: Duration, observers: &mut [&mut dyn RunObserver]) {
+        if elapsed >= self.progress.updated_at + WAITING_MESSAGE_INTERVAL
+            && let Some(message) = silent_workers_message(&status.workers, status.now_ms)
+        {
+            self.progress.updated_at = elapsed;
+            observers.iter_mut().for_each(|observer| observer.on_waiting(&message));
+        }
+    }
+
+    /// Fetches the result that the leader has stored, and shows it.
+    async fn fetch_result(
+        self,
+        control: &RunControl,
+        observers: &mut [&mut dyn RunObserver],
+    ) -> Result<RunResult, FleetRunError> {
+        let epoch = self.aggregator.epoch();
+        let stored = retry_while_unreachable(control, async || self.fleet.stored_result(epoch).await).await;
+        let mut stored = match stored {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Ok(self.into_partial_result(RESULT_LOST)),
+            Err(FleetError::Store(StoreError::Unreachable(_))) => return Ok(self.into_partial_result(STORE_LOST)),
+            Err(error) => return Err(error.into()),
+        };
+        if stored.facts.started_unix_ms == 0 {
+            // A run that the user has stopped before its start has an empty result. Any other is an
+            // error.
+            if !self.stop.requested {
+                return Err(not_started(&stored));
+            }
+            stored.facts.started_unix_ms = unix_ms();
+        }
+        self.show_result(&stored, observers);
+        Ok(RunResult { view: stored.view, facts: stored.facts })
+    }
+
+    fn show_result(&self, stored: &StoredRunResult, observers: &mut [&mut dyn RunObserver]) {
+        let facts = &stored.facts;
+        let live = LiveStatus {
+            elapsed: facts.elapsed,
+            phase: LivePhase::Done,
+            level_now: 0.0,
+            cpu_s: facts.generator.cpu_s,
+            rss_bytes: facts.generator.max_rss_bytes,
+            in_flight: 0,
+            thresholds: facts.thresholds.clone(),
+        };
+        observers.iter_mut().for_each(|observer| observer.on_update(&self.bundle.plan, &stored.view, &live));
+    }
+
+    fn into_partial_result(self, reason: &str) -> RunResult {
+        self.last_known.into_result(self.aggregator, self.bundle, reason)
+    }
+}
+
+/// The latest event says why the leader has ended the run.
+fn not_started(stored: &StoredRunResult) -> FleetRunError {
+    let last_event = stored.facts.fleet.as_ref().and_then(|fleet| fleet.events.last());
+    let reason = last_event.map_or_else(|| "it was stopped".to_owned(), |event| event.text.clone());
+    FleetRunError::NotStarted { reason }
+}
+
+/// `elapsed_s` is `None` before the start of the load.
+fn live_phase(state: RunPhase, elapsed_s: Option<f64>, elapsed: Duration, bundle: &Bundle) -> LivePhase {
+    match state {
+        RunPhase::Idle => LivePhase::Done,
+        RunPhase::Stopping => LivePhase::Draining,
+        RunPhase::Preparing => LivePhase::Starting,
+        RunPhase::Running if elapsed_s.is_none() => LivePhase::Starting,
+        RunPhase::Running if elapsed < bundle.plan.load.warm_up => LivePhase::WarmUp,
+        RunPhase::Running => LivePhase::Running,
+    }
+}

@@ -1,0 +1,100 @@
+//! The facts of a finished run: why it ended, what each worker contributed, and what is missing.
+//! Sums only; the leader stores them.
+
+use squall_coord::FleetStores;
+use squall_metrics::RunView;
+use squall_model::{FleetEvent, FleetFacts, GeneratorStats, LoadModel, RunFacts, RunSpec, StopReason};
+use std::time::Duration;
+
+use super::LeaderRun;
+use crate::{
+    fleet::{
+        planned_load::{planned_load_end, planned_loads, queued_starts_end, starts_due_before},
+        worker_roster::RosterEntryState,
+    },
+    saturation::{GeneratorUsage, dropped_start_advice, saturation_reasons},
+};
+
+impl<C: FleetStores> LeaderRun<C> {
+    /// `load_end` is when the load was over, if workers have noted it. `missed` is the number of
+    /// iterations that no worker made, and `begun` the number that can have begun, where these are
+    /// known.
+    pub(super) fn run_facts(
+        &self,
+        view: &RunView,
+        spec: &RunSpec,
+        (elapsed, load_end): (Duration, Option<Duration>),
+        (missed, begun): (Option<u64>, Option<u64>),
+    ) -> RunFacts {
+        let (plan, roster) = (&self.bundle.plan, self.aggregator.roster());
+        let planned = planned_load_end(&self.bundle, spec).max(queued_starts_end(&self.bundle, spec));
+        let active = load_end.unwrap_or_else(|| self.stopped_at.unwrap_or(elapsed).min(planned));
+        let stop = spec.stop.as_ref().map_or(StopReason::Completed, |stop| match stop.abort {
+            true => StopReason::Aborted,
+            false => stop.reason,
+        });
+        let threads: u32 = roster.members.values().map(|member| member.threads).sum();
+        let cpu_s: f64 = roster.members.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
+        let max_rss_bytes = roster.members.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
+        let usage = GeneratorUsage { elapsed, cpu_s, threads };
+        let lost = roster.members.values().filter(|member| member.state == RosterEntryState::Lost).count();
+        let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost));
+        let unreported = self.max_unreported_requests(view, begun);
+        let announced: u64 = roster.members.keys().map(|instance| self.aggregator.lost_at_most(*instance)).sum();
+        let lost_at_most = announced.min(unreported);
+        let events = roster.events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
+        let stop_message = spec.stop.as_ref().and_then(|stop| stop.message.clone());
+        let events = events.chain(stop_message.map(|text| FleetEvent { t_s: active.as_secs_f64(), text }));
+        RunFacts {
+            started_unix_ms: spec.start_at_ms.unwrap_or(0),
+            active,
+            elapsed,
+            stop,
+            thresholds: self.aggregator.judge().clone().final_results(view, active.saturating_sub(plan.load.warm_up)),
+            generator: GeneratorStats {
+                threads,
+                cpu_s,
+                max_rss_bytes,
+                saturated: !saturated_because.is_empty(),
+                saturated_because,
+            },
+            lost_at_most,
+            fleet: Some(FleetFacts {
+                workers: self.aggregator.worker_facts(active, unreported),
+                events: events.collect(),
+                missed_starts: missed.unwrap_or_else(|| self.missed_starts(view, spec, active)),
+            }),
+        }
+    }
+
+    /// Most requests that workers can have sent without reporting them, if `begun` iterations can
+    /// have begun. No iteration begins twice.
+    fn max_unreported_requests(&self, view: &RunView, begun: Option<u64>) -> u64 {
+        let (Some(each), Some(begun)) = (self.aggregator.max_requests_per_iteration(), begun) else { return u64::MAX };
+        let accounting = view.accounting();
+        begun.saturating_mul(each).saturating_sub(accounting.recorded.saturating_sub(accounting.unsent))
+    }
+
+    /// Starts of an open load that were due before `at`, including the warm-up. Unknown after a
+    /// change of the rate, because it depends on when each worker read the change.
+    pub(super) fn starts_due_by(&self, at: Duration, spec: &RunSpec) -> Option<u64> {
+        let load = &self.bundle.plan.load;
+        let is_open = matches!(load.model, LoadModel::Open { .. });
+        let as_planned = !self.bundle.has_multiple_scenarios() && spec.profile == *load.model.profile();
+        (is_open && as_planned).then(|| starts_due_before(load, &spec.profile, self.bundle.plan.seed, at))
+    }
+
+    /// Starts that were due and are missing in the report, for any reason.
+    fn missed_starts(&self, view: &RunView, spec: &RunSpec, active: Duration) -> u64 {
+        let mut planned = 0;
+        for (load, profile) in planned_loads(&self.bundle, spec) {
+            // Users of a closed load decide when to start, so the number of due starts is unknown.
+            if !matches!(load.model, LoadModel::Open { .. }) {
+                return 0;
+            }
+            let due = |at: Duration| starts_due_before(load, profile, self.bundle.plan.seed, at);
+            planned += due(active).saturating_sub(due(load.warm_up));
+        }
+        planned.saturating_sub(view.engine.iterations + view.engine.dropped)
+    }
+}

@@ -1,0 +1,113 @@
+//! The workers that have taken part in a run, with what the report says about each. It is saved
+//! with every checkpoint, so its field names are a stored format. It reads nothing; `RunAggregator`
+//! fills it.
+
+use serde::{Deserialize, Serialize};
+use squall_model::{WorkerState, protocol::SendBudgetReport};
+use std::{collections::BTreeMap, time::Duration};
+
+use super::WorkerInfo;
+use crate::threshold_judge::JudgeCheckpoint;
+
+/// The workers of a run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct WorkerRoster {
+    /// By instance.
+    pub(crate) members: BTreeMap<u64, RosterEntry>,
+    pub(crate) events: Vec<(f64, String)>,
+    /// Entries in the delta stream that could not be decoded.
+    pub(crate) refused: u64,
+    /// The latest send budget of each worker, by instance.
+    #[serde(default)]
+    pub(crate) announced: BTreeMap<u64, SendBudgetReport>,
+    /// Workers that could not start the run, or not finish it, by instance.
+    #[serde(default)]
+    pub(crate) unable: BTreeMap<u64, UnableWorker>,
+    /// Member id of the leader that saved this roster.
+    #[serde(default)]
+    pub(crate) leader: Option<String>,
+    /// What that leader's judge had seen.
+    #[serde(default)]
+    pub(crate) judged: JudgeCheckpoint,
+}
+
+/// One worker that built its users for the run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RosterEntry {
+    pub(crate) id: String,
+    pub(crate) joined_s: f64,
+    pub(crate) ended_s: Option<f64>,
+    pub(crate) state: RosterEntryState,
+    /// Most requests that the worker can have sent, as it noted when its load was over.
+    #[serde(default)]
+    pub(crate) sealed: Option<u64>,
+    pub(crate) first_cpu_s: f64,
+    pub(crate) cpu_s: f64,
+    pub(crate) max_rss_bytes: u64,
+    pub(crate) threads: u32,
+}
+
+/// A worker that takes no part in the run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct UnableWorker {
+    pub(crate) id: String,
+    pub(crate) since_s: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RosterEntryState {
+    Working,
+    Finished,
+    /// The worker shipped everything and left before the end of the run.
+    Left,
+    Lost,
+}
+
+impl RosterEntry {
+    pub(crate) fn new(id: &str, joined_s: f64) -> RosterEntry {
+        RosterEntry {
+            id: id.to_owned(),
+            joined_s,
+            ended_s: None,
+            state: RosterEntryState::Working,
+            sealed: None,
+            first_cpu_s: 0.0,
+            cpu_s: 0.0,
+            max_rss_bytes: 0,
+            threads: 0,
+        }
+    }
+
+    /// Whether the worker left before it could measure anything, so that nothing of it is missing.
+    pub(crate) fn left_before_start(&self) -> bool {
+        self.state == RosterEntryState::Left && self.ended_s == Some(0.0)
+    }
+
+    pub(crate) fn end(&mut self, state: RosterEntryState, at_s: f64) {
+        (self.state, self.ended_s) = (state, Some(at_s));
+    }
+
+    /// Takes over the name and the resource use that the worker reports.
+    pub(crate) fn record_usage(&mut self, worker: &WorkerInfo) {
+        // A delta may have added this entry under the instance number, before the first report.
+        self.id.clone_from(&worker.id);
+        if worker.cpu_s > 0.0 {
+            if self.first_cpu_s == 0.0 {
+                self.first_cpu_s = worker.cpu_s;
+            }
+            self.cpu_s = worker.cpu_s;
+        }
+        self.max_rss_bytes = self.max_rss_bytes.max(worker.max_rss_bytes);
+        self.threads = self.threads.max(worker.threads);
+    }
+
+    /// The state in the report of a run whose load ended at `active`.
+    pub(crate) fn fact_state(&self, active: Duration) -> WorkerState {
+        match self.state {
+            RosterEntryState::Lost => WorkerState::Lost,
+            RosterEntryState::Left if self.ended_s.is_some_and(|at| at < active.as_secs_f64()) => WorkerState::Left,
+            RosterEntryState::Working | RosterEntryState::Finished | RosterEntryState::Left => WorkerState::Finished,
+        }
+    }
+}
