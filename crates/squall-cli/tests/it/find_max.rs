@@ -6,10 +6,10 @@ use std::time::Duration;
 
 #[test]
 fn capacity_of_the_server_is_found() {
-    let (book, folder) = (RecordingServer::start(Duration::from_millis(10)), TestFolder::new());
+    let (server, folder) = (RecordingServer::start(Duration::from_millis(10)), TestFolder::new());
     let ended = folder.squall(&[
         "run",
-        &book.url("/"),
+        &server.url("/"),
         "--rate",
         "25",
         "--find-max",
@@ -33,11 +33,11 @@ fn capacity_of_the_server_is_found() {
 
 #[test]
 fn threshold_that_no_rate_holds_exits_with_1() {
-    let (book, folder) = (RecordingServer::start(Duration::from_millis(10)), TestFolder::new());
+    let (server, folder) = (RecordingServer::start(Duration::from_millis(10)), TestFolder::new());
     // Half of this rate is below the lowest rate, so the search makes two probes and not six: a
     // probe of ten starts is long at low rates.
     let probe = ["--rate", "0.99", "--find-max", "p50<1ms", "--find-max-probe", "1s", "--json", "search.json"];
-    let ended = folder.squall(&[&["run", &book.url("/")], &probe[..]].concat());
+    let ended = folder.squall(&[&["run", &server.url("/")], &probe[..]].concat());
     // A generator that was too busy for a probe says nothing about the target.
     if ended.stdout.contains("does not count") {
         return;
@@ -47,7 +47,7 @@ fn threshold_that_no_rate_holds_exits_with_1() {
     let search = folder.json("search.json");
     assert_eq!(search["answer"]["kind"], "nothing_holds", "{search:#}");
     assert_eq!((&search["schema"], &search["exit_code"]), (&"squall.search/1".into(), &1.into()));
-    let (requests, probes) = (book.paths().len() as u64, search["probes"].as_array().unwrap());
+    let (requests, probes) = (server.paths().len() as u64, search["probes"].as_array().unwrap());
     assert_eq!(probes.len(), ended.stdout.lines().filter(|line| line.contains("  no: ")).count(), "{}", ended.stdout);
     assert!(probes.iter().all(|probe| probe["value"].as_f64().is_none_or(|value| value >= 1.0)), "{search:#}");
     // Half of each probe of one second is warm-up, which the server receives too.

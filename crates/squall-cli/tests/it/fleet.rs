@@ -605,11 +605,11 @@ fn row_of_a_user_moves_with_the_user() {
 #[test]
 fn resource_added_during_the_run_is_leased() {
     let fleet = Fleet::new(2);
-    let book = RecordingServer::start(Duration::ZERO);
+    let server = RecordingServer::start(Duration::ZERO);
     let scenario = format!(
         "target = \"{}\"\n[load]\nusers = 5\npause = \"20ms\"\nfor = \"10m\"\n[[resource]]\nname = \"g\"\ncount = 2\n\
          fields = {{ name = \"own-{{{{ n }}}}\" }}\nwait = \"10m\"\n[[task]]\nname = \"use\"\nget = \"/{{{{ g.name }}}}\"\n",
-        book.url("")
+        server.url("")
     );
     fleet.folder.write("grow.toml", &scenario);
     let redis = fleet.redis.url();
@@ -620,7 +620,7 @@ fn resource_added_during_the_run_is_leased() {
     let ask = |command: &str| ask_redis(fleet.redis.port(), &[command]);
     let held =
         |count: &str| wait_until("holders", || ask("HLEN squall:{main}:resource:g:held").as_deref() == Some(count));
-    let used = |path: &str| wait_until(path, || book.paths().iter().any(|used| used == path));
+    let used = |path: &str| wait_until(path, || server.paths().iter().any(|used| used == path));
     used("/own-0");
     used("/own-1");
     post(api, "/ensure_resource", r#"{"name": "g", "count": 4, "payload": {"name": "late"}}"#);

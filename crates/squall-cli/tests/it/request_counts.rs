@@ -77,12 +77,12 @@ get = "/seldom"
 
 #[test]
 fn task_weights_are_exact_over_any_four_seconds() {
-    let (book, folder) = (RecordingServer::start(Duration::ZERO), TestFolder::new());
+    let (server, folder) = (RecordingServer::start(Duration::ZERO), TestFolder::new());
     folder.write("weights.toml", WEIGHTED);
-    let (url, one) = (book.url(""), ["--max-users", "1", "--threads", "1", "--requests", "120"]);
+    let (url, one) = (server.url(""), ["--max-users", "1", "--threads", "1", "--requests", "120"]);
     let (code, _) = folder.result(&[&["weights.toml", "--target", &url], &one[..]].concat());
     assert_eq!(code, 0);
-    let paths = book.paths();
+    let paths = server.paths();
     assert_eq!(paths.len(), 120);
     for window in paths.windows(80) {
         let often = window.iter().filter(|path| *path == "/often").count();
@@ -93,9 +93,9 @@ fn task_weights_are_exact_over_any_four_seconds() {
 #[test]
 fn same_seed_gives_the_same_order_of_tasks() {
     let order = |seed: &str| {
-        let (book, folder) = (RecordingServer::start(Duration::ZERO), TestFolder::new());
+        let (server, folder) = (RecordingServer::start(Duration::ZERO), TestFolder::new());
         folder.write("weights.toml", &WEIGHTED.replace("6s", "10s"));
-        let url = book.url("");
+        let url = server.url("");
         let fast = [
             "weights.toml",
             "--target",
@@ -112,7 +112,7 @@ fn same_seed_gives_the_same_order_of_tasks() {
             seed,
         ];
         folder.result(&fast);
-        book.paths()
+        server.paths()
     };
     let (first, second) = std::thread::scope(|scope| {
         let first = scope.spawn(|| order("7"));
