@@ -1,11 +1,12 @@
-//! Bakes the commit into the binary. A tarball without git, or a machine without it, gives a version without a commit.
+//! Puts the git commit into the version of the binary. Without git or a repository, the version has
+//! no commit.
 
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-env-changed=SQUALL_COMMIT");
-    // The commit is asked for again when HEAD moves. Outside a repository what is watched does not exist, which asks every time: a build
-    // of an unpacked copy must not answer for a later one of a clone in the same folder.
+    // Runs again when HEAD moves. Outside a repository the watched file does not exist, so cargo
+    // runs it at every build: a clone may replace the unpacked copy in the same folder.
     let folder = git(&["rev-parse", "--absolute-git-dir"]).unwrap_or_else(|| "no-repository".to_owned());
     println!("cargo:rerun-if-changed={folder}/HEAD");
     if std::path::Path::new(&folder).join("logs/HEAD").exists() {

@@ -85,4 +85,4 @@ def test_picker_can_be_left_without_run(folder, target):
 
 def test_picker_without_terminal_is_error(squall, folder):
     ended = squall("run")
-    assert ended.code == 2 and "what shall be run?" in ended.stderr
+    assert ended.code == 2 and "nothing to run" in ended.stderr

@@ -1,5 +1,5 @@
-//! One driver for whatever a worker is sent: a declared scenario, or one of the host's language. Adds nothing but the choice, which
-//! is made once per user.
+//! The driver of a worker: a declarative scenario or a script. Adds only the choice between the
+//! two, once per user. `bundle` creates it.
 
 use squall_engine::{
     Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, ThreadDeadline, ThreadRecorder, UserIdentity,
@@ -20,7 +20,7 @@ pub(crate) enum AnyThread<D: Driver> {
 
 type DeclarativeUser = <<ScenarioDriver as Driver>::Thread as DriverThread>::User;
 
-// Most users are declared ones; a box would cost each of their iterations a step.
+// Most users are declarative; a box would cost each of their iterations an indirection.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum AnyUser<D: Driver> {
     Declarative(DeclarativeUser),
@@ -30,10 +30,10 @@ pub(crate) enum AnyUser<D: Driver> {
 impl<D: Driver> Driver for AnyDriver<D> {
     type Thread = AnyThread<D>;
 
-    fn thread(&self, probe: ThreadRecorder) -> Result<AnyThread<D>, DriverError> {
+    fn thread(&self, recorder: ThreadRecorder) -> Result<AnyThread<D>, DriverError> {
         match self {
-            AnyDriver::Declarative(driver) => driver.thread(probe).map(AnyThread::Declarative),
-            AnyDriver::Script(driver) => driver.thread(probe).map(AnyThread::Script),
+            AnyDriver::Declarative(driver) => driver.thread(recorder).map(AnyThread::Declarative),
+            AnyDriver::Script(driver) => driver.thread(recorder).map(AnyThread::Script),
         }
     }
 
@@ -44,10 +44,15 @@ impl<D: Driver> Driver for AnyDriver<D> {
         }
     }
 
-    fn run_thread<R>(&self, curfew: &ThreadDeadline, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    fn run_thread<R>(
+        &self,
+        deadline: &ThreadDeadline,
+        runtime: &mut Builder,
+        body: impl FnOnce(&mut Builder) -> R,
+    ) -> R {
         match self {
-            AnyDriver::Declarative(driver) => driver.run_thread(curfew, runtime, life),
-            AnyDriver::Script(driver) => driver.run_thread(curfew, runtime, life),
+            AnyDriver::Declarative(driver) => driver.run_thread(deadline, runtime, body),
+            AnyDriver::Script(driver) => driver.run_thread(deadline, runtime, body),
         }
     }
 }
@@ -55,10 +60,10 @@ impl<D: Driver> Driver for AnyDriver<D> {
 impl<D: Driver> DriverThread for AnyThread<D> {
     type User = AnyUser<D>;
 
-    fn user(&self, seat: UserIdentity) -> AnyUser<D> {
+    fn user(&self, identity: UserIdentity) -> AnyUser<D> {
         match self {
-            AnyThread::Declarative(thread) => AnyUser::Declarative(thread.user(seat)),
-            AnyThread::Script(thread) => AnyUser::Script(thread.user(seat)),
+            AnyThread::Declarative(thread) => AnyUser::Declarative(thread.user(identity)),
+            AnyThread::Script(thread) => AnyUser::Script(thread.user(identity)),
         }
     }
 }

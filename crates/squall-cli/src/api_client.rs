@@ -1,4 +1,5 @@
-//! Talks to the API of a fleet, with the HTTP client of the load generator. Turns what the API refuses into a sentence with a remedy.
+//! The client of a fleet's API, on the HTTP client of the load generator. Turns API errors into
+//! messages that say what to do. `squall test`, `squall up` and `squall down` call it.
 
 use http::Method;
 use serde_json::Value;
@@ -7,23 +8,23 @@ use std::time::{Duration, Instant};
 
 use crate::{args::ApiArgs, command_line::without_credentials, exit::CliError, local_fleet_state};
 
-/// Starting a test may wait for its workers.
+/// Long, because the request that starts a test waits for the workers.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long workers may take to come up.
+/// How long a test waits for the first worker to join.
 const WORKER_START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is said while they do.
+/// Shown during that wait.
 pub(crate) const NO_WORKER_MESSAGE: &str = "no worker is alive; waiting a few seconds for one to come up";
 
-/// Where an orchestrator listens unless it is told otherwise.
+/// Where an orchestrator listens by default.
 const DEFAULT_API_URL: &str = "http://127.0.0.1:8080";
 
-/// The API of one fleet.
+/// A client of the API of one fleet.
 pub(crate) struct ApiClient {
     base_url: String,
-    /// The same for messages, without a login.
+    /// The URL in messages: without credentials.
     display_url: String,
     token: Option<String>,
     connector: Connector,
@@ -33,17 +34,17 @@ pub(crate) struct ApiClient {
 
 impl ApiClient {
     pub(crate) fn new(args: &ApiArgs) -> Result<ApiClient, CliError> {
-        let known = || {
+        let default_url = || {
             local_fleet_state::running_fleet_api().unwrap_or_else(|| {
                 if let Some(ended) = local_fleet_state::ended_fleet_api() {
                     eprintln!(
-                        "squall: the fleet that `squall up` started ({ended}) is not running any more; asking {DEFAULT_API_URL}"
+                        "squall: the fleet that `squall up` started ({ended}) has ended; using {DEFAULT_API_URL}"
                     );
                 }
                 DEFAULT_API_URL.to_owned()
             })
         };
-        let base = args.api.clone().unwrap_or_else(known);
+        let base = args.api.clone().unwrap_or_else(default_url);
         ApiClient::with_base_url(&base, args.token.as_ref().map(|secret| secret.0.clone()), args.api_ca.clone())
     }
 
@@ -55,16 +56,16 @@ impl ApiClient {
         ApiClient::with_timeout(REQUEST_TIMEOUT, base, token, ca)
     }
 
-    /// The same for somebody who waits only so long for an answer.
+    /// A client whose requests end after `timeout`.
     pub(crate) fn with_timeout(
-        patience: Duration,
+        timeout: Duration,
         base: &str,
         token: Option<String>,
         ca: Option<std::path::PathBuf>,
     ) -> Result<ApiClient, CliError> {
         let config = HttpConfig {
-            timeout: patience,
-            connect_timeout: patience.min(Duration::from_secs(5)),
+            timeout,
+            connect_timeout: timeout.min(Duration::from_secs(5)),
             tls: TlsOptions { ca, ..TlsOptions::default() },
             ..HttpConfig::default()
         };
@@ -92,48 +93,49 @@ impl ApiClient {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// Workers that were just started are not members yet. That they are waited for is given to `waiting`.
+    /// Posts again until a worker has joined, because workers that have just started are not
+    /// members yet. Calls `on_wait` with a notice if it has to wait.
     pub(crate) fn post_when_workers_ready(
         &mut self,
         path: &str,
         body: &Value,
-        waiting: impl FnOnce(&str),
+        on_wait: impl FnOnce(&str),
     ) -> Result<Value, CliError> {
-        let give_up = Instant::now() + WORKER_START_TIMEOUT;
-        let mut waiting = Some(waiting);
+        let deadline = Instant::now() + WORKER_START_TIMEOUT;
+        let mut on_wait = Some(on_wait);
         loop {
-            let (status, answer) = self.send(Method::POST, path, Some(body))?;
-            let none = answer["error"]["code"] == "no_alive_workers";
-            if !none || Instant::now() >= give_up {
-                return success_body(status, answer);
+            let (status, response) = self.send(Method::POST, path, Some(body))?;
+            let no_workers = response["error"]["code"] == "no_alive_workers";
+            if !no_workers || Instant::now() >= deadline {
+                return success_body(status, response);
             }
-            if let Some(waiting) = waiting.take() {
-                waiting(NO_WORKER_MESSAGE);
+            if let Some(on_wait) = on_wait.take() {
+                on_wait(NO_WORKER_MESSAGE);
             }
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// The number of the test that is under way, if one is.
+    /// The epoch of the running test, if there is one.
     pub(crate) fn running_test_epoch(&mut self) -> Result<Option<u64>, CliError> {
         let status = self.get("/api/v1/tests/current")?;
-        let under_way = status["state"] == "PREPARING" || status["state"] == "RUNNING";
-        Ok(status["epoch"].as_u64().filter(|_| under_way))
+        let is_running = status["state"] == "PREPARING" || status["state"] == "RUNNING";
+        Ok(status["epoch"].as_u64().filter(|_| is_running))
     }
 
     fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, CliError> {
-        let (status, answer) = self.send(method, path, body)?;
-        success_body(status, answer)
+        let (status, response) = self.send(method, path, body)?;
+        success_body(status, response)
     }
 
     fn send(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value), CliError> {
-        let refuse = |error: &dyn std::fmt::Display| {
-            // An address that is none is said as it was given.
+        let url_error = |error: &dyn std::fmt::Display| {
+            // The error may quote the URL, whose credentials must not be printed.
             let error = error.to_string().replace(&self.base_url, &self.display_url);
             CliError::new(format!("--api {}: {error}", self.display_url))
         };
         let mut request =
-            HttpRequest::new(method, &format!("{}{path}", self.base_url)).map_err(|error| refuse(&error))?;
+            HttpRequest::new(method, &format!("{}{path}", self.base_url)).map_err(|error| url_error(&error))?;
         if let Some(token) = &self.token {
             request.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
@@ -141,30 +143,31 @@ impl ApiClient {
             request.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
             request.body = body.to_string().into();
         }
-        let request = PreparedRequest::new(&request, &self.connector).map_err(|error| refuse(&error))?;
+        let request = PreparedRequest::new(&request, &self.connector).map_err(|error| url_error(&error))?;
         let exchange = self.runtime.block_on(self.session.send(&request, BodyMode::Keep));
         let response = exchange.result.map_err(|error| {
-            // The flags of this command are others than those of a run.
+            // The HTTP client names the flags of `squall run`; this command has others.
             let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");
             let stop = if error.ends_with(['?', '.', '!']) { "" } else { "." };
             CliError::unreachable(format!(
-                "no answer from the API at {}: {error}{stop} Is `squall orchestrator` running there? \
+                "no response from the API at {}: {error}{stop} Is `squall orchestrator` running there? \
                  `squall up` starts a fleet on this machine; --api URL names another",
                 self.display_url
             ))
         })?;
-        let answer: Option<Value> = serde_json::from_slice(response.body()).ok();
-        match (response.status, answer) {
-            (status, Some(answer)) if status < 300 || answer["error"]["message"].is_string() => Ok((status, answer)),
-            (status, _) => {
-                Err(CliError::new(format!("{} does not answer like Squall's API (status {status})", self.display_url)))
-            }
+        let body: Option<Value> = serde_json::from_slice(response.body()).ok();
+        match (response.status, body) {
+            (status, Some(body)) if status < 300 || body["error"]["message"].is_string() => Ok((status, body)),
+            (status, _) => Err(CliError::new(format!(
+                "{} does not respond like Squall's API (status {status}): check --api",
+                self.display_url
+            ))),
         }
     }
 }
 
-fn success_body(status: u16, answer: Value) -> Result<Value, CliError> {
-    if status < 300 { Ok(answer) } else { Err(api_error(&answer["error"])) }
+fn success_body(status: u16, body: Value) -> Result<Value, CliError> {
+    if status < 300 { Ok(body) } else { Err(api_error(&body["error"])) }
 }
 
 fn api_error(error: &Value) -> CliError {
@@ -172,7 +175,7 @@ fn api_error(error: &Value) -> CliError {
     let remedy = match error["code"].as_str().unwrap_or_default() {
         "store_unreachable" => return CliError::unreachable(message),
         "unauthorized" => ". Give --token TOKEN, or set SQUALL_TOKEN",
-        "payload_too_large" => ". `squall run … --cluster redis://…` takes it to the fleet past the API",
+        "payload_too_large" => ". `squall run … --cluster redis://…` sends it to the fleet without the API",
         "invalid_state" if error["details"]["expected"][0] == "IDLE" => {
             ". `squall test status` shows the running test, `squall test stop` ends it"
         }

@@ -1,10 +1,12 @@
-//! Scenarios that travel: from a command line to a bundle with every file in it, and back to a driver on a worker.
+//! Builds the bundle of a fleet run and opens it on a worker. The bundle holds the validated
+//! settings and every file that the scenario reads, so a worker needs neither a command line nor
+//! the files. Runs nothing: `squall run --cluster`, `squall test start` and the orchestrator build
+//! bundles, the worker opens them.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use clap::Parser;
 use squall_engine::Driver;
-use squall_model::{Bundle, EngineLimits, Load, LoadModel};
-use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles};
+use squall_model::{Bundle, BundleVersion, EncodedSettings, EngineLimits, Load, LoadModel};
+use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles, Sourced};
 use squall_worker::{AdditionalScenario, RunnableBundle};
 use std::{
     collections::BTreeMap,
@@ -15,88 +17,98 @@ use std::{
 
 use crate::{
     any_driver::AnyDriver,
-    args::{Cli, CliCommand, RunArgs},
-    command_line,
-    commands::run::{load_scenario_from, read_text, resolve_input, run_options},
+    args::RunArgs,
+    commands::run::{read_text, run_options},
     exit::CliError,
-    loaded_scenario::{ConcurrentScenario, LoadedScenario, ScriptHost},
+    flag_settings::{self, ONLY_PROCESS},
+    loaded_scenario::{ConcurrentScenario, LoadedScenario},
     run_input::RunInput,
-    settings,
+    run_settings::{RunSettings, ScenarioSource},
+    script_host::ScriptHost,
 };
 
-/// Largest bundle, all files together.
+/// Largest bundle: the encoded files and the settings together.
 const MAX_BUNDLE_BYTES: usize = 64 << 20;
 
-/// The name of the scenario itself among a bundle's files.
-const SCENARIO_FILE: &str = "scenario";
+/// Prefix of a file that the scenario reads; its name follows.
+const DATA_FILE_PREFIX: &str = "file:";
 
-/// The name of what must be installed among a bundle's files.
-const REQUIREMENTS_FILE: &str = "requirements";
+/// Prefix of a file that a script imports; its path relative to the script's folder follows.
+const MODULE_PREFIX: &str = "module:";
 
-/// Bundles what `squall run` with these `args` would run; also gives the plan in words.
-pub(crate) fn build<H: ScriptHost>(what: &RunInput, args: &RunArgs, host: &H) -> Result<(Bundle, String), CliError> {
-    let mut files = match what {
-        RunInput::Url(_) => RecordingFiles::new(DiskFiles::relative_to_working_dir()),
-        RunInput::ScenarioFile(path) | RunInput::Script(path) => {
-            RecordingFiles::new(DiskFiles::relative_to_scenario(path))
+/// Bundles what `squall run` with these `args` would run. Also returns the description of the plan.
+pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -> Result<(Bundle, String), CliError> {
+    let mut settings = RunSettings::from_args(input, args, read_text)?;
+    let params = flag_settings::parse_params(args)?;
+    let mut recorder = RecordingFiles::new(match input {
+        RunInput::Url(_) => DiskFiles::relative_to_working_dir(),
+        RunInput::ScenarioFile(path) | RunInput::Script(path) => DiskFiles::relative_to_scenario(path),
+    });
+    let scenario = settings.clone().load(params.clone(), ONLY_PROCESS, &mut recorder, |script| host.open(script))?;
+    flag_settings::reject_unused_flags(args, &scenario.loads())?;
+    let together = concurrent_loads(&scenario)?;
+    let (data_files, env) = recorder.into_parts();
+    let mut files: BTreeMap<String, String> = data_files
+        .into_iter()
+        .map(|(name, bytes)| (format!("{DATA_FILE_PREFIX}{name}"), STANDARD.encode(bytes)))
+        .collect();
+    if let ScenarioSource::Script(script) = &mut settings.source {
+        for (path, bytes) in host.bundle(&script.file).map_err(CliError::new)? {
+            files.insert(format!("{MODULE_PREFIX}{}", path.display()), STANDARD.encode(bytes));
         }
-    };
-    let program = load_scenario_from(what, args, &mut files, read_text, |script| host.open(script))?;
-    settings::reject_unused_flags(args, &program.loads())?;
-    let together = concurrent_loads(&program)?;
-    let (read, env) = files.into_parts();
-    let mut packed: BTreeMap<String, String> =
-        read.into_iter().map(|(name, bytes)| (format!("file:{name}"), STANDARD.encode(bytes))).collect();
-    match what {
-        RunInput::Url(_) => {}
-        RunInput::ScenarioFile(path) => {
-            let text = read_text(path)?;
-            packed.insert(SCENARIO_FILE.to_owned(), STANDARD.encode(text));
-        }
-        RunInput::Script(path) => {
-            for (name, bytes) in host.bundle(path).map_err(CliError::new)? {
-                packed.insert(format!("module:{}", name.display()), STANDARD.encode(bytes));
-            }
-            if let Some(file) = &args.script.requirements {
-                packed.insert(REQUIREMENTS_FILE.to_owned(), STANDARD.encode(read_text(file)?));
-            }
-        }
+        // The worker unpacks the script's folder elsewhere.
+        script.file = script.file.file_name().map(PathBuf::from).unwrap_or_default();
     }
-    let size: usize = packed.values().map(String::len).sum();
-    if size > MAX_BUNDLE_BYTES {
-        let text = format!(
-            "the scenario and its files are {} MiB; a fleet takes up to {} MiB",
-            size >> 20,
-            MAX_BUNDLE_BYTES >> 20
-        );
-        return Err(CliError::new(text));
-    }
+    // All workers use the seed that was drawn here.
+    settings.overrides.seed = Some(Sourced::from_flag("--seed", scenario.plan().seed));
+    check_size(&files, &settings)?;
+    let encoded = EncodedSettings::encode(&settings)
+        .map_err(|error| CliError::new(format!("the settings of the run cannot be sent to workers: {error}")))?;
     let bundle = Bundle {
-        plan: program.plan().clone(),
-        arguments: command_line::worker_arguments(&args.raw_args),
-        files: packed,
+        version: BundleVersion,
+        plan: scenario.plan().clone(),
+        settings: encoded,
+        params,
+        files,
         env,
         limits: EngineLimits {
+            // Without `--threads`, each worker chooses for its own machine.
             threads: args.engine.threads.map(usize::from),
-            ..run_options(&args.engine, &program).limits
+            ..run_options(&args.engine, &scenario).limits
         },
-        hooks: program.hooks().is_some(),
+        hooks: scenario.hooks().is_some(),
         together,
     };
-    Ok((bundle, program.describe()))
+    Ok((bundle, scenario.describe()))
 }
 
-/// The loads of several scenarios that run together; none if it is one.
-fn concurrent_loads<D: Driver>(program: &LoadedScenario<D>) -> Result<Vec<Load>, CliError> {
-    if !program.has_multiple_scenarios() {
+fn check_size(files: &BTreeMap<String, String>, settings: &RunSettings) -> Result<(), CliError> {
+    let text = match &settings.source {
+        ScenarioSource::Toml { text, .. } => text.len(),
+        ScenarioSource::Url(_) | ScenarioSource::Script(_) => 0,
+    };
+    let size = text + files.values().map(String::len).sum::<usize>();
+    match size > MAX_BUNDLE_BYTES {
+        true => Err(CliError::new(format!(
+            "the scenario and its files are {} MiB; a fleet takes up to {} MiB: use smaller data files",
+            size >> 20,
+            MAX_BUNDLE_BYTES >> 20
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The loads of several scenarios that run together; empty for one scenario.
+fn concurrent_loads<D: Driver>(scenario: &LoadedScenario<D>) -> Result<Vec<Load>, CliError> {
+    if !scenario.has_multiple_scenarios() {
         return Ok(Vec::new());
     }
-    let loads: Vec<Load> = program.loads().into_iter().cloned().collect();
-    let counted = |load: &Load| matches!(load.model, LoadModel::Closed { .. }) && load.iterations.is_some();
-    match loads.iter().any(counted) {
+    let loads: Vec<Load> = scenario.loads().into_iter().cloned().collect();
+    let is_counted = |load: &Load| matches!(load.model, LoadModel::Closed { .. }) && load.iterations.is_some();
+    match loads.iter().any(is_counted) {
         true => Err(CliError::new(
-            "several scenarios on a fleet cannot have a number of iterations and a number of users: give a duration, rates with the \
-             number, or one of them with --scenario",
+            "several scenarios on a fleet cannot have both a number of users and a number of iterations: give a \
+             duration, or a rate with the number of iterations, or run one of them with --scenario",
         )),
         false => Ok(loads),
     }
@@ -105,7 +117,7 @@ fn concurrent_loads<D: Driver>(program: &LoadedScenario<D>) -> Result<Vec<Load>,
 /// Opens bundles on a worker.
 pub(crate) struct BundleOpener<H> {
     script_host: H,
-    /// Of the latest run.
+    /// The files of the latest run, which scripts may import from while they run.
     unpacked: Mutex<Option<UnpackedBundle>>,
 }
 
@@ -115,31 +127,18 @@ impl<H: ScriptHost> BundleOpener<H> {
     }
 
     fn load_scenario(&self, bundle: &Bundle) -> Result<LoadedScenario<H::Driver>, CliError> {
-        let words = ["squall".to_owned(), "run".to_owned()].into_iter().chain(bundle.arguments.iter().cloned());
-        let CliCommand::Run(mut args) =
-            Cli::try_parse_from(words).map_err(|error| CliError::new(error.to_string()))?.command
-        else {
-            return Err(CliError::new("the plan was not made by `squall run`"));
-        };
-        // A seed that was drawn where the run was started.
-        args.load.seed = Some(bundle.plan.seed);
-        let what = resolve_input(&mut args)?;
+        let mut settings: RunSettings = bundle.settings.decode().map_err(|error| {
+            CliError::new(format!("the bundle's settings cannot be read: {error}; is this worker of another version?"))
+        })?;
         let folder = UnpackedBundle::new(bundle)?;
+        if let ScenarioSource::Script(script) = &mut settings.source {
+            script.file = folder.path.join(script.file.file_name().unwrap_or_default());
+        }
         let mut files = BundledFiles { files: folder.files.clone(), env: bundle.env.clone() };
-        let what = match what {
-            RunInput::Script(path) => RunInput::Script(folder.path.join(path.file_name().unwrap_or_default())),
-            other => other,
-        };
-        let text = |path: &Path| {
-            let name =
-                if args.script.requirements.as_deref() == Some(path) { REQUIREMENTS_FILE } else { SCENARIO_FILE };
-            let missing = || CliError::new(format!("the plan travelled without `{name}`"));
-            let bytes = decode(name, bundle.files.get(name).ok_or_else(missing)?)?;
-            String::from_utf8(bytes).map_err(|_| CliError::new(format!("`{name}` is no text")))
-        };
-        // One run at a time: the files of the one before go.
+        // A worker has one run at a time, so the files of the last run are removed here.
         *self.unpacked.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
-        load_scenario_from(&what, &args, &mut files, text, |script| self.script_host.open_in_worker(script))
+        let open = |script| self.script_host.open_in_worker(script);
+        settings.load(bundle.params.clone(), ONLY_PROCESS, &mut files, open)
     }
 }
 
@@ -147,80 +146,81 @@ impl<H: ScriptHost> squall_worker::DriverFactory for BundleOpener<H> {
     type Driver = AnyDriver<H::Driver>;
 
     fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, String> {
-        let program = self.load_scenario(bundle).map_err(|refusal| refusal.to_string())?;
-        if program.plan().tasks != bundle.plan.tasks {
+        let scenario = self.load_scenario(bundle).map_err(|error| error.to_string())?;
+        if scenario.plan().tasks != bundle.plan.tasks {
             return Err("this worker reads the scenario differently: is it of another version?".to_owned());
         }
-        let (threads, stock, hooks) = (program.threads(), program.pools(), program.hooks());
-        let (mut plan, mut beside) = (None, Vec::new());
-        let (driver, rations) = match program {
+        let (threads, pools, hooks) = (scenario.threads(), scenario.pools(), scenario.hooks());
+        let (mut plan, mut additional) = (None, Vec::new());
+        let (driver, shared_counters) = match scenario {
             LoadedScenario::Declarative { scenario, .. } => {
-                let (driver, rations) = scenario.driver_with_shared_counters();
-                (AnyDriver::Declarative(driver), rations)
+                let (driver, shared_counters) = scenario.driver_with_shared_counters();
+                (AnyDriver::Declarative(driver), shared_counters)
             }
-            LoadedScenario::Script(hosted) => {
-                let mut members = hosted.concurrent_scenarios().into_iter();
+            LoadedScenario::Script(script) => {
+                let mut members = script.concurrent_scenarios().into_iter();
                 plan = members.next().map(|first| first.plan).filter(|_| bundle.has_multiple_scenarios());
-                beside = members.map(additional_engine).collect();
-                (AnyDriver::Script((hosted.make_driver)()), Vec::new())
+                additional = members.map(additional_scenario).collect();
+                (AnyDriver::Script((script.make_driver)()), Vec::new())
             }
         };
-        Ok(RunnableBundle { driver, threads, plan, additional: beside, pools: stock, shared_counters: rations, hooks })
+        Ok(RunnableBundle { driver, threads, plan, additional, pools, shared_counters, hooks })
     }
 }
 
-fn additional_engine<D: Driver>(member: ConcurrentScenario<D>) -> AdditionalScenario<AnyDriver<D>> {
+fn additional_scenario<D: Driver>(member: ConcurrentScenario<D>) -> AdditionalScenario<AnyDriver<D>> {
     let driver = AnyDriver::Script((member.make_driver)());
     AdditionalScenario { driver, threads: Some(member.threads), plan: member.plan, background: member.background }
 }
 
-/// The files of a bundle in a folder of their own. Scripts import from it while they run, so it goes with the next bundle or the process.
+/// The files of a bundle, unpacked in a temporary folder. Dropping it removes the folder.
 struct UnpackedBundle {
     path: PathBuf,
-    /// By the names that the scenario uses.
+    /// The scenario's data files, by the names that the scenario uses.
     files: BTreeMap<String, PathBuf>,
 }
 
 impl Drop for UnpackedBundle {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "the files of a run stay behind");
+            tracing::debug!(path = %self.path.display(), %error, "cannot remove the files of a run");
         }
     }
 }
 
 impl UnpackedBundle {
     fn new(bundle: &Bundle) -> Result<UnpackedBundle, CliError> {
-        // From here on it is removed, whatever fails.
+        // Created first: its drop removes the folder when a later step fails.
         let mut folder = UnpackedBundle { path: create_temp_folder()?, files: BTreeMap::new() };
-        let path = folder.path.clone();
-        for (at, (name, content)) in bundle.files.iter().enumerate() {
-            let place = if let Some(module) = name.strip_prefix("module:") {
-                path.join(checked_relative_path(module)?)
-            } else if let Some(file) = name.strip_prefix("file:") {
-                // A name of ours: the scenario's may lead anywhere.
-                let place = path.join("files").join(at.to_string());
-                folder.files.insert(file.to_owned(), place.clone());
-                place
+        for (index, (name, content)) in bundle.files.iter().enumerate() {
+            let path = if let Some(module) = name.strip_prefix(MODULE_PREFIX) {
+                folder.path.join(checked_relative_path(module)?)
+            } else if let Some(file) = name.strip_prefix(DATA_FILE_PREFIX) {
+                // Numbered, because the scenario's own name may point outside the folder.
+                let path = folder.path.join("files").join(index.to_string());
+                folder.files.insert(file.to_owned(), path.clone());
+                path
             } else {
                 continue;
             };
+            let bytes = decode(name, content)?;
             let write = || {
-                fs::create_dir_all(place.parent().unwrap_or(&path))?;
-                fs::write(&place, decode(name, content).unwrap_or_default())
+                fs::create_dir_all(path.parent().unwrap_or(&folder.path))?;
+                fs::write(&path, bytes)
             };
-            decode(name, content)?;
-            write().map_err(|error| CliError::file_error("write", &place, &error))?;
+            write().map_err(|error| CliError::file_error("write", &path, &error))?;
         }
         Ok(folder)
     }
 }
 
 fn decode(name: &str, content: &str) -> Result<Vec<u8>, CliError> {
-    STANDARD.decode(content).map_err(|_| CliError::new(format!("`{name}` did not travel whole")))
+    STANDARD
+        .decode(content)
+        .map_err(|_| CliError::new(format!("`{name}` in the bundle is not Base64: start the run again")))
 }
 
-/// A path that stays within the folder it is joined to.
+/// Refuses a path that could leave the folder it is joined to.
 fn checked_relative_path(path: &str) -> Result<&Path, CliError> {
     let path = Path::new(path);
     match path.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -239,14 +239,4 @@ fn create_temp_folder() -> Result<PathBuf, CliError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modules_stay_within_their_folder() {
-        assert!(checked_relative_path("a/b.py").is_ok());
-        for path in ["../a.py", "/etc/x", "a/../../b"] {
-            assert!(checked_relative_path(path).is_err(), "{path}");
-        }
-    }
-}
+mod tests;

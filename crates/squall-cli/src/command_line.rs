@@ -1,42 +1,23 @@
-//! The command line as reports show it and as it travels to workers. Both are passed on; logins that nobody there needs must not be.
+//! The command line as reports show it, without credentials: reports are passed on to others.
+//! `commands::run` calls it; messages about URLs call `without_credentials`.
 
-/// `arguments`, program name left out, quoted for a shell.
+/// `squall` with `arguments`, quoted for a shell. Credentials become `…`.
 pub(crate) fn masked_command_line(arguments: impl IntoIterator<Item = String>) -> String {
-    let mut words = vec!["squall".to_owned()];
+    let mut shown = vec!["squall".to_owned()];
     let mut flag = String::new();
     for argument in arguments {
-        words.push(shell_quote(&mask_argument(&flag, &argument)));
+        shown.push(shell_quote(&mask_argument(&flag, &argument)));
         flag = argument;
     }
-    words.join(" ")
+    shown.join(" ")
 }
 
-/// Where a run is started, which may log in there. Each has a value.
-const FLEET_LOCATION_FLAGS: [&str; 5] = ["--cluster", "--fleet", "--api", "--token", "--api-ca"];
-
-/// What follows `run` or `test start` in `words`, as the workers of a fleet read it: without where the fleet is.
-pub(crate) fn worker_arguments(words: &[String]) -> Vec<String> {
-    let mut words = words.iter().skip_while(|word| !matches!(word.as_str(), "run" | "start")).skip(1);
-    let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        if FLEET_LOCATION_FLAGS.contains(&word.as_str()) {
-            words.next();
-        } else if !FLEET_LOCATION_FLAGS
-            .iter()
-            .any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
-        {
-            kept.push(word.clone());
-        }
-    }
-    kept
-}
-
-/// What may be shown of `argument`, which stands behind `before`.
-fn mask_argument(before: &str, argument: &str) -> String {
+/// `argument` without credentials; `previous` is the argument before it.
+fn mask_argument(previous: &str, argument: &str) -> String {
     if let Some((flag, value)) = argument.split_once('=').filter(|(flag, _)| flag.starts_with("--")) {
         return format!("{flag}={}", mask_argument(flag, value));
     }
-    match before {
+    match previous {
         "--basic" | "--bearer" | "--token" => "…".to_owned(),
         "--header" | "-H" => mask_header(argument),
         _ if argument.starts_with("-H") => format!("-H{}", mask_header(&argument[2..])),
@@ -44,14 +25,14 @@ fn mask_argument(before: &str, argument: &str) -> String {
     }
 }
 
-/// Whether `name` sounds like a login.
+/// Whether a value of this name is likely to be a credential.
 fn is_sensitive_name(name: &str) -> bool {
     const SENSITIVE_WORDS: [&str; 8] = ["auth", "cookie", "token", "key", "secret", "pass", "pwd", "credential"];
     let lower = name.to_ascii_lowercase();
     SENSITIVE_WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// A header's value is shown only if its name does not sound like a login.
+/// Hides the value of a header with a sensitive name.
 fn mask_header(text: &str) -> String {
     match text.split_once(':') {
         Some((name, _)) if is_sensitive_name(name) => format!("{name}: …"),
@@ -59,30 +40,31 @@ fn mask_header(text: &str) -> String {
     }
 }
 
-/// `http://user:password@host` as `http://…@host`, and `unix:///socket?pass=word` as `unix:///socket?pass=…`.
+/// `http://user:password@host` as `http://…@host`, and `unix:///socket?pass=word` as
+/// `unix:///socket?pass=…`.
 pub(crate) fn without_credentials(text: &str) -> String {
     let Some(scheme) = text.find("://") else { return text.to_owned() };
     let authority = &text[scheme + 3..];
     let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
-    let shown = match authority[..end].rfind('@') {
+    let masked = match authority[..end].rfind('@') {
         Some(at) => format!("{}://…{}", &text[..scheme], &authority[at..]),
         None => text.to_owned(),
     };
-    // Of a target `user` is one of the things that it is asked for; of a store it is half of a login.
-    let names_users = !text.starts_with("http");
-    mask_query_values(&shown, |name| {
-        is_sensitive_name(name) || names_users && (name.contains("user") || name.contains('%'))
+    // In a target's URL, `user` is ordinary data. In a store's URL, it is part of the credentials.
+    let is_store = !text.starts_with("http");
+    mask_query_values(&masked, |name| {
+        is_sensitive_name(name) || is_store && (name.contains("user") || name.contains('%'))
     })
 }
 
-/// The options behind `?` without the values of those whose names are `hidden`.
+/// Hides the values of query parameters whose names are `hidden`.
 fn mask_query_values(url: &str, hidden: impl Fn(&str) -> bool) -> String {
-    let Some((place, options)) = url.split_once('?') else { return url.to_owned() };
-    let option = |text: &str| match text.split_once('=') {
+    let Some((base, query)) = url.split_once('?') else { return url.to_owned() };
+    let masked = |text: &str| match text.split_once('=') {
         Some((name, value)) if !value.is_empty() && hidden(name) => format!("{name}=…"),
         _ => text.to_owned(),
     };
-    format!("{place}?{}", options.split('&').map(option).collect::<Vec<_>>().join("&"))
+    format!("{base}?{}", query.split('&').map(masked).collect::<Vec<_>>().join("&"))
 }
 
 fn shell_quote(argument: &str) -> String {
@@ -104,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_are_left_out_wherever_they_stand() {
+    fn credentials_in_flags_headers_and_urls_are_masked() {
         check(&["run", "http://ann:pw@h:1/a@b"], "run http://…@h:1/a@b");
         check(&["--basic", "ann:pw", "--bearer=t"], "--basic … --bearer=…");
         check(&["--proxy", "http://u:pw@p:3128"], "--proxy http://…@p:3128");
@@ -115,9 +97,8 @@ mod tests {
         check(&["--token", "t", "--token=t"], "--token … --token=…");
     }
 
-    /// Reports had the password of a server that is reached by its socket, and that of Sentinels.
     #[test]
-    fn logins_among_the_options_of_an_address_are_left_out() {
+    fn credentials_in_query_parameters_of_store_urls_are_masked() {
         check(
             &["--cluster", "unix:///r.sock?db=1&user=me&pass=s%40x"],
             "--cluster 'unix:///r.sock?db=1&user=…&pass=…'",
@@ -132,16 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_fleet_is_does_not_travel() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let run = "run x.toml --cluster redis://:secret@h --rate 5 --fleet=a --bearer t";
-        assert_eq!(worker_arguments(&words(run)), words("x.toml --rate 5 --bearer t"));
-        let start = "test start x.toml --token secret --api=http://h --api-ca ca.pem --users 3";
-        assert_eq!(worker_arguments(&words(start)), words("x.toml --users 3"));
-    }
-
-    #[test]
-    fn the_rest_can_be_typed_again() {
+    fn other_arguments_are_quoted_for_a_shell() {
         check(&["run", "http://h/?a=b&c", "--rate", "5"], "run 'http://h/?a=b&c' --rate 5");
         check(&["-H", "Accept: it's"], r"-H 'Accept: it'\''s'");
     }

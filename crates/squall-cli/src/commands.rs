@@ -1,4 +1,4 @@
-//! One file per command; here only which is called.
+//! Dispatches to the commands; each has a file of its own. Called by `lib.rs`.
 
 mod compare;
 mod completions;
@@ -12,9 +12,9 @@ mod test;
 mod up;
 mod worker;
 
-use crate::{args::CliCommand, exit::CliError, loaded_scenario::ScriptHost};
+use crate::{args::CliCommand, exit::CliError, script_host::ScriptHost};
 
-/// Runs `command` and gives the exit code.
+/// Runs `command` and returns the exit code.
 pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u8, CliError> {
     match command {
         CliCommand::Run(args) => run::run(*args, host),

@@ -1,24 +1,25 @@
-//! Exit codes, and how a command that cannot go on says so. docs/exit-codes.md is the list for people.
+//! Exit codes, and the error that ends a command. Decides no verdict: squall-report does. Used by
+//! every command; docs/exit-codes.md lists the codes for users.
 
 pub(crate) use squall_model::error_chain;
 use std::fmt;
 
 use crate::terminal;
 
-/// Everything was as promised.
+/// The run passed.
 pub(crate) const PASSED: u8 = 0;
-/// A significant regression, or a promise that was not kept.
+/// A threshold was breached, or a run is significantly slower than another.
 pub(crate) const BREACHED: u8 = 1;
-/// Usage, an invalid scenario, or a file that cannot be read or written.
+/// Invalid usage or scenario, or a file that cannot be read or written.
 pub(crate) const USAGE: u8 = 2;
-/// The target could not be reached at all.
+/// The target, the store or the API could not be reached.
 pub(crate) const UNREACHABLE: u8 = 3;
-/// The generator could not make the load.
+/// The generator could not make the load (`--strict`).
 pub(crate) const GENERATOR_TOO_SLOW: u8 = 4;
-/// A person stopped it.
+/// The user stopped the run.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Why a command stops: one message for people, and a code.
+/// Why a command ends: a message for the user and an exit code.
 #[derive(Debug)]
 pub(crate) struct CliError {
     code: u8,
@@ -30,12 +31,12 @@ impl CliError {
         CliError { code: USAGE, message: message.into() }
     }
 
-    /// There was nobody to talk to.
+    /// The target, the store or the API does not respond.
     pub(crate) fn unreachable(message: impl Into<String>) -> CliError {
         CliError { code: UNREACHABLE, message: message.into() }
     }
 
-    /// A file that cannot be used: `cannot read shop.toml: no such file`.
+    /// An error of a file: `cannot read shop.toml: no such file`.
     pub(crate) fn file_error(verb: &str, path: &std::path::Path, error: &std::io::Error) -> CliError {
         CliError::new(format!("cannot {verb} {}: {error}", path.display()))
     }
@@ -47,15 +48,15 @@ impl fmt::Display for CliError {
     }
 }
 
-/// Prints why and gives the code for it.
-pub(crate) fn report(refusal: &CliError) -> u8 {
-    terminal::print_stderr(format!("squall: {refusal}\n"));
-    refusal.code
+/// Prints the error and returns its exit code.
+pub(crate) fn report(error: &CliError) -> u8 {
+    terminal::print_stderr(format!("squall: {error}\n"));
+    error.code
 }
 
-/// Prints what clap has to say (help and versions too) and gives the code for it.
+/// Prints an error of clap, which may be help or a version, and returns its exit code.
 pub(crate) fn report_parse_error(error: &clap::Error) -> u8 {
-    // The reader of a pipe may be gone; then there is nobody to tell.
+    // Fails only if the output is closed; then nothing can be printed.
     let _ = error.print();
     if error.use_stderr() { USAGE } else { PASSED }
 }

@@ -1,5 +1,7 @@
-//! A small HTTP server on a thread of its own, for machines that ask: scrapes and probes. Whatever answers only copies what is known
-//! already, so that asking cannot disturb the load. Has no login: it binds loopback unless told otherwise.
+//! A small HTTP server on a thread of its own, for scrapes and health checks. Handlers only copy
+//! data that is ready, so a request cannot disturb the load. Without authentication: it listens on
+//! loopback addresses only, unless `--allow-remote` is given. `prometheus` and `worker_health` call
+//! it.
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -22,16 +24,16 @@ use tokio::{
 
 use crate::exit::CliError;
 
-/// Askers served at once; more wait.
+/// Connections served at once; more wait.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long an answer that is under way may take to be read when the server ends.
+/// How long clients have to read their responses when the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// What is answered to a GET.
+/// Makes the response to a GET.
 pub(crate) type RequestHandler = Arc<dyn Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync>;
 
-/// A listening server; it ends when dropped.
+/// A listening server. Dropping it ends it.
 pub(crate) struct HttpListener {
     addr: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -39,32 +41,32 @@ pub(crate) struct HttpListener {
 }
 
 impl HttpListener {
-    /// Listens where `flag` says.
+    /// Listens on `addr`, the value of `flag`.
     pub(crate) fn start(
         flag: &str,
         addr: SocketAddr,
         allow_remote: bool,
-        answer: RequestHandler,
+        handler: RequestHandler,
     ) -> Result<HttpListener, CliError> {
         if !addr.ip().is_loopback() && !allow_remote {
             return Err(CliError::new(format!(
-                "{flag} {addr} can be reached from other machines and has no login; \
-                 add --allow-remote if that is meant"
+                "{flag} {addr} can be reached from other machines without authentication: \
+                 listen on 127.0.0.1, or add --allow-remote"
             )));
         }
-        let refuse = |error: io::Error| CliError::new(format!("{flag}: cannot listen on {addr}: {error}"));
-        let listener = TcpListener::bind(addr).map_err(refuse)?;
-        listener.set_nonblocking(true).map_err(refuse)?;
-        let addr = listener.local_addr().map_err(refuse)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refuse)?;
+        let listen_error = |error: io::Error| CliError::new(format!("{flag}: cannot listen on {addr}: {error}"));
+        let listener = TcpListener::bind(addr).map_err(listen_error)?;
+        listener.set_nonblocking(true).map_err(listen_error)?;
+        let addr = listener.local_addr().map_err(listen_error)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(listen_error)?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 let (mut connections, (ending, _)) = (JoinSet::new(), watch::channel(()));
                 tokio::select! {
                     _ = stopped => {}
-                    // Only fails when the listener cannot be used at all, which binding has ruled out.
-                    _ = accept(listener, answer, &mut connections, &ending) => {}
+                    // Fails only if the listener cannot be used, which binding has ruled out.
+                    _ = accept(listener, handler, &mut connections, &ending) => {}
                 }
                 ending.send_replace(());
                 let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.join_all()).await;
@@ -89,7 +91,7 @@ impl Drop for HttpListener {
 
 async fn accept(
     listener: TcpListener,
-    answer: RequestHandler,
+    handler: RequestHandler,
     connections: &mut JoinSet<()>,
     ending: &watch::Sender<()>,
 ) -> io::Result<()> {
@@ -98,17 +100,17 @@ async fn accept(
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 if let Ok((stream, _)) = accepted {
-                    let answer = answer.clone();
+                    let handler = handler.clone();
                     let service = service_fn(move |request: Request<Incoming>| {
-                        let get = matches!(*request.method(), Method::GET | Method::HEAD);
-                        let response = match get {
-                            true => answer(&request),
-                            false => text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n"),
+                        let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+                        let response = match is_get {
+                            true => handler(&request),
+                            false => text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed here\n"),
                         };
                         std::future::ready(Ok::<_, Infallible>(response))
                     });
                     let mut server = http1::Builder::new();
-                    // With a timer, a client that never finishes its request is cut off.
+                    // With a timer, hyper closes connections whose request never ends.
                     server.timer(TokioTimer::new());
                     let mut ending = ending.subscribe();
                     connections.spawn(async move {
@@ -117,7 +119,7 @@ async fn accept(
                             _ = connection.as_mut() => true,
                             _ = ending.changed() => false,
                         };
-                        // Nobody gets half an answer because the run is over.
+                        // Lets the client read the whole response.
                         if !ended {
                             connection.as_mut().graceful_shutdown();
                             let _ = connection.await;
@@ -130,7 +132,7 @@ async fn accept(
     }
 }
 
-/// A few words.
+/// A plain-text response.
 pub(crate) fn text_response(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;

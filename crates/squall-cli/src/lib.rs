@@ -1,5 +1,6 @@
-//! The `squall` command: arguments → configuration → wiring → exit code. Wires the other rooms together and shows what they say;
-//! computes no load, no statistics and no verdict of its own.
+//! The `squall` command: arguments → settings → run → exit code. Connects the other crates and
+//! shows their results; computes no load, no statistics and no verdict of its own. Called by
+//! `main.rs` and, inside Python, by squall-python.
 
 // The futures of a fleet on a Redis cluster are deeply nested.
 #![recursion_limit = "256"]
@@ -13,8 +14,10 @@ mod command_line;
 mod commands;
 mod exit;
 mod find_max;
+mod flag_settings;
 mod fleet_store;
 mod http_listener;
+mod installed_python;
 mod loaded_scenario;
 mod loadpilot_plan;
 mod local_fleet_state;
@@ -23,8 +26,9 @@ mod open_file_limit;
 mod output_file;
 mod prometheus;
 mod run_input;
+mod run_settings;
 mod scenario_picker;
-mod settings;
+mod script_host;
 mod signals;
 mod stop_button;
 mod terminal;
@@ -34,32 +38,31 @@ mod worker_health;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use loaded_scenario::{
-    ConcurrentScenario, LoadedScenario, ProcessCommands, ScenarioParam, ScriptHost, ScriptRequest, ScriptScenario,
-};
+pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use script_host::{ScenarioParam, ScriptHost, ScriptRequest};
 pub use squall_worker::ScenarioHooks;
 
-/// Runs one command line, program name included, and gives the exit code.
+/// Runs one command line, program name included, and returns the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    main_with(arguments.clone(), &loaded_scenario::InstalledPython { arguments })
+    main_with(arguments.clone(), &installed_python::InstalledPython { arguments })
 }
 
-/// Runs one command line with a host for scenarios in its language: the same program inside another interpreter.
+/// Runs one command line inside the interpreter of `host`, whose scripts it can run.
 pub fn main_with<H: ScriptHost>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let words = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let raw_args = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let mut command = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
         Err(error) => return exit::report_parse_error(&error),
     };
     match &mut command {
-        args::CliCommand::Run(run) => run.raw_args = words,
-        args::CliCommand::Test { command: args::TestCommand::Start(start) } => start.run.raw_args = words,
+        args::CliCommand::Run(run) => run.raw_args = raw_args,
+        args::CliCommand::Test { command: args::TestCommand::Start(start) } => start.run.raw_args = raw_args,
         _ => {}
     }
     open_file_limit::raise_open_file_limit();
-    let code = commands::dispatch(command, host).unwrap_or_else(|refusal| exit::report(&refusal));
+    let code = commands::dispatch(command, host).unwrap_or_else(|error| exit::report(&error));
     terminal::background_writer::flush_stderr();
     code
 }

@@ -1,5 +1,5 @@
-//! `--plan`: the plan that LoadPilot's command line gives its engine, as JSON. Turns it into a scenario in our own words, which is then
-//! judged like any other; sends nothing.
+//! `--plan`: converts the JSON plan of LoadPilot's engine to a TOML scenario and to flags, which
+//! are then validated like any other. Sends nothing. `commands::run` calls it.
 
 use serde::Deserialize;
 use squall_scenario::ScenarioFiles;
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{args::RunArgs, commands::run::read_text, exit::CliError, run_input::RunInput};
 
-/// A plan as it is written. What its engine ignored is ignored here too.
+/// A plan of LoadPilot. Fields that its engine ignores are ignored here too.
 #[derive(Debug, Deserialize)]
 struct LoadPilotPlan {
     #[serde(default)]
@@ -53,7 +53,8 @@ struct LoadPilotTask {
     body_template: Option<String>,
 }
 
-/// What `on_start` of a scenario found out for one user: headers and URLs by the names of tasks, instead of the tasks' own.
+/// The result of a scenario's `on_start` for one user: headers and URLs by task name, which replace
+/// the task's own.
 #[derive(Debug, Default, Deserialize)]
 struct LoadPilotUser {
     #[serde(default)]
@@ -62,13 +63,13 @@ struct LoadPilotUser {
     task_urls: BTreeMap<String, String>,
 }
 
-/// A scenario in our own words, and the only files that it refers to: the plan's rows of data.
+/// The plan as a TOML scenario, with the data files that it refers to.
 pub(crate) struct ConvertedPlan {
     pub(crate) toml: String,
     pub(crate) data_files: PlanDataFiles,
 }
 
-/// The rows of `data_pool` and `vuser_configs` as lines of JSON.
+/// The rows of `data_pool` and `vuser_configs` as JSON lines.
 pub(crate) struct PlanDataFiles {
     pool: String,
     users: String,
@@ -88,8 +89,8 @@ impl ScenarioFiles for PlanDataFiles {
     }
 }
 
-/// Reads the plan at `path` (`-` is standard input) into the arguments: what it says stands where no flag does. The result says what to
-/// run, and what it is if that is not a file.
+/// Reads the plan at `path` (`-` is standard input) into `args`; flags win over the plan. Returns
+/// the input to run, and the converted plan unless the input is a script.
 pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<ConvertedPlan>), CliError> {
     let text = match path.to_str() {
         Some("-") => {
@@ -101,11 +102,11 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<
     };
     let plan: LoadPilotPlan = serde_json::from_str(&text).map_err(|error| {
         CliError::new(format!(
-            "--plan {}: not a plan: {error} (it needs rps, duration_secs, target_url and tasks)",
+            "--plan {}: not a LoadPilot plan: {error} (it needs rps, duration_secs, target_url and tasks)",
             path.display()
         ))
     })?;
-    // Its engine's only output: a line a second.
+    // LoadPilot's engine writes a JSON line a second.
     if args.output.json_lines.is_none() && args.output.json.is_none() {
         args.output.json_lines = Some("-".into());
     }
@@ -114,7 +115,7 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<
         load.rate = Some(plan.rps.to_string());
     }
     if load.stages.is_none() {
-        // Its ramp comes before its duration; ours is part of it.
+        // LoadPilot adds the ramp to the duration; in Squall it is part of the duration.
         let ramp = if plan.mode.as_deref().is_none_or(|mode| mode == "ramp") { plan.ramp_up_secs } else { 0.0 };
         if load.duration.is_none() && load.requests.is_none() {
             load.duration = Some(format!("{}s", plan.duration_secs + ramp));
@@ -135,7 +136,7 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<
         args.name.clone_from(&plan.name);
     }
     for (key, limit) in &plan.thresholds {
-        args.thresholds.push(promise(key, *limit)?);
+        args.thresholds.push(convert_threshold(key, *limit)?);
     }
     if let Some(file) = plan.scenario_file.as_ref().filter(|file| !file.is_empty()) {
         if args.script.scenario.is_none() {
@@ -144,25 +145,25 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<
         return Ok((RunInput::Script(file.into()), None));
     }
     if plan.tasks.is_empty() {
-        return Err(CliError::new("--plan: it has no tasks"));
+        return Err(CliError::new("--plan: the plan has no tasks: add one, or a scenario_file"));
     }
     Ok((RunInput::ScenarioFile(path.to_owned()), Some(convert(&plan)?)))
 }
 
 fn convert(plan: &LoadPilotPlan) -> Result<ConvertedPlan, CliError> {
     let columns = shared_columns(&plan.data_pool)?;
-    let own: Vec<PerUserFields> =
+    let per_user: Vec<PerUserFields> =
         plan.tasks.iter().map(|task| PerUserFields::collect(task, &plan.vuser_configs)).collect();
     let mut text = String::new();
-    let used = [(DATA_POOL, !columns.is_empty()), (VUSER_CONFIGS, own.iter().any(PerUserFields::is_used))];
+    let used = [(DATA_POOL, !columns.is_empty()), (VUSER_CONFIGS, per_user.iter().any(PerUserFields::is_used))];
     for (name, _) in used.iter().filter(|(_, used)| *used) {
         text += &format!("[[data]]\nname = \"{name}\"\nfile = \"{}\"\n", data_file_name(name));
     }
-    for (index, (task, own)) in plan.tasks.iter().zip(&own).enumerate() {
-        text += &task_toml((index, task), own, &columns)?;
+    for (index, (task, per_user)) in plan.tasks.iter().zip(&per_user).enumerate() {
+        text += &task_toml((index, task), per_user, &columns)?;
     }
     let pool = plan.data_pool.iter().map(|row| format!("{row}\n")).collect();
-    let users = plan.vuser_configs.iter().map(|user| format!("{}\n", user_row(user, &plan.tasks, &own))).collect();
+    let users = plan.vuser_configs.iter().map(|user| format!("{}\n", user_row(user, &plan.tasks, &per_user))).collect();
     Ok(ConvertedPlan { toml: text, data_files: PlanDataFiles { pool, users } })
 }
 
@@ -170,7 +171,7 @@ fn data_file_name(name: &str) -> String {
     format!("{name}.jsonl")
 }
 
-/// What of a task the users have as their own.
+/// Which fields of a task differ between users.
 struct PerUserFields<'p> {
     url: bool,
     headers: BTreeSet<&'p str>,
@@ -190,29 +191,30 @@ impl<'p> PerUserFields<'p> {
     }
 }
 
-/// A user's own URLs and headers under the names that the tasks' templates use; where it has none, the task's.
-fn user_row(user: &LoadPilotUser, tasks: &[LoadPilotTask], own: &[PerUserFields<'_>]) -> serde_json::Value {
+/// A user's URLs and headers, under the names that the templates of the tasks use. The task's own
+/// value replaces a missing one.
+fn user_row(user: &LoadPilotUser, tasks: &[LoadPilotTask], per_user: &[PerUserFields<'_>]) -> serde_json::Value {
     let mut row = serde_json::Map::new();
-    for (index, (task, own)) in tasks.iter().zip(own).enumerate() {
-        if own.url {
+    for (index, (task, per_user)) in tasks.iter().zip(per_user).enumerate() {
+        if per_user.url {
             let url = user.task_urls.get(&task.name).unwrap_or(&task.url);
             row.insert(format!("url_{index}"), url.as_str().into());
         }
-        for (nth, name) in own.headers.iter().enumerate() {
-            let theirs = user.task_headers.get(&task.name).and_then(|headers| headers.get(*name));
-            let value = theirs.or_else(|| task.headers.get(*name)).map_or("", String::as_str);
+        for (nth, name) in per_user.headers.iter().enumerate() {
+            let own_value = user.task_headers.get(&task.name).and_then(|headers| headers.get(*name));
+            let value = own_value.or_else(|| task.headers.get(*name)).map_or("", String::as_str);
             row.insert(format!("header_{index}_{nth}"), value.into());
         }
     }
     row.into()
 }
 
-/// What can be written `{{name}}`: it is in every row.
+/// The columns that templates may use: those of every row.
 fn shared_columns(pool: &[serde_json::Value]) -> Result<BTreeSet<&str>, CliError> {
     let mut common: Option<BTreeSet<&str>> = None;
     for (index, row) in pool.iter().enumerate() {
         let row = row.as_object().ok_or_else(|| {
-            CliError::new(format!("--plan: data_pool[{index}]: a row is an object, like {{\"name\": \"ann\"}}"))
+            CliError::new(format!("--plan: data_pool[{index}]: a row must be an object, like {{\"name\": \"ann\"}}"))
         })?;
         let keys = row.keys().map(String::as_str);
         common = Some(match common {
@@ -224,7 +226,7 @@ fn shared_columns(pool: &[serde_json::Value]) -> Result<BTreeSet<&str>, CliError
     Ok(common.unwrap_or_default().into_iter().filter(is_name).collect())
 }
 
-/// A text of the plan as a template: `{{name}}` is a column of its data.
+/// Converts a template of the plan: `{{name}}` is a column of `data_pool`.
 fn convert_template(text: &str, place: &str, columns: &BTreeSet<&str>) -> Result<String, CliError> {
     let mut parts = text.split("{{");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -234,7 +236,7 @@ fn convert_template(text: &str, place: &str, columns: &BTreeSet<&str>) -> Result
             let known: Vec<&str> = columns.iter().copied().collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(CliError::new(format!(
-                "--plan: {place}: `{{{{{name}}}}}` is no column of data_pool (in all of its rows: {known})"
+                "--plan: {place}: `{{{{{name}}}}}` is not a column of data_pool (columns of all rows: {known})"
             )));
         }
         out += &format!("{{{{ data_pool.{} }}}}{rest}", name.trim());
@@ -243,24 +245,24 @@ fn convert_template(text: &str, place: &str, columns: &BTreeSet<&str>) -> Result
 }
 
 /// `p99_ms: 500` as `p99<=500ms`.
-fn promise(key: &str, limit: f64) -> Result<String, CliError> {
+fn convert_threshold(key: &str, limit: f64) -> Result<String, CliError> {
     match (key, key.strip_suffix("_ms")) {
         ("error_rate", _) => Ok(format!("error_rate<={limit}%")),
         (_, Some(statistic)) => Ok(format!("{statistic}<={limit}ms")),
         _ => Err(CliError::new(format!(
-            "--plan: threshold `{key}`: there are p50_ms, p95_ms, p99_ms, max_ms, error_rate"
+            "--plan: unknown threshold `{key}`: use p50_ms, p95_ms, p99_ms, max_ms or error_rate"
         ))),
     }
 }
 
 fn task_toml(
     (index, task): (usize, &LoadPilotTask),
-    own: &PerUserFields<'_>,
+    per_user: &PerUserFields<'_>,
     columns: &BTreeSet<&str>,
 ) -> Result<String, CliError> {
-    // A JSON string is a TOML string too.
+    // A JSON string is also a TOML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let filled = |text: &str, field: &str| {
+    let template = |text: &str, field: &str| {
         convert_template(text, &format!("task `{}`, {field}", task.name), columns).map(|text| quoted(&text))
     };
     let mut toml = format!(
@@ -268,15 +270,19 @@ fn task_toml(
         quoted(&task.name),
         task.weight.unwrap_or(1.0),
         quoted(task.method.as_deref().unwrap_or("GET")),
-        if own.url { quoted(&format!("{{{{ {VUSER_CONFIGS}.url_{index} }}}}")) } else { filled(&task.url, "url")? },
+        if per_user.url {
+            quoted(&format!("{{{{ {VUSER_CONFIGS}.url_{index} }}}}"))
+        } else {
+            template(&task.url, "url")?
+        },
     );
     if let Some(body) = task.body_template.as_deref().filter(|body| !body.is_empty()) {
-        toml += &format!("body = {}\n", filled(body, "body_template")?);
+        toml += &format!("body = {}\n", template(body, "body_template")?);
     }
-    let of_all = task.headers.iter().filter(|(name, _)| !own.headers.contains(name.as_str()));
-    let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), filled(value, "headers")?));
-    let mut pairs: Vec<String> = of_all.map(pair).collect::<Result<_, CliError>>()?;
-    for (nth, name) in own.headers.iter().enumerate() {
+    let shared = task.headers.iter().filter(|(name, _)| !per_user.headers.contains(name.as_str()));
+    let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), template(value, "headers")?));
+    let mut pairs: Vec<String> = shared.map(pair).collect::<Result<_, CliError>>()?;
+    for (nth, name) in per_user.headers.iter().enumerate() {
         let value = format!("{{{{ {VUSER_CONFIGS}.header_{index}_{nth} }}}}");
         pairs.push(format!("{} = {}", quoted(name), quoted(&value)));
     }

@@ -1,5 +1,6 @@
-//! What `squall up` started, written down where only its user can read or change it, so that `squall down` ends exactly that. A pid is
-//! believed only while its process still has the start time that was recorded.
+//! The state file of `squall up`: which processes it started, so that `squall down` stops exactly
+//! those. Only the user can read or change it. A recorded pid counts only while its process has the
+//! recorded start time, because the system reuses pids. Starts and stops nothing itself.
 
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::{Value, json};
@@ -12,59 +13,60 @@ use std::{
 
 use crate::exit::CliError;
 
-/// A fleet that was started here.
+/// A fleet that `squall up` started.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct LocalFleetState {
-    /// Where its API is.
+    /// The URL of its API.
     pub(crate) api: String,
-    /// In the order in which they were started.
+    /// In the order of their start.
     pub(crate) processes: Vec<FleetProcess>,
 }
 
-/// One process of it.
+/// A process of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FleetProcess {
     /// `redis-server`, `orchestrator`, `worker-1`.
     pub(crate) role: String,
     pub(crate) pid: i32,
-    /// Field 22 of /proc/PID/stat: tells it from a later process with the same number.
+    /// Field 22 of /proc/PID/stat: distinguishes it from a later process with the same pid.
     pub(crate) start_time: u64,
 }
 
 impl FleetProcess {
-    /// The process `pid` as it is now; `None` if there is none.
+    /// The running process `pid`; `None` if there is none.
     pub(crate) fn from_pid(role: &str, pid: i32) -> Option<FleetProcess> {
         Some(FleetProcess { role: role.to_owned(), pid, start_time: start_time(pid)? })
     }
 
-    /// Whether it is still that process, and not one that has ended.
+    /// Whether the recorded process still runs.
     pub(crate) fn is_running(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
     }
 
-    /// Sends a signal, if it is still that process.
+    /// Sends a signal, if the recorded process still runs.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_running()) {
-            // It may end at this very moment.
+            // Fails if the process ends at this moment.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// When a living process was started; `None` for one that has ended, even if nobody has asked for its exit code.
+/// When a running process was started; `None` for an ended one, even if it is still a zombie.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&stat)
 }
 
 fn parse_stat(stat: &str) -> Option<u64> {
-    // The name in parentheses may hold anything, also parentheses.
+    // The name in parentheses may contain parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ended = matches!(*fields.first()?, "Z" | "X");
     if ended { None } else { fields.get(19)?.parse().ok() }
 }
 
-/// The folder of the fleet, made if it is not there. Refuses one that others could have prepared.
+/// Creates the folder of the state file if it is missing. Refuses one that other users could write
+/// to.
 pub(crate) fn create_folder() -> Result<PathBuf, CliError> {
     let path = state_folder();
     match DirBuilder::new().mode(0o700).create(&path) {
@@ -77,9 +79,11 @@ pub(crate) fn create_folder() -> Result<PathBuf, CliError> {
     Ok(path)
 }
 
-/// Held by whoever starts a fleet, until it is dropped.
+/// Takes the lock of `squall up` until the file is dropped, so that only one fleet starts at a
+/// time.
 pub(crate) fn lock() -> Result<File, CliError> {
-    // Beside the folder, which comes and goes. It stays: whoever removed it would let two in.
+    // Beside the folder, which is removed with the fleet. The lock file is never removed: a second
+    // process could otherwise lock a new file while the first holds the old one.
     let path = state_folder().with_extension("lock");
     let lock = || {
         let no_link = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
@@ -97,18 +101,18 @@ fn state_folder() -> PathBuf {
 }
 
 fn check_owner(path: &Path) -> Result<(), CliError> {
-    // Not following links: somebody else's could lead anywhere.
+    // Does not follow links, which another user could have made.
     let found = fs::symlink_metadata(path).map_err(|error| CliError::file_error("use", path, &error))?;
     match found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o077 == 0 {
         true => Ok(()),
         false => Err(CliError::new(format!(
-            "{} is not a folder of yours alone, so it is not used: remove it, or `chmod 700` it if it is yours",
+            "{} can be used by other users: remove it, or run `chmod 700` on it if it is yours",
             path.display()
         ))),
     }
 }
 
-/// What was written down; `None` if nothing is.
+/// Reads the state file; `None` if there is none.
 pub(crate) fn read() -> Result<Option<LocalFleetState>, CliError> {
     let folder = state_folder();
     let path = folder.join("fleet.json");
@@ -121,27 +125,28 @@ pub(crate) fn read() -> Result<Option<LocalFleetState>, CliError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(CliError::file_error("read", &path, &error)),
     };
-    let damaged = || CliError::new(format!("{} is damaged; end the processes yourself and remove it", path.display()));
+    let damaged =
+        || CliError::new(format!("{} is damaged: end the processes yourself and remove the file", path.display()));
     parse(&text).map(Some).ok_or_else(damaged)
 }
 
-/// The API of a fleet that `squall up` started and that is still there.
+/// The API of the fleet that `squall up` started, if it runs.
 pub(crate) fn running_fleet_api() -> Option<String> {
     Some(running_fleet().ok()??.api)
 }
 
-/// A fleet that `squall up` started and of which something is still there.
+/// The fleet that `squall up` started, if at least one of its processes runs.
 pub(crate) fn running_fleet() -> Result<Option<LocalFleetState>, CliError> {
     Ok(read()?.filter(|state| state.processes.iter().any(FleetProcess::is_running)))
 }
 
-/// The API of a fleet that was started here and has ended without `squall down`.
+/// The API of a fleet that has ended without `squall down`.
 pub(crate) fn ended_fleet_api() -> Option<String> {
     let state = read().ok()??;
     (!state.processes.iter().any(FleetProcess::is_running)).then_some(state.api)
 }
 
-/// Writes down what has been started so far, whole or not at all.
+/// Replaces the state file in one step.
 pub(crate) fn write(folder: &Path, state: &LocalFleetState) -> Result<(), CliError> {
     let processes: Vec<Value> = state
         .processes
@@ -177,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start() {
+    fn process_with_another_start_time_or_a_zombie_is_not_running() {
         let me = FleetProcess::from_pid("me", std::process::id() as i32).expect("this process runs");
         assert!(me.is_running());
         assert!(!FleetProcess { start_time: me.start_time + 1, ..me }.is_running());
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_records_are_not_believed() {
+    fn damaged_state_file_is_refused() {
         let good = r#"{"version":1,"api":"http://x","processes":[{"role":"worker-1","pid":42,"start_time":7}]}"#;
         assert_eq!(parse(good).unwrap().processes[0].pid, 42);
         for bad in ["", "{}", &good.replace("42", "1"), &good.replace("42", "-5"), &good.replace("7}", "\"7\"}")] {

@@ -1,4 +1,5 @@
-//! Log lines of the long-running commands, on standard error. `RUST_LOG` chooses what is said.
+//! Log lines of the worker and orchestrator commands, on standard error. `RUST_LOG` sets the
+//! filter.
 
 use std::io::IsTerminal;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -10,7 +11,7 @@ pub(crate) fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).with_target(false);
-    // Somebody who embeds this program may be logging already.
+    // Fails if the embedding program has set up logging already.
     let _ = match format {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.json().try_init(),

@@ -1,4 +1,4 @@
-//! The `squall` program: hands its arguments to the library and its answer to the system.
+//! The `squall` program. Passes its arguments to the library and exits with the returned code.
 
 // The futures of a fleet on a Redis cluster are deeply nested.
 #![recursion_limit = "256"]

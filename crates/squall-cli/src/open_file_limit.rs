@@ -1,14 +1,15 @@
-//! Descriptors: every virtual user holds a connection, and many shells allow only 1,024 of them. Raises what this process may have to
-//! what the system allows it; refuses nothing, since a run that needs fewer is not concerned.
+//! Raises the limit on open files to what the system allows, because every virtual user holds a
+//! connection and many shells allow only 1,024 files. Never fails: a run with few users does not
+//! need it. Called once, by `lib.rs`.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Lifts the soft limit on open files to the hard one.
+/// Raises the soft limit on open files to the hard limit.
 pub(crate) fn raise_open_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // Where even this is forbidden, requests that find no descriptor say so themselves (LOCAL_LIMIT).
+        // If the system forbids it, requests without a file descriptor fail as LOCAL_LIMIT.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }
@@ -18,9 +19,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_is_lifted_to_the_hard_one() {
+    fn soft_limit_is_raised_to_the_hard_limit() {
         let before = getrlimit(Resource::Nofile);
-        let lower = before.maximum.map(|most| most.min(256));
+        let lower = before.maximum.map(|limit| limit.min(256));
         setrlimit(Resource::Nofile, rustix::process::Rlimit { current: lower, maximum: before.maximum }).unwrap();
         raise_open_file_limit();
         assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);

@@ -1,5 +1,6 @@
-//! A file that is written at the end of a run: reserved at the start, replaced in one step. `-` is standard output; devices and
-//! pipes are written in place.
+//! An output file: checked at the start of a run, replaced in one step at its end. `-` is standard
+//! output; devices and pipes are written in place. Renders nothing. The outputs of `squall run` and
+//! `--find-max` call it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,7 +11,7 @@ use std::{
 
 use crate::{exit::CliError, terminal::print};
 
-/// A place that was found to be writable.
+/// An output that can be written.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     path: PathBuf,
@@ -22,7 +23,8 @@ enum OutputDestination {
     Stdout,
     /// A device or pipe.
     InPlace(File),
-    /// A file beside the final one, to be renamed. It is there only while it is written: a run that is killed leaves nothing.
+    /// A temporary file in the same folder, renamed to the final one. It exists only during the
+    /// write, so a killed run leaves nothing behind.
     AtomicReplace {
         temporary: PathBuf,
         final_path: PathBuf,
@@ -30,11 +32,12 @@ enum OutputDestination {
 }
 
 impl OutputFile {
-    /// Makes sure that `path` can be written later.
+    /// Checks that `path` can be written.
     pub(crate) fn open(path: &Path) -> Result<OutputFile, CliError> {
-        let way = if path == Path::new("-") { Ok(OutputDestination::Stdout) } else { OutputDestination::resolve(path) };
-        let way = way.map_err(|error| CliError::file_error("write", path, &error))?;
-        Ok(OutputFile { path: path.to_owned(), destination: way })
+        let destination =
+            if path == Path::new("-") { Ok(OutputDestination::Stdout) } else { OutputDestination::resolve(path) };
+        let destination = destination.map_err(|error| CliError::file_error("write", path, &error))?;
+        Ok(OutputFile { path: path.to_owned(), destination })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -45,22 +48,22 @@ impl OutputFile {
         matches!(self.destination, OutputDestination::Stdout)
     }
 
-    /// Whether it can be written without anybody reading it.
+    /// Whether writing cannot block on a reader, as a pipe would.
     pub(crate) fn is_regular_file(&self) -> bool {
         matches!(self.destination, OutputDestination::AtomicReplace { .. })
     }
 
-    /// Writes the whole content; the older file, if there was one, is gone only after that.
-    pub(crate) fn replace_with(&mut self, bytes: &[u8], patience: Option<Duration>) -> Result<(), CliError> {
+    /// Writes the whole content. An existing file is replaced only after that.
+    pub(crate) fn replace_with(&mut self, bytes: &[u8], timeout: Option<Duration>) -> Result<(), CliError> {
         let written = match &mut self.destination {
-            OutputDestination::Stdout => return print::stdout_within(bytes, patience),
+            OutputDestination::Stdout => return print::stdout_within(bytes, timeout),
             OutputDestination::InPlace(file) => file.write_all(bytes),
-            OutputDestination::AtomicReplace { temporary, final_path: place } => {
-                let moved = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &*place));
-                if moved.is_err() {
+            OutputDestination::AtomicReplace { temporary, final_path } => {
+                let replaced = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &*final_path));
+                if replaced.is_err() {
                     let _ = fs::remove_file(temporary);
                 }
-                moved
+                replaced
             }
         };
         written.map_err(|error| CliError::file_error("write", &self.path, &error))
@@ -77,20 +80,20 @@ impl OutputDestination {
             Ok(found) if found.permissions().readonly() => return Err(io::ErrorKind::PermissionDenied.into()),
             _ => {}
         }
-        let place = resolve_links(path)?;
-        let name = place.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-        let temporary = place.with_file_name(format!(".{name}.{}", std::process::id()));
-        // Only to see that it can be done.
+        let final_path = resolve_links(path)?;
+        let name = final_path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+        let temporary = final_path.with_file_name(format!(".{name}.{}", std::process::id()));
+        // Tests that the folder is writable.
         File::create(&temporary)?;
         fs::remove_file(&temporary)?;
-        Ok(OutputDestination::AtomicReplace { temporary, final_path: place })
+        Ok(OutputDestination::AtomicReplace { temporary, final_path })
     }
 }
 
-/// Where a path leads: a link is written through, also one to a file that is not there yet.
+/// Follows links, also to a file that does not exist yet, so that the link itself is kept.
 fn resolve_links(path: &Path) -> io::Result<PathBuf> {
-    // As many as Linux follows.
     let mut place = path.to_owned();
+    // Linux follows 40 links.
     for _ in 0..40 {
         match fs::read_link(&place) {
             Ok(next) => place = place.parent().unwrap_or(Path::new("")).join(next),
@@ -105,20 +108,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_file_stays_until_the_new_one_is_whole() {
+    fn existing_file_stays_until_the_new_content_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("result.json");
         fs::write(&path, "old").unwrap();
         let mut file = OutputFile::open(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a run that is killed here leaves nothing behind");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file exists before the write");
         file.replace_with(b"new", None).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file is left");
     }
 
     #[test]
-    fn a_link_is_written_through() {
+    fn link_is_kept_and_its_target_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("kept")).unwrap();
@@ -130,13 +133,13 @@ mod tests {
             assert_eq!(fs::read_to_string(at(file)).unwrap(), link);
             assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink());
         }
-        assert_eq!(fs::read_dir(at("kept")).unwrap().count(), 2, "nothing is left over");
+        assert_eq!(fs::read_dir(at("kept")).unwrap().count(), 2, "a temporary file is left");
         std::os::unix::fs::symlink("round", at("round")).unwrap();
         assert!(OutputFile::open(&at("round")).is_err());
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_refused_at_once() {
+    fn path_that_cannot_be_written_is_refused_when_opened() {
         let folder = tempfile::tempdir().unwrap();
         assert!(OutputFile::open(folder.path()).is_err());
         assert!(OutputFile::open(&folder.path().join("missing/result.json")).is_err());

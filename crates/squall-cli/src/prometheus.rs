@@ -1,5 +1,6 @@
-//! `--prometheus`: answers scrapes while a run lasts, and once more when it is over. What is answered is rendered once a second by the
-//! report room; a scrape only copies it, so that scraping cannot disturb the run.
+//! `--prometheus`: serves scrapes during a run and once after its end. squall-report renders the
+//! metrics once a second; a scrape only copies them, so scraping cannot disturb the run. The
+//! outputs of `squall run` call it.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -24,25 +25,26 @@ use crate::{
     stop_button::StopButton,
 };
 
-/// How long whoever scraped during a run is waited for at its end: as often as Prometheus is usually told to come.
+/// How long the end of a run waits for the last scrape: a usual scrape interval of Prometheus.
 pub(crate) const FINAL_SCRAPE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often the wait looks whether it is over.
+/// How often the wait checks for a scrape.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The listening endpoint; it ends when dropped.
+/// The listening endpoint. Dropping it ends it.
 pub(crate) struct PrometheusEndpoint {
     listener: HttpListener,
     latest: Arc<Mutex<LatestMetrics>>,
 }
 
-/// The latest second in both formats.
+/// The metrics of the latest second in both formats.
 #[derive(Debug, Default)]
 struct LatestMetrics {
     text: Bytes,
     protobuf: Bytes,
-    /// How often somebody came for what was shown during the run, and at its end.
+    /// Scrapes during the run.
     scrapes: u64,
+    /// Scrapes after its end.
     final_scrapes: u64,
     finished: bool,
 }
@@ -58,32 +60,33 @@ impl PrometheusEndpoint {
     pub(crate) fn start(addr: SocketAddr, allow_remote: bool) -> Result<PrometheusEndpoint, CliError> {
         let latest: Arc<Mutex<LatestMetrics>> = Arc::default();
         let shared = latest.clone();
-        let answer = Arc::new(move |request: &Request<Incoming>| handle_request(request, &shared));
-        Ok(PrometheusEndpoint { listener: HttpListener::start("--prometheus", addr, allow_remote, answer)?, latest })
+        let handler = Arc::new(move |request: &Request<Incoming>| handle_request(request, &shared));
+        Ok(PrometheusEndpoint { listener: HttpListener::start("--prometheus", addr, allow_remote, handler)?, latest })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
         self.listener.addr()
     }
 
-    /// Shows the numbers that the run has ended with.
-    pub(crate) fn publish_final(&self, run: &ReportInput<'_>) {
-        let ReportInput { view, plan, facts, version, .. } = *run;
+    /// Publishes the final metrics of the run.
+    pub(crate) fn publish_final(&self, report: &ReportInput<'_>) {
+        let ReportInput { view, plan, facts, version, .. } = *report;
         let mut latest = self.latest();
         latest.render(&ScrapeInput { view, plan, elapsed: facts.elapsed, generator: Some(&facts.generator), version });
         latest.finished = true;
     }
 
-    /// Whether somebody scraped the run and has not seen its end.
+    /// Whether the run was scraped, but not yet after its end.
     pub(crate) fn awaits_final_scrape(&self) -> bool {
         let latest = self.latest();
         latest.scrapes > 0 && latest.final_scrapes == 0
     }
 
-    /// Waits until the end has been seen, for [`LINGER`] at most, or until `button` is pressed.
+    /// Waits for a scrape of the final metrics, at most [`FINAL_SCRAPE_TIMEOUT`] or until `button`
+    /// is pressed.
     pub(crate) fn wait_for_final_scrape(&self, button: &StopButton) {
-        let begin = Instant::now();
-        while self.awaits_final_scrape() && begin.elapsed() < FINAL_SCRAPE_TIMEOUT && button.presses() == 0 {
+        let started = Instant::now();
+        while self.awaits_final_scrape() && started.elapsed() < FINAL_SCRAPE_TIMEOUT && button.presses() == 0 {
             std::thread::park_timeout(POLL_INTERVAL);
         }
     }

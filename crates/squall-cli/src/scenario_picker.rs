@@ -1,4 +1,5 @@
-//! `squall run` without a subject, in a terminal: shows the scenarios found here and asks which. Runs nothing.
+//! The prompt of `squall run` without an input on a terminal: lists the scenarios in this folder
+//! and asks for one. Runs nothing. `commands::run` calls it.
 
 use std::{
     fs,
@@ -8,17 +9,18 @@ use std::{
 
 use crate::exit::CliError;
 
-/// Folders that are looked into, besides the one where we are.
+/// The folders to search, relative to the working directory.
 const SEARCH_FOLDERS: [&str; 3] = [".", "scenarios", "tests"];
-/// More than this nobody reads.
+/// Most scenarios in the list.
 const MAX_LISTED: usize = 40;
 
-/// The scenarios found in `folder` and the usual folders below it: TOML with a task, Python with one of the decorators.
+/// The scenarios in `folder` and the usual folders below it: TOML with a task, or Python with a
+/// decorator.
 pub(crate) fn find_scenarios(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for below in SEARCH_FOLDERS {
-        let here = if below == "." { folder.to_owned() } else { folder.join(below) };
-        let Ok(entries) = fs::read_dir(&here) else { continue };
+    for subfolder in SEARCH_FOLDERS {
+        let path = if subfolder == "." { folder.to_owned() } else { folder.join(subfolder) };
+        let Ok(entries) = fs::read_dir(&path) else { continue };
         let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         paths.sort();
         found.extend(paths.into_iter().filter(|path| is_scenario(path)));
@@ -44,7 +46,7 @@ fn is_scenario(path: &Path) -> bool {
     })
 }
 
-/// Asks on `out`, reads the answer from `input`.
+/// Prints the list on `out` and reads the choice from `input`.
 pub(crate) fn prompt_for_scenario(
     folder: &Path,
     input: &mut dyn BufRead,
@@ -52,25 +54,25 @@ pub(crate) fn prompt_for_scenario(
 ) -> Result<String, CliError> {
     let found = find_scenarios(folder);
     if found.is_empty() {
-        return Err(CliError::new("there is no scenario here: give a URL, or make one with `squall new DIR`"));
+        return Err(CliError::new("no scenario found here: give a URL, or create a scenario with `squall new DIR`"));
     }
-    let broken = |error: std::io::Error| CliError::new(format!("cannot ask: {error}"));
-    writeln!(out, "Scenarios here:").map_err(broken)?;
+    let prompt_error = |error: std::io::Error| CliError::new(format!("cannot ask for a scenario: {error}"));
+    writeln!(out, "Scenarios here:").map_err(prompt_error)?;
     for (index, path) in found.iter().enumerate() {
         let shown = path.strip_prefix(folder).unwrap_or(path);
-        writeln!(out, "  {:>2}  {}", index + 1, shown.display()).map_err(broken)?;
+        writeln!(out, "  {:>2}  {}", index + 1, shown.display()).map_err(prompt_error)?;
     }
     loop {
-        write!(out, "Which one? [1-{}, Enter for 1, q to leave] ", found.len())
+        write!(out, "Which one? [1-{}, Enter for 1, q to quit] ", found.len())
             .and_then(|()| out.flush())
-            .map_err(broken)?;
+            .map_err(prompt_error)?;
         let mut line = String::new();
-        if input.read_line(&mut line).map_err(broken)? == 0 {
-            return Err(CliError::new("nothing was chosen"));
+        if input.read_line(&mut line).map_err(prompt_error)? == 0 {
+            return Err(CliError::new("no scenario was chosen"));
         }
         let chosen = match line.trim() {
             "" => Some(1),
-            "q" => return Err(CliError::new("nothing was chosen")),
+            "q" => return Err(CliError::new("no scenario was chosen")),
             word => word.parse::<usize>().ok().filter(|number| (1..=found.len()).contains(number)),
         };
         if let Some(number) = chosen {
@@ -99,16 +101,16 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(answer: &str, expected: Option<&str>) {
+    fn check(typed: &str, expected: Option<&str>) {
         let folder = folder();
         let mut out = Vec::new();
-        let picked = prompt_for_scenario(folder.path(), &mut answer.as_bytes(), &mut out);
+        let picked = prompt_for_scenario(folder.path(), &mut typed.as_bytes(), &mut out);
         let expected = expected.map(|name| folder.path().join(name).display().to_string());
         assert_eq!(picked.ok(), expected, "{}", String::from_utf8_lossy(&out));
     }
 
     #[test]
-    fn only_scenarios_are_offered_and_only_what_is_offered_is_taken() {
+    fn only_scenarios_are_listed_and_only_listed_numbers_are_accepted() {
         check("\n", Some("a.toml"));
         check("2\n", Some("scenarios/shop.py"));
         check("3\n", Some("scenarios/whole.py"));
@@ -120,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_scenario_it_says_how_to_make_one() {
+    fn folder_without_scenarios_suggests_squall_new() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = prompt_for_scenario(folder.path(), &mut "".as_bytes(), &mut Vec::new()).unwrap_err();
-        assert!(refused.to_string().contains("squall new"), "{refused}");
+        let error = prompt_for_scenario(folder.path(), &mut "".as_bytes(), &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("squall new"), "{error}");
     }
 }

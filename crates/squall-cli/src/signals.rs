@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP (a terminal or session that was closed): once drains, twice aborts, a third time ends the process at once.
+//! The stop signals: Ctrl-C (SIGINT), SIGTERM and SIGHUP (a closed terminal or session). Decides
+//! nothing: each signal presses the stop button, or ends the wait of a serving command.
 
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -6,11 +7,11 @@ use tokio::sync::oneshot;
 
 use crate::{exit::CliError, stop_button::StopButton};
 
-/// The signals that ask a run to stop.
+/// The signals that ask the process to stop.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// Unless whoever started the process wants it to be ignored (`nohup`).
+    /// `None` if the process was started to ignore it (`nohup`).
     hang_up: Option<Signal>,
 }
 
@@ -24,7 +25,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -36,7 +37,7 @@ impl StopSignals {
 
 fn hang_up_is_ignored() -> bool {
     static IGNORED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    // As it was before anybody listened.
+    // Read once, before `signal` changes it.
     *IGNORED.get_or_init(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -44,18 +45,19 @@ fn hang_up_is_ignored() -> bool {
     })
 }
 
-/// Presses a button at every signal, until dropped.
+/// Presses a stop button at every signal, until dropped.
 pub(crate) struct SignalListener {
     _end: oneshot::Sender<()>,
 }
 
-/// Presses `button` at every signal from here on. In a thread of its own: a run that waits for something can still be stopped.
+/// Starts to press `button` at every signal. Listens on a thread of its own, so that a blocked run
+/// can still be stopped.
 pub(crate) fn listen_for_signals(button: &StopButton) -> Result<SignalListener, CliError> {
-    let cannot = |error: io::Error| CliError::new(format!("cannot listen for signals: {error}"));
-    let BlockingStopSignals { runtime, mut signals } = BlockingStopSignals::listen().map_err(cannot)?;
+    let listen_error = |error: io::Error| CliError::new(format!("cannot listen for signals: {error}"));
+    let BlockingStopSignals { runtime, mut signals } = BlockingStopSignals::listen().map_err(listen_error)?;
     let (end, mut ended) = oneshot::channel();
     let button = button.clone();
-    let watch = async move {
+    let listen = async move {
         loop {
             tokio::select! {
                 () = signals.next() => { button.press(); }
@@ -63,25 +65,29 @@ pub(crate) fn listen_for_signals(button: &StopButton) -> Result<SignalListener, 
             }
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || runtime.block_on(watch)).map_err(cannot)?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || runtime.block_on(listen))
+        .map_err(listen_error)?;
     Ok(SignalListener { _end: end })
 }
 
-/// The same for a command without a runtime of its own.
+/// The stop signals for a command without a runtime.
 pub(crate) struct BlockingStopSignals {
     runtime: tokio::runtime::Runtime,
     signals: StopSignals,
 }
 
 impl BlockingStopSignals {
-    /// From here on a signal no longer ends the process by itself: listen before anybody can know that it is there.
+    /// After this call, a signal does not end the process by itself. Call it before the process
+    /// prints its address, so that a signal sent in response is not lost.
     pub(crate) fn listen() -> io::Result<BlockingStopSignals> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let signals = runtime.block_on(async { StopSignals::listen() })?;
         Ok(BlockingStopSignals { runtime, signals })
     }
 
-    /// Blocks until someone asks the process to stop.
+    /// Blocks until a signal arrives.
     pub(crate) fn wait(mut self) {
         self.runtime.block_on(self.signals.next());
     }

@@ -1,5 +1,6 @@
-//! The stop button: Ctrl-C, SIGTERM and the `q` key press it. Once drains, twice aborts, a third time ends the process without a
-//! report, for the case that even aborting hangs.
+//! The stop button of a run: Ctrl-C, SIGTERM and the `q` key press it. The first press drains, the
+//! second aborts, the third ends the process without a report, in case the abort hangs. Runs
+//! nothing itself.
 
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use squall_metrics::RunView;
@@ -19,7 +20,7 @@ use crate::{
     terminal::{self, background_writer::FLUSH_TIMEOUT},
 };
 
-/// Counts how often a stop was asked for and tells the run. Cloning shares it.
+/// Counts the presses and passes each on to the run. Clones share the count.
 #[derive(Debug, Clone)]
 pub(crate) struct StopButton {
     control: RunControl,
@@ -32,17 +33,18 @@ impl StopButton {
         StopButton { control, presses: Arc::default(), exits_on_press: Arc::default() }
     }
 
-    /// Nothing is left to stop but the process: from here on it ends at the next press, wherever it hangs.
+    /// Makes the next press end the process, because the run is over and only the process can be
+    /// stopped.
     pub(crate) fn exit_on_next_press(&self) {
         self.exits_on_press.store(true, Ordering::SeqCst);
     }
 
-    /// There is something again that the next press ends, and not the process.
+    /// Undoes `exit_on_next_press`, because the next press has something else to end.
     pub(crate) fn keep_process_on_next_press(&self) {
         self.exits_on_press.store(false, Ordering::SeqCst);
     }
 
-    /// Asks for the next stronger stop; gives how often that has been done.
+    /// Requests the next stronger stop and returns the number of presses.
     pub(crate) fn press(&self) -> u32 {
         let presses = self.presses.fetch_add(1, Ordering::SeqCst) + 1;
         match presses {
@@ -58,7 +60,8 @@ impl StopButton {
         &self.control
     }
 
-    /// How long the reader of what is left to say is waited for: as long as it takes, but not by somebody who wants to go.
+    /// How long the last output waits for its reader: without a limit, unless the button was
+    /// pressed.
     pub(crate) fn flush_timeout(&self) -> Option<Duration> {
         (self.presses() > 0).then_some(FLUSH_TIMEOUT)
     }
@@ -73,7 +76,8 @@ fn end_process() -> ! {
     std::process::exit(i32::from(exit::INTERRUPTED))
 }
 
-/// Says on standard error what a press has led to, once the run has noticed it: only then is it known what is in flight.
+/// Prints the effect of a press on standard error once the run drains, because only then is the
+/// number of requests in flight known.
 pub(crate) struct StopNotifier {
     button: StopButton,
     announced_presses: u32,
@@ -81,9 +85,9 @@ pub(crate) struct StopNotifier {
 
 impl StopNotifier {
     pub(crate) fn new(button: StopButton) -> StopNotifier {
-        // A search presses on with the next run; what was said before is not said again.
-        let said = button.presses();
-        StopNotifier { button, announced_presses: said }
+        // A search has many runs; presses during earlier ones were announced then.
+        let announced_presses = button.presses();
+        StopNotifier { button, announced_presses }
     }
 }
 
@@ -103,10 +107,10 @@ impl RunObserver for StopNotifier {
     }
 }
 
-/// How often the key thread looks whether it should end.
+/// How often the key thread checks whether to end.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Presses the button when a key asks for it, until dropped.
+/// Presses the button at `q` and Ctrl-C, until dropped.
 pub(crate) struct KeyListener {
     ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -116,15 +120,15 @@ impl KeyListener {
     pub(crate) fn start(button: StopButton) -> KeyListener {
         let ending = Arc::new(AtomicBool::new(false));
         let ended = ending.clone();
-        let watch = move || {
-            // A terminal that gives no events any more (closed) is left alone; signals still work.
+        let listen = move || {
+            // Ends when the terminal is closed; signals still work.
             while let (false, Ok(ready)) = (ended.load(Ordering::SeqCst), event::poll(KEY_POLL_INTERVAL)) {
                 if ready && event::read().is_ok_and(|event| asks_to_stop(&event)) {
                     button.press();
                 }
             }
         };
-        KeyListener { ending, thread: Some(std::thread::spawn(watch)) }
+        KeyListener { ending, thread: Some(std::thread::spawn(listen)) }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What people see in a terminal: the live dashboard, or one line a second, and the final words. Renders; computes no statistics.
+//! Output on the terminal: the dashboard, the progress lines, messages. Renders only;
+//! squall-metrics computes the statistics. The commands call it.
 
 pub(crate) mod background_writer;
 pub(crate) mod dashboard;
@@ -15,27 +16,28 @@ pub(crate) use screen::restore_terminal;
 use squall_report::TerminalStyle;
 use std::{io::IsTerminal, time::Duration};
 
-/// Whoever waits longer than this wants to know for what.
+/// A wait longer than this is explained to the user.
 pub(crate) const WAIT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 /// `1 worker`, `2 workers`.
-pub(crate) fn pluralize(number: impl Into<u64>, what: &str) -> String {
+pub(crate) fn pluralize(number: impl Into<u64>, noun: &str) -> String {
     let number = number.into();
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// Colours, unless `NO_COLOR` or a dumb terminal says otherwise; the width of the terminal, or 100 columns.
+/// Colours, unless `NO_COLOR` is set or the terminal is dumb; the width of the terminal, or 100
+/// columns.
 pub(crate) fn style(is_terminal: bool) -> TerminalStyle {
-    // crossterm asks the program `tput` where there is no terminal, so it is asked only where there is one.
+    // Without a terminal, crossterm would run `tput` to find the size.
     if !is_terminal {
         return TerminalStyle::PLAIN;
     }
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    // One that was never told its size says 0.
+    let colour_allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let not_dumb = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    // A terminal without a known size reports 0.
     let columns = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
     let width = if columns == 0 { TerminalStyle::PLAIN.width } else { columns };
-    TerminalStyle { colour: wanted && able, width: width.clamp(36, 140) }
+    TerminalStyle { colour: colour_allowed && not_dumb, width: width.clamp(36, 140) }
 }
 
 /// The style of standard output.
@@ -48,9 +50,10 @@ pub(crate) fn stderr_style() -> TerminalStyle {
     style(std::io::stderr().is_terminal())
 }
 
-/// Whether the dashboard can be shown: it draws on standard error and reads keys.
+/// Whether the dashboard can be shown. It draws on standard error and reads keys from standard
+/// input.
 pub(crate) fn can_show_dashboard() -> bool {
-    let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let not_dumb = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     let big_enough = || crossterm::terminal::size().is_ok_and(|(columns, rows)| columns >= 60 && rows >= 16);
-    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && able && big_enough()
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && not_dumb && big_enough()
 }

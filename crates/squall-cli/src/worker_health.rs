@@ -1,5 +1,5 @@
-//! How a worker is, for machines that ask: `/healthz`, `/readyz`, and its own metrics for Prometheus at `/metrics`. Copies what the worker
-//! last said of itself; asks nobody.
+//! The health endpoint of a worker: `/healthz`, `/readyz`, and `/metrics` for Prometheus. Copies
+//! the worker's last report and sends no requests. `squall worker --listen` calls it.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -19,28 +19,33 @@ use crate::{
 /// A value of the report as text. Only numbers are published, because anyone may read the metrics.
 type MetricValue = fn(&WorkerReport) -> String;
 
-/// Metrics of a worker: name, kind, value, meaning.
+/// Metrics of a worker: name, kind, value, help text.
 const METRICS: [(&str, &str, MetricValue, &str); 10] = [
     (
         "squall_worker_shares",
         "gauge",
         |report| report.share_count.to_string(),
-        "Shares of the load that it holds, of 256",
+        "Shares of the load that the worker holds, of 256",
     ),
     (
         "squall_worker_run",
         "gauge",
         |report| report.ready.to_string(),
-        "The run for which its users are built, 0 if none",
+        "Epoch of the run that the worker is ready for, 0 if none",
     ),
-    ("squall_worker_run_requests", "gauge", |report| report.sent.to_string(), "Requests that it has sent in this run"),
-    ("squall_worker_deltas_waiting", "gauge", |report| report.waiting.to_string(), "Deltas that wait to be shipped"),
+    (
+        "squall_worker_run_requests",
+        "gauge",
+        |report| report.sent.to_string(),
+        "Requests that the worker has sent in this run",
+    ),
+    ("squall_worker_deltas_waiting", "gauge", |report| report.waiting.to_string(), "Deltas that are not shipped yet"),
     ("squall_worker_threads", "gauge", |report| report.threads.to_string(), "Engine threads of the run"),
     (
         "squall_worker_revision",
         "gauge",
         |report| report.revision.to_string(),
-        "The revision of the record that it has read",
+        "Revision of the run record that the worker has read",
     ),
     ("squall_worker_cpu_seconds_total", "counter", |report| format!("{:.3}", report.cpu_s), "CPU time of the process"),
     ("squall_worker_resident_memory_bytes", "gauge", |report| report.rss_bytes.to_string(), "Memory of the process"),
@@ -54,41 +59,46 @@ const METRICS: [(&str, &str, MetricValue, &str); 10] = [
         "squall_worker_bad_commands_total",
         "counter",
         |report| report.bad_commands.to_string(),
-        "Messages that were no commands, refused",
+        "Messages that are not valid commands, refused",
     ),
 ];
 
-/// How long a worker counts as heard, and what is cancelled when it is told to go.
+/// What readiness depends on, besides the worker's report.
 pub(crate) struct ReadinessCheck {
+    /// How long an acknowledged heartbeat counts.
     pub(crate) ttl: Duration,
+    /// Cancelled when the worker starts to leave.
     pub(crate) leaving: CancellationToken,
 }
 
-/// Answers at `addr` for as long as what it returns lives.
+/// Serves the endpoint at `addr` until the listener is dropped.
 pub(crate) fn serve(
     addr: SocketAddr,
     allow_remote: bool,
     status: watch::Receiver<WorkerStatus>,
     readiness: ReadinessCheck,
 ) -> Result<HttpListener, CliError> {
-    let answer = move |request: &Request<Incoming>| handle_request(request.uri().path(), &status.borrow(), &readiness);
-    HttpListener::start("--listen", addr, allow_remote, Arc::new(answer))
+    let handler = move |request: &Request<Incoming>| handle_request(request.uri().path(), &status.borrow(), &readiness);
+    HttpListener::start("--listen", addr, allow_remote, Arc::new(handler))
 }
 
 fn handle_request(path: &str, status: &WorkerStatus, readiness: &ReadinessCheck) -> Response<Full<Bytes>> {
-    // At once: what it says of itself it says with its next beat.
+    // From the token and not from the report, which changes only at the next heartbeat.
     let leaving = readiness.leaving.is_cancelled();
     let ready = !leaving && is_ready(status, readiness.ttl);
     match path {
         "/healthz" => text_response(StatusCode::OK, "ok\n"),
         "/readyz" if ready => text_response(StatusCode::OK, "ready\n"),
         "/readyz" if leaving => text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready: leaving\n"),
-        "/readyz" => text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready: the store has not heard this worker\n"),
+        "/readyz" => text_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not ready: the store has no recent heartbeat of this worker\n",
+        ),
         "/metrics" => {
             let response = Response::builder().header(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
             response.body(Full::from(metrics(status, ready))).expect("a valid header")
         }
-        _ => text_response(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+        _ => text_response(StatusCode::NOT_FOUND, "unknown path: use /healthz, /readyz or /metrics\n"),
     }
 }
 
@@ -105,7 +115,13 @@ fn metrics(status: &WorkerStatus, ready: bool) -> String {
     let version = format!("{{version=\"{}\"}}", env!("SQUALL_VERSION"));
     metric("squall_worker_info", "gauge", "The program", &version, "1");
     let up = if ready { "1" } else { "0" };
-    metric("squall_worker_ready", "gauge", "Whether the store hears it and it takes load", "", up);
+    metric(
+        "squall_worker_ready",
+        "gauge",
+        "Whether the store has a recent heartbeat and the worker takes load",
+        "",
+        up,
+    );
     for (name, kind, value, help) in METRICS {
         metric(name, kind, help, "", &value(&status.report));
     }
@@ -117,14 +133,14 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    fn status(healthy: bool, heard: Option<Instant>) -> WorkerStatus {
+    fn status(healthy: bool, last_acknowledged: Option<Instant>) -> WorkerStatus {
         let health = if healthy { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy };
         let report = WorkerReport { health, share_count: 128, cpu_s: 1.5, ..WorkerReport::default() };
-        WorkerStatus { report, last_acknowledged: heard }
+        WorkerStatus { report, last_acknowledged }
     }
 
     #[test]
-    fn a_worker_is_ready_while_the_store_hears_it() {
+    fn worker_is_ready_while_the_store_has_a_recent_heartbeat() {
         let (ttl, now) = (Duration::from_secs(3600), Some(Instant::now()));
         let leaving = CancellationToken::new();
         let readiness = |ttl| ReadinessCheck { ttl, leaving: leaving.clone() };

@@ -1,6 +1,7 @@
 //! The problems of a scenario, each with its location and a hint. `read` and `build` add problems here; the
 //! command line prints them all and exits with code 2.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range};
 
 /// Every problem of one scenario.
@@ -30,7 +31,7 @@ pub struct ScenarioProblem {
 }
 
 /// Where a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceLocation {
     /// These bytes of the file.
     File(Range<usize>),

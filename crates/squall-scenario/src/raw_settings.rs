@@ -2,10 +2,13 @@
 //! location. The command line fills these structs too; a flag overrides the file, and `build` validates
 //! only the merged result.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::SourceLocation;
 
 /// A value and where it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
     pub value: T,
     pub location: SourceLocation,
@@ -19,7 +22,8 @@ impl<T> Sourced<T> {
 }
 
 /// The load, as text. Both the file's `[load]` and the flags become this.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RawLoad {
     /// Open model: `500`, `200/s`, `90/m`.
     pub rate: Option<Sourced<String>>,
@@ -46,7 +50,8 @@ pub struct RawLoad {
 }
 
 /// The settings of the HTTP client. Both the file's `[http]` and the flags become this.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RawHttp {
     /// Sent with every request, unless the request has a header of the same name.
     pub headers: Vec<(Sourced<String>, Sourced<String>)>,
@@ -84,7 +89,8 @@ pub struct RawHttp {
 }
 
 /// The command line's changes to a scenario.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ScenarioOverrides {
     pub name: Option<Sourced<String>>,
     pub target: Option<Sourced<String>>,
@@ -101,13 +107,16 @@ pub struct ScenarioOverrides {
     /// everything else is text.
     pub variables: Vec<(String, Sourced<String>)>,
     /// The target if neither the file nor a flag names one. Used only where nothing is sent.
+    #[serde(skip)]
     pub placeholder_target: Option<&'static str>,
     /// Errors in flags that do not fit these fields, reported together with all others.
+    #[serde(skip)]
     pub flag_errors: Vec<Sourced<String>>,
 }
 
 /// The one request of `squall run URL`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct UrlRequest {
     /// Absolute; `http://` is assumed where no scheme is given.
     pub url: String,

@@ -86,10 +86,10 @@ impl<C: FleetStores> ApiState<C> {
     }
 }
 
-/// Passes the parameters to the scenario as `--param` flags, as if the user had typed them.
+/// Adds the parameters of a request to those of the bundle; the request's value wins.
 pub(crate) fn add_params(bundle: &mut Bundle, params: &BTreeMap<String, Value>) {
     for (name, value) in params {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        bundle.arguments.extend(["--param".to_owned(), format!("{name}={value}")]);
+        bundle.params.insert(name.clone(), value);
     }
 }

@@ -298,8 +298,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let (slack, grace, late_after) = (second, second, second);
         let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
-        let (arguments, together) = (Vec::new(), Vec::new());
-        Bundle { plan, arguments, files: [].into(), env: [].into(), limits, hooks: false, together }
+        Bundle::new(plan, limits)
     }
 
     /// A Redis without persistence counts epochs from 1 again.

@@ -1,4 +1,4 @@
-//! `squall compare`.
+//! The arguments of `squall compare`.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -10,21 +10,24 @@ use super::search::parse_tolerance;
 #[command(after_help = "\
 Examples:
   squall compare before.json after.json
-  squall run shop.toml --save-baseline   keep a run to compare with
+  squall run shop.toml --save-baseline   save a run as the baseline
   squall run shop.toml --json now.json ; squall compare now.json
   squall compare before.json after.json --tolerance 10% --json
 
-A change counts when it is significant (Welch's test on batch means) and larger than the tolerance.
-Exit codes: 0 no regression, 1 a significant regression beyond the tolerance, 2 usage, or nothing that could be compared.")]
+A change counts if it is significant (Welch's test on batch means) and larger
+than the tolerance.
+
+Exit codes: 0 no regression, 1 a significant regression beyond the tolerance,
+2 usage, or nothing to compare.")]
 pub(crate) struct CompareArgs {
     /// Two results (before, after), or one to compare with the saved baseline
     #[arg(value_name = "RESULT", num_args = 1..=2, required = true)]
     pub(crate) results: Vec<PathBuf>,
-    /// The saved baseline, when one result is given
+    /// The saved baseline, if one result is given
     #[arg(long, value_name = "PATH", default_value = crate::baseline::DEFAULT_PATH)]
     pub(crate) baseline: PathBuf,
-    /// Changes up to this are not a regression
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_tolerance)]
+    /// Smaller changes are not a regression
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_tolerance)]
     pub(crate) tolerance: f64,
     /// Print the comparison as JSON
     #[arg(long)]

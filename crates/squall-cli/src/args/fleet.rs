@@ -1,11 +1,12 @@
-//! The commands around a fleet: `squall orchestrator`, `squall test`, `squall up`, `squall down`.
+//! The arguments of the fleet commands: `squall orchestrator`, `squall test`, `squall up`, `squall
+//! down`.
 
 use clap::{Args, Subcommand};
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use super::{LogFormat, RunArgs};
 
-/// A secret on the command line; never shown.
+/// A secret on the command line. Its debug output hides it.
 #[derive(Clone)]
 pub(crate) struct Secret(pub(crate) String);
 
@@ -32,26 +33,27 @@ Examples:
   SQUALL_TOKEN=… squall orchestrator --redis rediss://redis.internal:6380 \\
       --listen 0.0.0.0:8443 --tls-cert api.pem --tls-key api.key --log json
 
-Runs in the foreground. Any number may run: one leads, all serve the API. SIGTERM or Ctrl-C hands over and ends.
-docs/api.md has the API; GET /openapi.json describes it for programs.")]
+Runs in the foreground. Several orchestrators may run: one leads, all serve the
+API. SIGTERM or Ctrl-C hands the lead over and ends.
+docs/api.md documents the API; GET /openapi.json describes it for programs.")]
 pub(crate) struct OrchestratorArgs {
-    /// The server that the fleet shares
+    /// Redis server of the fleet
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     #[arg(required_unless_present = "memory_workers")]
     pub(crate) redis: Option<String>,
-    /// Where the API listens; port 0 takes a free one
+    /// Address of the API; port 0 takes a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: String,
-    /// Which fleet, where several share a server
+    /// Name of the fleet, if several share a server
     #[arg(long, alias = "name", value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
     pub(crate) fleet: String,
-    /// Its name among orchestrators, for the log [default: the process]
+    /// Name of this orchestrator, for the log [default: orchestrator-PID]
     #[arg(long, value_name = "NAME")]
     pub(crate) id: Option<String>,
     /// The scenario that POST /start_test starts
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
-    /// What callers of the API must send as bearer token; needed to listen beyond this machine
+    /// Bearer token that clients must send; required to listen beyond this machine
     #[arg(long, value_name = "TOKEN", env = "SQUALL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<Secret>,
     /// Serve HTTPS with this certificate (PEM)
@@ -60,44 +62,44 @@ pub(crate) struct OrchestratorArgs {
     /// The certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// How to log
+    /// Format of the log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log: LogFormat,
-    /// A whole fleet in this process, without a server; what `squall up` starts where there is none
+    /// Run a whole fleet in this process, without Redis; `squall up` uses it without a Redis server
     #[arg(long, value_name = "N", hide = true, conflicts_with = "redis")]
     pub(crate) memory_workers: Option<u16>,
 }
 
-/// Where the API is and how to get in.
+/// The API of a fleet and its credentials.
 #[derive(Debug, Args)]
 pub(crate) struct ApiArgs {
-    /// The API of the fleet [default: that of `squall up`, else http://127.0.0.1:8080]
+    /// URL of the API [default: that of `squall up`, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", env = "SQUALL_API", hide_env_values = true)]
     pub(crate) api: Option<String>,
-    /// The token that the orchestrator was started with
+    /// Bearer token of the API
     #[arg(long, value_name = "TOKEN", env = "SQUALL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<Secret>,
-    /// Trust the certificates of this PEM file and no others
+    /// Trust only the certificates of this PEM file
     #[arg(long, value_name = "FILE")]
     pub(crate) api_ca: Option<PathBuf>,
 }
 
-/// What to do to a test on a fleet.
+/// The subcommands of `squall test`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TestCommand {
     /// Start a test and return; takes the load flags of `squall run`
     Start(Box<StartArgs>),
-    /// Show the current test, or how the last one was
+    /// Show the current test, or the result of the last one
     Status(StatusArgs),
     /// Change the number of users of the running test
     Scale(ScaleArgs),
     /// Change the rate of the running test
     Rate(RateArgs),
-    /// Make no load until `resume`
+    /// Pause the load until `resume`
     Pause(PauseResumeArgs),
-    /// Go on with everything that was left at the pause
+    /// Continue a paused test at its previous level
     Resume(PauseResumeArgs),
-    /// End the test; what is under way is finished
+    /// Stop the test after the iterations that have started
     Stop(StopArgs),
 }
 
@@ -109,18 +111,20 @@ Examples:
   squall test start http://127.0.0.1:8089/ --rate 500 --api http://10.0.0.5:8080
   squall test start shop.py --rate 200 --param region=eu
 
-It returns when the workers have been told. `squall test status --watch` follows the test;
-`squall run … --cluster redis://…` starts one, waits for its end and writes reports.")]
+Returns when the test has been started. `squall test status --watch` follows it;
+`squall run … --cluster redis://…` starts a test, waits for its end and writes
+reports.")]
 #[command(mut_args(hide_unsupported))]
 pub(crate) struct StartArgs {
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    // Last: what follows a heading stands under it.
+    // Last, because clap puts all following arguments under a heading.
     #[command(flatten, next_help_heading = "API")]
     pub(crate) api: ApiArgs,
 }
 
-/// Flags of `squall run` that a test cannot be started with. They are known, so that each is refused with what to do instead.
+/// Flags of `squall run` that `squall test start` refuses. It accepts them first, so that its
+/// message can say what to do instead.
 const UNSUPPORTED_FLAGS: [&str; 17] = [
     "plan",
     "strict",
@@ -142,8 +146,8 @@ const UNSUPPORTED_FLAGS: [&str; 17] = [
 ];
 
 fn hide_unsupported(arg: clap::Arg) -> clap::Arg {
-    let refused = UNSUPPORTED_FLAGS.contains(&arg.get_id().as_str());
-    if refused { arg.hide(true) } else { arg }
+    let unsupported = UNSUPPORTED_FLAGS.contains(&arg.get_id().as_str());
+    if unsupported { arg.hide(true) } else { arg }
 }
 
 /// Arguments of `squall test status`.
@@ -154,10 +158,10 @@ Examples:
   squall test status --watch
   squall test status --json | jq .live.current_rps")]
 pub(crate) struct StatusArgs {
-    /// Print the API's answer
+    /// Print the response of the API as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Once a second until the test is over
+    /// Print the status once a second until the test has ended
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -170,7 +174,7 @@ pub(crate) struct StatusArgs {
 Examples:
   squall test scale --users 200")]
 pub(crate) struct ScaleArgs {
-    /// How many users there shall be
+    /// New number of users
     #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(0..=squall_web::MAX_USERS))]
     pub(crate) users: u64,
     #[command(flatten)]
@@ -184,14 +188,14 @@ Examples:
   squall test rate 500
   squall test rate 90/m")]
 pub(crate) struct RateArgs {
-    /// Starts per second, minute or hour
+    /// New rate: starts per second, minute or hour
     #[arg(value_name = "RATE", value_parser = parse_rate_or_zero)]
     pub(crate) rate: f64,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }
 
-/// A rate that may be 0: a test can be slowed down to nothing.
+/// Parses a rate that may be 0.
 fn parse_rate_or_zero(text: &str) -> Result<f64, String> {
     if text.trim() == "0" { Ok(0.0) } else { squall_model::parse_rate(text).map_err(|error| error.to_string()) }
 }
@@ -214,7 +218,7 @@ Examples:
   squall test stop
   squall test stop --abort")]
 pub(crate) struct StopArgs {
-    /// Cut off what is under way
+    /// Abort the iterations that have started
     #[arg(long)]
     pub(crate) abort: bool,
     #[command(flatten)]
@@ -229,28 +233,29 @@ Examples:
   squall up --workers 2 --redis redis://127.0.0.1:6379 --listen 127.0.0.1:9000
   squall up --scenario shop.toml
 
-Uses redis-server (or valkey-server) from the PATH on a private port, or --redis; with neither, everything lives in one
-process. `squall down` ends exactly what was started.")]
+Starts redis-server (or valkey-server) from the PATH on a private port, unless
+--redis is given; without either, the whole fleet runs in one process.
+`squall down` stops the processes that `squall up` started.")]
 pub(crate) struct UpArgs {
-    /// How many workers
+    /// Number of workers
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
-    /// Use this server instead of starting one
+    /// Use this Redis server instead of starting one
     #[arg(long, value_name = "URL", hide_env_values = true)]
     pub(crate) redis: Option<String>,
-    /// Where the API listens
+    /// Address of the API
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// Which fleet, where several share a server
+    /// Name of the fleet, if several share a server
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) fleet: String,
     /// The scenario that POST /start_test starts
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
-    /// What callers of the API must send as bearer token; needed to listen beyond this machine
+    /// Bearer token that clients must send; required to listen beyond this machine
     #[arg(long, value_name = "TOKEN", env = "SQUALL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<Secret>,
-    /// Start no server even if there is one: everything in one process
+    /// Run the whole fleet in one process, without Redis
     #[arg(long, conflicts_with = "redis")]
     pub(crate) in_memory: bool,
 }

@@ -1,47 +1,48 @@
-//! The load flags. Values stay texts: the scenario room reads them as it reads the file's keys, and reports all mistakes at once.
+//! The load flags. Values stay texts: squall-scenario parses them like the keys of a file, and
+//! reports all mistakes at once.
 
 use clap::Args;
 
-/// How much load.
+/// The load of a run.
 #[derive(Debug, Default, Args)]
 pub(crate) struct LoadArgs {
     /// Open load: starts per second, minute or hour, e.g. 500, 90/m, 0.5/s
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) rate: Option<String>,
-    /// Closed load: so many users, each waiting for its answer before it goes on [default: 10]
+    /// Closed load: number of users; each waits for a response before it continues [default: 10]
     #[arg(long, short = 'c', alias = "connections", value_name = "N", allow_hyphen_values = true)]
     pub(crate) users: Option<String>,
     /// Pause of a user between two iterations, e.g. 1s or 1s..3s
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) pause: Option<String>,
-    /// How long, e.g. 30s, 5m, 1h30m [default: 30s]
+    /// Duration of the run, e.g. 30s, 5m, 1h30m [default: 30s]
     #[arg(long = "for", alias = "duration", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) duration: Option<String>,
     /// Stop after this many iterations
     #[arg(long, short = 'n', alias = "iterations", value_name = "N", allow_hyphen_values = true)]
     pub(crate) requests: Option<String>,
-    /// Rise from 0 to the full load within this time, which is part of --for
+    /// Rise from 0 to the full load in this time, which is part of --for
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) ramp_up: Option<String>,
-    /// Straight lines from level to level, e.g. 10s:100,30s:500,10s:0
+    /// Ramps from level to level, e.g. 10s:100,30s:500,10s:0
     #[arg(long, value_name = "STAGES", allow_hyphen_values = true)]
     pub(crate) stages: Option<String>,
-    /// Shape over time: constant, ramp, step or spike
-    #[arg(long, value_name = "SHAPE")]
+    /// Load profile: constant, ramp, step or spike
+    #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<String>,
     /// Plateaus of --profile step
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) steps: Option<String>,
-    /// Spread of the starts of an open load: even or poisson
+    /// Distribution of the starts of an open load: even or poisson
     #[arg(long, value_name = "KIND")]
     pub(crate) arrivals: Option<String>,
     /// Short for --arrivals poisson
     #[arg(long, conflicts_with = "arrivals")]
     pub(crate) poisson: bool,
-    /// First part of the run, kept out of the results
+    /// First part of the run, left out of the results
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) warm_up: Option<String>,
-    /// Decides every random choice; the same seed gives the same order of tasks
+    /// Seed of all random choices; the same seed gives the same order of tasks
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }

@@ -1,55 +1,56 @@
-//! The flags that say what a run leaves behind. Those with a usual place may be given without one.
+//! The output flags: files, metrics and what is printed. The path of a flag with a default path is
+//! optional.
 
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a run leaves behind.
+/// The outputs of a run.
 #[derive(Debug, Default, Args)]
 pub(crate) struct OutputArgs {
-    /// Write the result (squall.result/1, with --find-max squall.search/1); without a path to standard output
+    /// Write the result as JSON (with --find-max, of the search) [without a path: standard output]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
-    /// Write a report with charts, one file [without a path: squall-report.html]
+    /// Write a report with charts as one HTML file [without a path: squall-report.html]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-report.html")]
     pub(crate) html: Option<PathBuf>,
-    /// Write thresholds as JUnit test cases [without a path: squall-junit.xml]
+    /// Write the thresholds as JUnit test cases [without a path: squall-junit.xml]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-junit.xml")]
     pub(crate) junit: Option<PathBuf>,
-    /// Write one line per metric; without a path to standard output
+    /// Write CSV, one line per metric [without a path: standard output]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) csv: Option<PathBuf>,
     /// Write an HdrHistogram log, an interval per second and metric [without a path: squall.hlog]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall.hlog")]
     pub(crate) hdr: Option<PathBuf>,
-    /// Write one JSON object a second; without a path to standard output
+    /// Write one JSON object a second [without a path: standard output]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json_lines: Option<PathBuf>,
     /// Keep the result for `squall compare` [without a path: .squall/baseline.json]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = crate::baseline::DEFAULT_PATH)]
     pub(crate) save_baseline: Option<PathBuf>,
-    /// Serve metrics for Prometheus while the run lasts and, if it was scraped, once more, e.g. 127.0.0.1:9090
+    /// Serve metrics for Prometheus during the run and until the last scrape, e.g. 127.0.0.1:9090
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) prometheus: Option<SocketAddr>,
-    /// Let --prometheus listen on an address that others can reach. There is no login
+    /// Let --prometheus listen on addresses that other machines reach, without authentication
     #[arg(long, requires = "prometheus")]
     pub(crate) allow_remote: bool,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
-    /// One line a second instead of the live dashboard
+    /// Print one line a second instead of the dashboard
     #[arg(long)]
     pub(crate) no_tui: bool,
 }
 
 impl OutputArgs {
-    /// Whether anything of it is written to standard output.
+    /// Whether an output is written to standard output.
     pub(crate) fn uses_stdout(&self) -> bool {
         let all = [&self.json, &self.html, &self.junit, &self.csv, &self.hdr, &self.json_lines, &self.save_baseline];
         all.into_iter().flatten().any(|path| path.as_os_str() == "-")
     }
 
-    /// The flags whose value may be left out, with what they mean then.
+    /// The flags whose path is optional, with their default paths.
     pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
         [
             (&mut self.json, "-"),

@@ -1,5 +1,5 @@
-//! `squall run`: what to run, how the generator works, what the run must keep. The load, HTTP, search and output flags have files
-//! of their own.
+//! The arguments of `squall run`: input, thresholds, Python, generator and fleet. The load, HTTP,
+//! search and output flags have files of their own.
 
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
@@ -19,37 +19,41 @@ Examples:
   squall run shop.py --cluster redis://127.0.0.1 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
 
-Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer). \
-Ctrl-C finishes what is under way and reports; twice aborts.
+The load is open (--rate: starts follow the clock, even if the target is slow)
+or closed (--users: each user waits for its response). Ctrl-C finishes the
+iterations that have started and reports; a second Ctrl-C aborts.
 
-Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached, 4 generator too slow (--strict), 130 interrupted.";
+Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached,
+4 generator too slow (--strict), 130 interrupted.";
 
 /// Arguments of `squall run`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// What was typed, program name left out
+    /// The arguments as typed, without the program name
     #[arg(skip)]
     pub(crate) raw_args: Vec<String>,
     /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
     pub(crate) input: Option<String>,
-    /// Read a LoadPilot plan (JSON) instead; - is standard input. Writes a JSON line a second unless told otherwise
-    #[arg(long, value_name = "FILE|-", conflicts_with = "what")]
-    pub(crate) plan: Option<std::path::PathBuf>,
-    /// Base URL, instead of the scenario's own
+    /// Run a LoadPilot plan (JSON); - is standard input. Implies --json-lines, unless --json is
+    /// given
+    #[arg(long, value_name = "FILE|-", conflicts_with = "input")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Base URL, instead of the one in the scenario
     #[arg(long, value_name = "URL")]
     pub(crate) target: Option<String>,
     /// Name of the run in reports
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Check the scenario, print the plan and send nothing
+    /// Validate the scenario, print the plan and send nothing
     #[arg(long)]
     pub(crate) check: bool,
-    /// A promise that the run must keep, e.g. 'p99<500ms', 'error_rate<1%', 'browse:p95[10s]<1s !abort'; repeatable
-    #[arg(long = "threshold", value_name = "PROMISE", short = 't')]
+    /// Threshold of the run, e.g. 'p99<500ms', 'error_rate<1%', 'browse:p95[10s]<1s !abort';
+    /// repeatable
+    #[arg(long = "threshold", value_name = "THRESHOLD", short = 't')]
     pub(crate) thresholds: Vec<String>,
-    /// Fail with 4 if the generator could not keep its schedule
+    /// Exit with 4 if the generator could not keep its schedule
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten, next_help_heading = "Python (with a .py)")]
@@ -70,73 +74,77 @@ pub(crate) struct RunArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// What only a scenario in Python can be told.
+/// Flags of Python scenarios.
 #[derive(Debug, Args)]
 pub(crate) struct ScriptArgs {
-    /// Which scenario, where the file has several
+    /// Which scenario to run, if the file has several
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Option<String>,
-    /// Given to the scenario's on_init, or the value of a variable of a scenario file; repeatable
+    /// Parameter of on_init, or value of a variable of a TOML scenario; repeatable
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub(crate) params: Vec<String>,
-    /// How its tasks run: auto (chosen by what the code does), static (all must be constant: no Python), stepped (resumed by the
-    /// engine itself), asyncio (on an asyncio loop, for code that awaits more than the client).
-    /// With the name of a shape, the same as --profile
+    /// How the tasks run: auto (chosen from the code), static (constant tasks, no Python at run
+    /// time), stepped (the engine resumes them), asyncio (on an asyncio loop, for code that awaits
+    /// more than the client). With the name of a load profile, the same as --profile
     #[arg(long, value_name = "MODE", value_parser = ["auto", "stepped", "static", "asyncio", "constant", "ramp", "step", "spike"])]
     pub(crate) mode: Option<String>,
-    /// Processes that share the load, for code that keeps one interpreter busy [default: 1]
+    /// Number of processes that share the load, if one interpreter is too slow [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processes: Option<u16>,
-    /// Packages that the scenario needs; verified here and on each worker before anything is sent
+    /// Requirements file of pip; checked here and on each worker before anything is sent
     #[arg(long, value_name = "FILE")]
     pub(crate) requirements: Option<PathBuf>,
-    /// Which of the processes this one is, and the run's seed: NUMBER/OF/SEED
+    /// Which of the processes this one is, and the run's seed: INDEX/COUNT/SEED
     #[arg(long, hide = true, value_name = "PART")]
     pub(crate) part: Option<String>,
 }
 
-/// Where a fleet is.
+/// The fleet to run on.
 #[derive(Debug, Args)]
 pub(crate) struct FleetArgs {
-    /// Run on every worker of a fleet instead of here
+    /// Run on the workers of the fleet at this Redis server
     #[arg(long, value_name = "REDIS-URL")]
     pub(crate) cluster: Option<String>,
-    /// Which fleet, where several share a server
+    /// Name of the fleet, if several share a server
     #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
     pub(crate) fleet: String,
 }
 
-/// How the generator works.
+/// Settings of the generator.
 #[derive(Debug, Args)]
 pub(crate) struct EngineArgs {
     /// Engine threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// Most users that an open load may need at once; starts beyond wait for one [default: 10000]
+    /// Most users of an open load; further starts wait for a free user [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_users: Option<u32>,
-    /// How long iterations under way may still take at the end [default: 10s]
+    /// How long iterations may take after the end of the load [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) grace: Option<Duration>,
-    /// How much starts may be bundled to save wake-ups; at most 100ms [default: 600us]
+    /// Starts this close together share one wake-up of the engine; at most 100ms [default: 600us]
     #[arg(long, value_name = "DURATION", value_parser = parse_slack)]
     pub(crate) slack: Option<Duration>,
-    /// A start that is later than this is counted as late [default: 10ms]
+    /// A start counts as late after this delay [default: 10ms]
     #[arg(long, value_name = "DURATION", value_parser = parse_late_after)]
     pub(crate) late_after: Option<Duration>,
 }
 
-/// No start happens at the very instant at which it is due.
+/// Refuses 0, because every start happens a little after it is due.
 fn parse_late_after(text: &str) -> Result<Duration, String> {
     let after = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
-    if after.is_zero() { Err("0 makes every start late: give more, for example 10ms".to_owned()) } else { Ok(after) }
+    if after.is_zero() {
+        Err("0 makes every start late: give a longer time, for example 10ms".to_owned())
+    } else {
+        Ok(after)
+    }
 }
 
-/// More would be a lag of our own making.
+/// Refuses more than 100 ms, which would be a lag of the generator's own making.
 fn parse_slack(text: &str) -> Result<Duration, String> {
     let slack = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
     if slack > Duration::from_millis(100) {
-        Err("more than 100ms makes every start late".to_owned())
+        Err("more than 100ms makes every start late: give at most 100ms".to_owned())
     } else {
         Ok(slack)
     }

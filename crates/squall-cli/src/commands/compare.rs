@@ -1,4 +1,5 @@
-//! `squall compare`: reads two results and prints what the report room says about them.
+//! `squall compare`: reads two result files and prints their comparison. squall-report compares
+//! them.
 
 use squall_report::{ResultFile, compare as compare_results};
 use std::path::Path;
@@ -13,7 +14,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8, CliError> {
     let (base, new) = match args.results.as_slice() {
         [new] => (read_baseline(&args.baseline)?, read(new)?),
         [base, new] => (read(base)?, read(new)?),
-        _ => return Err(CliError::new("give one result or two")),
+        _ => return Err(CliError::new("give one result file or two")),
     };
     let comparison = compare_results(&base, &new, args.tolerance);
     let text = match args.json {
@@ -27,7 +28,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8, CliError> {
 fn read_baseline(path: &Path) -> Result<ResultFile, CliError> {
     if !path.exists() {
         return Err(CliError::new(format!(
-            "there is no baseline at {}: make one with `squall run … --save-baseline`, or give two results",
+            "no baseline at {}: make one with `squall run … --save-baseline`, or give two results",
             path.display()
         )));
     }

@@ -1,4 +1,4 @@
-//! `squall completions`: a script for the user's shell.
+//! `squall completions`: prints a completion script for a shell.
 
 use clap::CommandFactory;
 

@@ -1,4 +1,4 @@
-//! `squall new`: a folder with a scenario that runs as it is. Overwrites nothing.
+//! `squall new`: creates a folder with a scenario that runs unchanged. Overwrites no files.
 
 use std::{fs, io, path::Path};
 
@@ -8,7 +8,7 @@ use crate::{
     terminal::print,
 };
 
-/// The files of a new project. They are checked by the tests of this crate: the scenario must be valid as it is written here.
+/// The files of a new project. A test of this crate checks that the scenario is valid.
 const FILES: [(&str, &str); 4] = [
     ("scenario.toml", include_str!("../scaffold/scenario.toml")),
     ("README.md", include_str!("../scaffold/README.md")),
@@ -20,7 +20,7 @@ pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, CliError> {
     let folder = &args.folder;
     if let Some((name, _)) = FILES.iter().find(|(name, _)| folder.join(name).exists()) {
         return Err(CliError::new(format!(
-            "{} exists already and is not overwritten; choose another folder",
+            "{} exists and is not overwritten: choose another folder",
             folder.join(name).display()
         )));
     }
@@ -33,7 +33,7 @@ pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, CliError> {
     print::stdout(
         format!(
             "made {shown}: scenario.toml, README.md, ci.yml, .gitignore\n\n\
-             squall target                        # in another terminal: a shop to try it on\n\
+             squall target                        # in another terminal: a shop to test against\n\
              cd {shown}\n\
              squall run scenario.toml --check     # the plan, without sending anything\n\
              squall run scenario.toml\n"

@@ -1,4 +1,5 @@
-//! `squall orchestrator`: leads the fleet whenever nobody else does and serves its API, in the foreground until it is told to stop.
+//! `squall orchestrator`: serves the API of a fleet and leads it while no other orchestrator does,
+//! in the foreground until a stop signal. squall-orchestrator leads, squall-web serves.
 
 use clap::Parser;
 use squall_coord::{FleetStores, MemoryFleetStores};
@@ -19,9 +20,10 @@ use crate::{
     commands::run::{load_scenario, resolve_input},
     exit::{CliError, PASSED, error_chain},
     fleet_store,
-    loaded_scenario::{LoadedScenario, ScenarioParam, ScriptHost},
+    loaded_scenario::LoadedScenario,
     logs,
     run_input::RunInput,
+    script_host::{ScenarioParam, ScriptHost},
     signals::StopSignals,
 };
 
@@ -30,7 +32,7 @@ pub(crate) fn serve<H: ScriptHost>(args: &OrchestratorArgs, host: &H) -> Result<
     let config = web_config(args, host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
-    // Boxed and local: what a fleet waits for is deep, and its drivers stay on their threads.
+    // Boxed, because the future is large; local, because drivers stay on their threads.
     LocalSet::new().block_on(&runtime, Box::pin(run_orchestrator(args, host, config)))?;
     Ok(PASSED)
 }
@@ -44,13 +46,13 @@ async fn run_orchestrator<H: ScriptHost>(args: &OrchestratorArgs, host: &H, conf
     let working = async {
         match (&args.redis, args.memory_workers) {
             (Some(redis), _) => {
-                let cell = fleet_store::open(redis, &args.fleet, |why| tracing::info!("{why}")).await?;
-                Box::pin(lead_and_serve(cell, id, config, listener, stop.clone())).await
+                let stores = fleet_store::open(redis, &args.fleet, |reason| tracing::info!("{reason}")).await?;
+                Box::pin(lead_and_serve(stores, id, config, listener, stop.clone())).await
             }
             (None, workers) => {
-                let cell = MemoryFleetStores::default();
-                let serving = lead_and_serve(cell.clone(), id, config, listener, stop.clone());
-                let working = run_memory_workers(cell, host, workers.unwrap_or(1), stop.clone());
+                let stores = MemoryFleetStores::default();
+                let serving = lead_and_serve(stores.clone(), id, config, listener, stop.clone());
+                let working = run_memory_workers(stores, host, workers.unwrap_or(1), stop.clone());
                 tokio::try_join!(serving, working).map(|_| ())
             }
         }
@@ -62,21 +64,21 @@ async fn run_orchestrator<H: ScriptHost>(args: &OrchestratorArgs, host: &H, conf
     }
     tokio::select! {
         ended = working => ended,
-        // Asked twice: the lead then passes on when its lease runs out.
+        // The second signal: another orchestrator leads when the lease expires.
         () = signals.next() => Ok(()),
     }
 }
 
 /// Leads and serves until `stop`.
 async fn lead_and_serve<C: FleetStores>(
-    cell: C,
+    stores: C,
     id: String,
     config: WebConfig,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> Result<(), CliError> {
-    let leader = Orchestrator::new(cell.clone(), OrchestratorConfig::new(id)).run(stop.clone());
-    let serving = squall_web::serve(FleetClient::new(cell), config, listener, stop.clone());
+    let leader = Orchestrator::new(stores.clone(), OrchestratorConfig::new(id)).run(stop.clone());
+    let serving = squall_web::serve(FleetClient::new(stores), config, listener, stop.clone());
     let leading = async { leader.await.map_err(|error| CliError::new(error_chain(&error))) };
     let serving = async {
         let ended = serving.await.map_err(|error| CliError::new(error_chain(&error)));
@@ -86,9 +88,9 @@ async fn lead_and_serve<C: FleetStores>(
     tokio::try_join!(leading, serving).map(|_| ())
 }
 
-/// The workers of a fleet that lives in this process.
+/// Runs the workers of a fleet without Redis, in this process.
 async fn run_memory_workers<H: ScriptHost>(
-    cell: MemoryFleetStores,
+    stores: MemoryFleetStores,
     host: &H,
     workers: u16,
     stop: CancellationToken,
@@ -96,7 +98,7 @@ async fn run_memory_workers<H: ScriptHost>(
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=workers {
         let config = WorkerConfig::new(format!("worker-{number}"));
-        tasks.spawn_local(Worker::new(cell.clone(), BundleOpener::new(host.clone()), config).run(stop.clone()));
+        tasks.spawn_local(Worker::new(stores.clone(), BundleOpener::new(host.clone()), config).run(stop.clone()));
     }
     while let Some(ended) = tasks.join_next().await {
         ended
@@ -106,12 +108,12 @@ async fn run_memory_workers<H: ScriptHost>(
     Ok(())
 }
 
-/// Binds the API's address, if it may be bound.
+/// Binds the API's address, if it is allowed without a token.
 async fn bind_api(address: &str, config: &WebConfig) -> Result<TcpListener, CliError> {
     let addresses = lookup_host(address).await;
     let mut addresses =
         addresses.map_err(|error| CliError::new(format!("--listen {address}: write HOST:PORT ({error})")))?;
-    let addr = addresses.next().ok_or_else(|| CliError::new(format!("--listen {address}: there is no such host")))?;
+    let addr = addresses.next().ok_or_else(|| CliError::new(format!("--listen {address}: the host is unknown")))?;
     config.check_address(addr).map_err(|error| CliError::new(error.to_string()))?;
     TcpListener::bind(addr).await.map_err(|error| {
         CliError::new(format!("cannot listen on {addr}: {error}; give another address with --listen HOST:PORT"))
@@ -129,9 +131,9 @@ fn web_config<H: ScriptHost>(args: &OrchestratorArgs, host: &H) -> Result<WebCon
     })
 }
 
-/// The variables of a scenario file, as parameters that need not be given.
-fn variable_params<D: Driver>(program: &LoadedScenario<D>) -> Vec<ScenarioParam> {
-    let LoadedScenario::Declarative { scenario, .. } = program else { return Vec::new() };
+/// The variables of a scenario file, as optional parameters.
+fn variable_params<D: Driver>(scenario: &LoadedScenario<D>) -> Vec<ScenarioParam> {
+    let LoadedScenario::Declarative { scenario, .. } = scenario else { return Vec::new() };
     let param = |(name, value): &(String, serde_json::Value)| ScenarioParam {
         name: name.clone(),
         kind: StartableParam::KIND_VARIABLE.to_owned(),
@@ -142,25 +144,26 @@ fn variable_params<D: Driver>(program: &LoadedScenario<D>) -> Vec<ScenarioParam>
     scenario.variables().iter().map(param).collect()
 }
 
+/// The scenario that `POST /start_test` starts.
 fn build_offer<H: ScriptHost>(path: &Path, host: &H) -> Result<StartableScenario, CliError> {
-    let word = path.to_str().ok_or_else(|| CliError::new("--scenario: the path is not UTF-8"))?.to_owned();
-    let words = ["squall".to_owned(), "run".to_owned(), word];
+    let text = path.to_str().ok_or_else(|| CliError::new("--scenario: the path is not UTF-8"))?;
     let CliCommand::Run(mut args) =
-        Cli::try_parse_from(&words).map_err(|error| CliError::new(error.to_string()))?.command
+        Cli::try_parse_from(["squall", "run", text]).map_err(|error| CliError::new(error.to_string()))?.command
     else {
         return Err(CliError::new("--scenario: give a URL or a .toml or .py file"));
     };
-    args.raw_args = words[1..].to_vec();
-    let what = resolve_input(&mut args)?;
-    let (params, takes_any) = match &what {
+    let input = resolve_input(&mut args)?;
+    let (params, takes_any) = match &input {
         RunInput::Script(file) => host.params(file).map_err(CliError::new)?,
-        RunInput::ScenarioFile(_) => (variable_params(&load_scenario(&what, &args, None, host)?), false),
+        RunInput::ScenarioFile(_) => (variable_params(&load_scenario(&input, &args, None, host)?), false),
         RunInput::Url(_) => (Vec::new(), false),
     };
-    // Stand-ins, so that the rest can be judged: who starts the test brings the real ones.
+    // Placeholders, so that the scenario can be validated now. The request that starts the test
+    // gives the real values.
     let required = params.iter().filter(|param| param.required);
     args.script.params = required.map(|param| format!("{}=null", param.name)).collect();
-    let (bundle, _) = bundle::build(&what, &args, host)?;
+    let (mut bundle, _) = bundle::build(&input, &args, host)?;
+    bundle.params.clear();
     let params = params.into_iter().map(|param| StartableParam {
         name: param.name,
         kind: param.kind,

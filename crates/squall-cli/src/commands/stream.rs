@@ -1,11 +1,11 @@
-//! `squall stream`: hands the subcommand to the streams room.
+//! `squall stream`: passes the subcommand to squall-streams, and `worker` to the script host.
 
 use squall_streams::cli::{self, StreamCommand};
 use std::process::ExitCode;
 
 use crate::{
     exit::{BREACHED, CliError, PASSED, error_chain},
-    loaded_scenario::ScriptHost,
+    script_host::ScriptHost,
 };
 
 pub(crate) fn run<H: ScriptHost>(command: StreamCommand, host: &H) -> Result<u8, CliError> {
@@ -14,10 +14,10 @@ pub(crate) fn run<H: ScriptHost>(command: StreamCommand, host: &H) -> Result<u8,
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
-    let refuse = |error: cli::StreamCommandError| match error.is_unreachable() {
+    let stream_error = |error: cli::StreamCommandError| match error.is_unreachable() {
         true => CliError::unreachable(error_chain(&error)),
         false => CliError::new(error_chain(&error)),
     };
-    let code = runtime.block_on(cli::run(command)).map_err(refuse)?;
+    let code = runtime.block_on(cli::run(command)).map_err(stream_error)?;
     Ok(if code == ExitCode::SUCCESS { PASSED } else { BREACHED })
 }

@@ -1,4 +1,4 @@
-//! `squall target`: serves the built-in shop until it is told to stop.
+//! `squall target`: serves the built-in shop of squall-target until a stop signal.
 
 use squall_target::TargetServer;
 use std::net::ToSocketAddrs;
@@ -13,8 +13,8 @@ use crate::{
 pub(crate) fn serve(args: &TargetArgs) -> Result<u8, CliError> {
     if !args.allow_remote && !is_loopback(&args.listen) {
         return Err(CliError::new(format!(
-            "{} can be reached from other machines and the target has no login; \
-             add --allow-remote if that is meant",
+            "{} can be reached from other machines without authentication: \
+             listen on 127.0.0.1, or add --allow-remote",
             args.listen
         )));
     }
@@ -41,6 +41,6 @@ pub(crate) fn serve(args: &TargetArgs) -> Result<u8, CliError> {
 }
 
 fn is_loopback(listen: &str) -> bool {
-    // A name that does not resolve is refused by the target itself, with a better message.
+    // The target itself refuses a name that does not resolve, with a better message.
     listen.to_socket_addrs().map_or(true, |mut addrs| addrs.all(|addr| addr.ip().is_loopback()))
 }

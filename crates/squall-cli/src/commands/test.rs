@@ -1,4 +1,5 @@
-//! `squall test`: starts, shows and steers the test of a fleet through its API. Nothing of the test is kept here.
+//! `squall test`: starts, shows and controls the test of a fleet through its API. Keeps no state of
+//! its own.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::{
     bundle,
     commands::run::resolve_input,
     exit::{CliError, PASSED},
-    loaded_scenario::ScriptHost,
+    script_host::ScriptHost,
     terminal::{self, pluralize, print},
 };
 
@@ -21,37 +22,37 @@ pub(crate) fn test<H: ScriptHost>(command: TestCommand, host: &H) -> Result<u8, 
         TestCommand::Status(args) => status(&args)?,
         TestCommand::Scale(args) => {
             let mut api = ApiClient::new(&args.api)?;
-            let answer = api.post("/api/v1/tests/current/scale", &json!({"users": args.users}))?;
+            let response = api.post("/api/v1/tests/current/scale", &json!({"users": args.users}))?;
             print_line(format!(
                 "test {}: {} instead of {}",
-                answer["epoch"],
+                response["epoch"],
                 pluralize(args.users, "user"),
-                format_number(&answer["before"])
+                format_number(&response["before"])
             ))?;
         }
         TestCommand::Rate(args) => {
             let mut api = ApiClient::new(&args.api)?;
-            let answer = api.post("/api/v1/tests/current/rate", &json!({"rate": args.rate}))?;
+            let response = api.post("/api/v1/tests/current/rate", &json!({"rate": args.rate}))?;
             print_line(format!(
                 "test {}: {}/s instead of {}/s",
-                answer["epoch"],
+                response["epoch"],
                 args.rate,
-                format_number(&answer["before"])
+                format_number(&response["before"])
             ))?;
         }
         TestCommand::Pause(args) => {
-            let answer = ApiClient::new(&args.api)?.post("/api/v1/tests/current/pause", &json!({}))?;
-            print_line(format!("test {} is paused; `squall test resume` goes on with what is left", answer["epoch"]))?;
+            let response = ApiClient::new(&args.api)?.post("/api/v1/tests/current/pause", &json!({}))?;
+            print_line(format!("test {} is paused; `squall test resume` continues it", response["epoch"]))?;
         }
         TestCommand::Resume(args) => {
-            let answer = ApiClient::new(&args.api)?.post("/api/v1/tests/current/resume", &json!({}))?;
-            print_line(format!("test {} goes on", answer["epoch"]))?;
+            let response = ApiClient::new(&args.api)?.post("/api/v1/tests/current/resume", &json!({}))?;
+            print_line(format!("test {} continues", response["epoch"]))?;
         }
         TestCommand::Stop(args) => {
-            let answer =
+            let response =
                 ApiClient::new(&args.api)?.post("/api/v1/tests/current/stop", &json!({"abort": args.abort}))?;
-            let how = if args.abort { "is cut off" } else { "finishes what is under way" };
-            print_line(format!("test {} {how}; `squall test status` shows how it was", answer["epoch"]))?;
+            let how = if args.abort { "is aborted" } else { "finishes its iterations and stops" };
+            print_line(format!("test {} {how}; `squall test status` shows its result", response["epoch"]))?;
         }
     }
     Ok(PASSED)
@@ -59,22 +60,22 @@ pub(crate) fn test<H: ScriptHost>(command: TestCommand, host: &H) -> Result<u8, 
 
 fn start<H: ScriptHost>(mut args: StartArgs, host: &H) -> Result<(), CliError> {
     if args.run.fleet.cluster.is_some() {
-        return Err(CliError::new("--cluster belongs to `squall run`; a test is started at --api"));
+        return Err(CliError::new("--cluster belongs to `squall run`: `squall test start` uses --api"));
     }
     if args.run.search.find_max.is_some() {
-        return Err(CliError::new("--find-max makes many runs, one after the other: use `squall run … --find-max`"));
+        return Err(CliError::new("--find-max makes many runs: use `squall run … --find-max`"));
     }
     if args.run.output.optional_path_flags().iter().any(|(value, _)| value.is_some()) {
         return Err(CliError::new(
-            "outputs are not written by `squall test start`, which does not wait for the end: \
+            "`squall test start` does not wait for the end of the test, so it writes no outputs: \
              use `squall run … --cluster`, or read GET /api/v1/tests/EPOCH afterwards",
         ));
     }
     let run = &args.run;
-    let refused = [
+    let unsupported = [
         (
             run.strict,
-            "--strict judges a result, which `squall test start` does not wait for: use `squall run … --cluster`",
+            "--strict needs the result, which `squall test start` does not wait for: use `squall run … --cluster`",
         ),
         (
             run.output.prometheus.is_some(),
@@ -82,26 +83,26 @@ fn start<H: ScriptHost>(mut args: StartArgs, host: &H) -> Result<(), CliError> {
         ),
         (
             run.script.processes.is_some_and(|count| count > 1),
-            "--processes shares a load on one machine; on a fleet, start more workers instead",
+            "--processes splits the load on one machine: on a fleet, start more workers instead",
         ),
-        (run.plan.is_some(), "--plan belongs to `squall run`; give a URL or a scenario file instead"),
+        (run.plan.is_some(), "--plan belongs to `squall run`: give a URL or a scenario file instead"),
     ];
-    let said: Vec<&str> = refused.into_iter().filter_map(|(given, text)| given.then_some(text)).collect();
-    if !said.is_empty() {
-        return Err(CliError::new(said.join("\n")));
+    let errors: Vec<&str> = unsupported.into_iter().filter_map(|(given, text)| given.then_some(text)).collect();
+    if !errors.is_empty() {
+        return Err(CliError::new(errors.join("\n")));
     }
     let (bundle, description) = bundle::build(&resolve_input(&mut args.run)?, &args.run, host)?;
     if args.run.check {
         return print::stdout(description.as_bytes());
     }
     let mut api = ApiClient::new(&args.api)?;
-    let waiting = |why: &str| {
+    let on_wait = |reason: &str| {
         if !args.run.output.quiet {
-            terminal::print_stderr(format!("{why}\n"));
+            terminal::print_stderr(format!("{reason}\n"));
         }
     };
-    let answer = api.post_when_workers_ready("/api/v1/tests", &json!({"bundle": bundle}), waiting)?;
-    print_line(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
+    let response = api.post_when_workers_ready("/api/v1/tests", &json!({"bundle": bundle}), on_wait)?;
+    print_line(format!("test {} starts: {}", response["epoch"], bundle.plan.name))?;
     eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
     Ok(())
 }
@@ -118,30 +119,30 @@ fn status(args: &StatusArgs) -> Result<(), CliError> {
     }
 }
 
-/// A test in two or three lines, and how it ended.
+/// The status of a test in two or three lines, and its result if it has ended.
 fn render_status(status: &Value) -> String {
     let workers = format!("{} alive", pluralize(status["workers"]["alive"].as_u64().unwrap_or(0), "worker"));
     if status["epoch"] == 0 {
         return format!("no test has run yet; {workers}");
     }
     let state = status["state"].as_str().unwrap_or("?").to_lowercase();
-    // Not known where the plan cannot be read.
-    let what = status["name"].as_str().map(|name| format!(": {name}")).unwrap_or_default();
+    // Missing if the API cannot read the plan.
+    let name = status["name"].as_str().map(|name| format!(": {name}")).unwrap_or_default();
     let target = status["target"].as_str().map(|target| format!(" on {target}")).unwrap_or_default();
-    let over = state == "idle";
-    let state = match (status["paused"].as_bool(), over) {
+    let ended = state == "idle";
+    let state = match (status["paused"].as_bool(), ended) {
         (_, true) => "is over".to_owned(),
         (Some(true), _) => "is paused".to_owned(),
         _ => format!("is {state}"),
     };
-    let mut text = format!("test {} {state}{what}{target}", status["epoch"]);
+    let mut text = format!("test {} {state}{name}{target}", status["epoch"]);
     let elapsed = status["elapsed_s"].as_f64().unwrap_or(0.0);
     let level = |level: &Value| match status["driven_by"].as_str() {
         Some("rate") => format!("{}/s", format_number(level)),
         _ => pluralize(level.as_f64().unwrap_or(0.0).round() as u64, "user"),
     };
     let wanted = match &status["resumes_at"] {
-        _ if over => String::new(),
+        _ if ended => String::new(),
         Value::Null => format!(", {} wanted", level(&status["level"])),
         left => format!(", no load until `squall test resume`, then {}", level(left)),
     };
@@ -149,12 +150,12 @@ fn render_status(status: &Value) -> String {
     let live = &status["live"];
     if live.is_object() {
         let latency = &live["latency"];
-        // Of a test that is over the last second says little.
-        // Nor does the time in which nothing new was started: the report leaves it out as well.
+        // The rate of an ended test is that of its measured time, as in the report. The last second
+        // says little, and the drain starts nothing.
         let measured = status["measured_s"].as_f64().unwrap_or(elapsed);
-        let whole =
-            live["requests_total"].as_f64().filter(|_| over && measured > 0.0).map(|all| Value::from(all / measured));
-        let rate = format_number(whole.as_ref().unwrap_or(&live["current_rps"]));
+        let overall_rate =
+            live["requests_total"].as_f64().filter(|_| ended && measured > 0.0).map(|all| Value::from(all / measured));
+        let rate = format_number(overall_rate.as_ref().unwrap_or(&live["current_rps"]));
         text += &format!(
             "\n  {} requests, {} errors, {rate}/s, p50 {:.2} ms, p99 {:.2} ms",
             live["requests_total"],
@@ -163,9 +164,9 @@ fn render_status(status: &Value) -> String {
             latency["p99_ms"].as_f64().unwrap_or(0.0)
         );
     }
-    // Null, and so none, until the test is over.
-    if let Ok(ending) = ResultSummary::deserialize(status) {
-        ending.lines().iter().for_each(|line| text += &format!("\n  {line}"));
+    // Fails until the test has ended, because the fields are null.
+    if let Ok(summary) = ResultSummary::deserialize(status) {
+        summary.lines().iter().for_each(|line| text += &format!("\n  {line}"));
     }
     if let Some(message) = status["stop"]["message"].as_str() {
         text += &format!("\n  {message}");
@@ -173,7 +174,7 @@ fn render_status(status: &Value) -> String {
     text
 }
 
-/// A number with at most one digit after the point.
+/// A number with at most one decimal.
 fn format_number(number: &Value) -> String {
     let text = format!("{:.1}", number.as_f64().unwrap_or(0.0));
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
@@ -187,9 +188,8 @@ fn print_line(text: String) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// Half of the time went by while the last requests ended; what they were made at is the rate.
     #[test]
-    fn the_rate_of_a_test_that_is_over_is_that_of_its_active_time() {
+    fn rate_of_an_ended_test_leaves_out_the_drain() {
         let status = json!({
             "state": "IDLE", "epoch": 3, "elapsed_s": 20.0, "measured_s": 10.0, "name": "shop", "workers": {"alive": 1},
             "live": {"requests_total": 1000, "errors_total": 0, "current_rps": 0.0, "latency": {"p50_ms": 1.0, "p99_ms": 2.0}},
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_test_says_what_it_goes_on_with() {
+    fn status_of_a_paused_test_shows_the_level_that_resume_restores() {
         let mut status = json!({
             "state": "RUNNING", "epoch": 3, "elapsed_s": 20.0, "name": "shop", "workers": {"alive": 1}, "paused": true,
             "driven_by": "users", "level": 0.0, "resumes_at": 50.0,

@@ -1,5 +1,6 @@
-//! `squall up`: a whole fleet on this machine, each part a process of its own that goes on when this one ends. Everything that is
-//! started is written down first thing, and ended again if the fleet does not come up.
+//! `squall up`: starts a fleet on this machine, in processes that outlive this one. Records each
+//! process in the state file as soon as it is started, and stops all of them if the fleet does not
+//! become ready.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,28 +18,29 @@ use crate::{
     commands::down,
     exit::{CliError, PASSED},
     fleet_store,
-    loaded_scenario::ScriptHost,
     local_fleet_state::{self, FleetProcess, LocalFleetState},
+    script_host::ScriptHost,
     terminal::{self, WAIT_NOTICE_DELAY, pluralize, print},
 };
 
-/// A fleet that is not ready by then has a problem.
+/// How long the fleet has to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Another free port is tried this often, should somebody be faster.
+/// How many free ports are tried, because another process may take one first.
 const MAX_PORT_ATTEMPTS: usize = 5;
 
 fn check_no_fleet_running() -> Result<(), CliError> {
-    // A record that cannot be read may be of processes that run: it is not written over.
+    // An unreadable state file is an error here: its processes may still run.
     let Some(state) = local_fleet_state::running_fleet()? else { return Ok(()) };
-    let ended: Vec<&str> = state.processes.iter().filter(|part| !part.is_running()).map(|part| &*part.role).collect();
+    let ended: Vec<&str> =
+        state.processes.iter().filter(|process| !process.is_running()).map(|process| &*process.role).collect();
     Err(CliError::new(match ended.is_empty() {
         true => format!(
-            "a fleet is running already, its API is at {}: use it with `squall test start …`, or end it with `squall down`",
+            "a fleet is running, its API is at {}: use it with `squall test start …`, or stop it with `squall down`",
             state.api
         ),
         false => format!(
-            "a fleet was started here and has lost {}: end what is left of it with `squall down` first",
+            "a fleet was started here, but {} has ended: stop the rest with `squall down` first",
             ended.join(", ")
         ),
     }))
@@ -48,53 +50,53 @@ pub(crate) fn up<H: ScriptHost>(args: &UpArgs, host: &H) -> Result<u8, CliError>
     check_no_fleet_running()?;
     check_listen_address(args)?;
     check_redis_reachable(args)?;
-    // Whoever comes second waits, and finds the fleet of the first.
-    let _alone = local_fleet_state::lock()?;
+    // A second `squall up` waits here, and then finds the fleet of the first.
+    let _lock = local_fleet_state::lock()?;
     check_no_fleet_running()?;
     let mut fleet = FleetStarter::new(args, host.interpreter())?;
     match fleet.start(args) {
         Ok(()) => fleet.print_summary(args),
-        Err(refusal) => {
+        Err(error) => {
             let log = fleet.log_tail();
             down::stop_processes(&fleet.state.processes, String::new);
             down::clean_up();
-            Err(CliError::new(format!("the fleet did not come up: {refusal}{log}")))
+            Err(CliError::new(format!("the fleet did not start: {error}{log}")))
         }
     }
 }
 
-/// Said here already, before anything is started.
+/// Checks the address before anything is started.
 fn check_listen_address(args: &UpArgs) -> Result<(), CliError> {
     let token = args.token.as_ref().map(|secret| squall_web::ApiToken::new(secret.0.clone())).transpose();
     let token = token.map_err(|error| CliError::new(format!("--token: {error}")))?;
     let config = squall_web::WebConfig { token, ..squall_web::WebConfig::local("") };
     config.check_address(args.listen).map_err(|error| CliError::new(error.to_string()))?;
     match args.listen.port() {
-        0 => Err(CliError::new("--listen: give a port, so that the API can be found")),
+        0 => Err(CliError::new("--listen: give a port other than 0, so that the API can be found")),
         _ => TcpListener::bind(args.listen).map(drop).map_err(|error| {
             CliError::new(format!("cannot listen on {}: {error}; give another address with --listen", args.listen))
         }),
     }
 }
 
-/// Said here already too, and with its own code.
+/// Checks the Redis server before anything is started, because it has an exit code of its own.
 fn check_redis_reachable(args: &UpArgs) -> Result<(), CliError> {
     let Some(url) = &args.redis else { return Ok(()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
-    let waiting = |why: &str| terminal::print_stderr(format!("{why}\n"));
-    runtime.block_on(fleet_store::connect(url, waiting)).map(drop)
+    let on_wait = |reason: &str| terminal::print_stderr(format!("{reason}\n"));
+    runtime.block_on(fleet_store::connect(url, on_wait)).map(drop)
 }
 
-/// A fleet on its way up.
+/// A fleet that is being started.
 struct FleetStarter {
     folder: PathBuf,
     state: LocalFleetState,
     children: Vec<(String, Child)>,
-    /// The last log that was begun, for when it goes wrong.
+    /// The log to quote if the start fails.
     log: PathBuf,
     store: &'static str,
-    /// What runs this program, if it is not one by itself.
+    /// The interpreter that runs this program, if it runs inside one.
     interpreter: Option<PathBuf>,
 }
 
@@ -102,12 +104,12 @@ impl FleetStarter {
     fn new(args: &UpArgs, interpreter: Option<PathBuf>) -> Result<FleetStarter, CliError> {
         down::clean_up();
         let folder = local_fleet_state::create_folder()?;
-        let mut reach = args.listen;
-        if reach.ip().is_unspecified() {
-            // Not an address to go to.
-            reach = SocketAddr::from(([127, 0, 0, 1], reach.port()));
+        let mut api_address = args.listen;
+        if api_address.ip().is_unspecified() {
+            // Clients cannot connect to 0.0.0.0.
+            api_address = SocketAddr::from(([127, 0, 0, 1], api_address.port()));
         }
-        let state = LocalFleetState { api: format!("http://{reach}"), processes: Vec::new() };
+        let state = LocalFleetState { api: format!("http://{api_address}"), processes: Vec::new() };
         local_fleet_state::write(&folder, &state)?;
         let log = folder.join("orchestrator.log");
         let store = "in memory, in the orchestrator's process";
@@ -117,40 +119,41 @@ impl FleetStarter {
     fn start(&mut self, args: &UpArgs) -> Result<(), CliError> {
         let redis = match (&args.redis, find_redis_server()) {
             (Some(url), _) => {
-                self.store = "the Redis server that was given";
+                self.store = "the Redis server of --redis";
                 Some(url.clone())
             }
             (None, Some(program)) if !args.in_memory => Some(self.start_redis(&program)?),
             _ => None,
         };
-        let mut words = vec!["orchestrator".to_owned(), "--listen".to_owned(), args.listen.to_string()];
+        let mut arguments = vec!["orchestrator".to_owned(), "--listen".to_owned(), args.listen.to_string()];
         if let Some(scenario) = &args.scenario {
-            words.extend(["--scenario".to_owned(), scenario.display().to_string()]);
+            arguments.extend(["--scenario".to_owned(), scenario.display().to_string()]);
         }
         match &redis {
-            Some(_) => words.extend(["--fleet".to_owned(), args.fleet.clone()]),
-            None => words.extend(["--memory-workers".to_owned(), args.workers.to_string()]),
+            Some(_) => arguments.extend(["--fleet".to_owned(), args.fleet.clone()]),
+            None => arguments.extend(["--memory-workers".to_owned(), args.workers.to_string()]),
         }
         let token = args.token.as_ref().map(|secret| secret.0.as_str());
-        self.start_squall("orchestrator", &words, redis.as_deref(), token)?;
+        self.start_squall("orchestrator", &arguments, redis.as_deref(), token)?;
         for number in (1..=args.workers).filter(|_| redis.is_some()) {
             let role = format!("worker-{number}");
-            let words = ["worker", "--id", &role, "--fleet", &args.fleet].map(str::to_owned);
-            self.start_squall(&role, &words, redis.as_deref(), None)?;
+            let arguments = ["worker", "--id", &role, "--fleet", &args.fleet].map(str::to_owned);
+            self.start_squall(&role, &arguments, redis.as_deref(), None)?;
         }
         self.wait_until_ready(args)
     }
 
-    /// A server of our own: only on loopback, with a password that only our processes know, without files.
+    /// Starts a Redis server for this fleet: on loopback, with a random password, without
+    /// persistence.
     fn start_redis(&mut self, program: &Path) -> Result<String, CliError> {
         self.store = "redis-server, started for this fleet";
         let password = squall_coord::MemberId::unique().to_string();
         let folder = self.folder.join("redis");
         fs::create_dir_all(&folder).map_err(|error| CliError::file_error("create", &folder, &error))?;
         for _ in 0..MAX_PORT_ATTEMPTS {
-            let port = free_port().map_err(|error| CliError::new(format!("no port is free: {error}")))?;
+            let port = free_port().map_err(|error| CliError::new(format!("cannot find a free port: {error}")))?;
             let mut command = Command::new(program);
-            // Its settings come by standard input: arguments can be read by everybody on the machine.
+            // Settings on standard input, because every user of the machine can read arguments.
             command.arg("-").stdin(Stdio::piped());
             let child = self.spawn("redis-server", command)?;
             let settings = format!(
@@ -164,12 +167,15 @@ impl FleetStarter {
                 return Ok(format!("redis://:{password}@127.0.0.1:{port}/"));
             }
         }
-        Err(CliError::new(format!("{} did not start", program.display())))
+        Err(CliError::new(format!(
+            "{} did not start: see its log, or use --redis URL or --in-memory",
+            program.display()
+        )))
     }
 
     fn redis_is_up(&mut self, port: u16) -> Result<bool, CliError> {
-        let give_up = Instant::now() + READY_TIMEOUT;
-        while Instant::now() < give_up {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while Instant::now() < deadline {
             let (_, child) = self.children.last_mut().expect("the server was just started");
             if child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 self.children.pop();
@@ -188,24 +194,25 @@ impl FleetStarter {
     fn start_squall(
         &mut self,
         role: &str,
-        words: &[String],
+        arguments: &[String],
         redis: Option<&str>,
         token: Option<&str>,
     ) -> Result<(), CliError> {
         let mut command = own_command(self.interpreter.as_deref())?;
-        command.args(words).stdin(Stdio::null()).env_remove("SQUALL_TOKEN").env_remove("SQUALL_REDIS");
-        // By the environment, which only its owner can read.
+        command.args(arguments).stdin(Stdio::null()).env_remove("SQUALL_TOKEN").env_remove("SQUALL_REDIS");
+        // In the environment, which only the user can read.
         command
             .envs(redis.map(|url| ("SQUALL_REDIS", url)).into_iter().chain(token.map(|token| ("SQUALL_TOKEN", token))));
         self.spawn(role, command).map(drop)
     }
 
-    /// Starts a process that outlives this one, with a log of its own, and writes it down.
+    /// Starts a process that outlives this one, with a log of its own, and records it in the state
+    /// file.
     fn spawn(&mut self, role: &str, mut command: Command) -> Result<&mut Child, CliError> {
         self.log = self.folder.join(format!("{role}.log"));
         let log = open_log(&self.log).map_err(|error| CliError::file_error("write", &self.log, &error))?;
         let errors = log.try_clone().map_err(|error| CliError::file_error("write", &self.log, &error))?;
-        // A group of its own: Ctrl-C in this terminal is not for it.
+        // In a process group of its own, so that Ctrl-C in this terminal does not stop it.
         command.stdout(log).stderr(errors).process_group(0);
         let child = command.spawn();
         let child = child.map_err(|error| CliError::new(format!("cannot start {role}: {error}")))?;
@@ -218,8 +225,8 @@ impl FleetStarter {
 
     fn wait_until_ready(&mut self, args: &UpArgs) -> Result<(), CliError> {
         let mut api = ApiClient::with_base_url(&self.state.api, None, None)?;
-        let began = Instant::now();
-        let mut told = false;
+        let started = Instant::now();
+        let mut notified = false;
         loop {
             for (role, child) in &mut self.children {
                 if let Ok(Some(status)) = child.try_wait() {
@@ -231,13 +238,13 @@ impl FleetStarter {
             if ready >= u64::from(args.workers) {
                 return Ok(());
             }
-            if began.elapsed() > WAIT_NOTICE_DELAY && !told {
-                told = true;
+            if started.elapsed() > WAIT_NOTICE_DELAY && !notified {
+                notified = true;
                 terminal::print_stderr(format!("waiting for the workers: {ready} of {} are ready\n", args.workers));
             }
-            if began.elapsed() > READY_TIMEOUT {
+            if started.elapsed() > READY_TIMEOUT {
                 return Err(CliError::new(format!(
-                    "{ready} of {} were ready in time",
+                    "{ready} of {} were ready in time: see the logs of the workers",
                     pluralize(args.workers, "worker")
                 )));
             }
@@ -257,12 +264,11 @@ impl FleetStarter {
         }
         text += &format!("  logs   {}\n\n", self.folder.display());
         let token = args.token.as_ref().map(|secret| secret.0.clone());
-        // That it cannot be asked is no fault of the fleet, which is up.
+        // An error is ignored: the fleet has started.
         if let Ok(Some(epoch)) = ApiClient::with_base_url(api, token, None).and_then(|mut api| api.running_test_epoch())
         {
-            text += &format!(
-                "test {epoch} is under way, and these workers take part in it; `squall test stop` ends it\n\n"
-            );
+            text +=
+                &format!("test {epoch} is running, and these workers take part in it; `squall test stop` ends it\n\n");
         }
         text += "next:\n";
         text += "  squall target                                              in another terminal: something to test\n";
@@ -272,7 +278,7 @@ impl FleetStarter {
         Ok(PASSED)
     }
 
-    /// Why it went wrong, most likely.
+    /// The last lines of the log, which most likely say why the start failed.
     fn log_tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -285,7 +291,7 @@ fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// This program again; inside Python it is the interpreter with our package.
+/// The command that runs this program; inside Python, the interpreter with `-m squall`.
 fn own_command(interpreter: Option<&Path>) -> Result<Command, CliError> {
     if let Some(interpreter) = interpreter {
         let mut command = Command::new(interpreter);

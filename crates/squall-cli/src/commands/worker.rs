@@ -1,4 +1,5 @@
-//! `squall worker`: one of a fleet's load generators, in the foreground until it is told to stop.
+//! `squall worker`: runs one load generator of a fleet in the foreground until a stop signal.
+//! squall-worker does the work; here are its name, its store and its signals.
 
 use squall_coord::MemberId;
 use squall_worker::{Worker, WorkerConfig};
@@ -8,9 +9,8 @@ use crate::{
     args::LoadWorkerArgs,
     bundle::BundleOpener,
     exit::{CliError, PASSED, error_chain},
-    fleet_store,
-    loaded_scenario::ScriptHost,
-    logs,
+    fleet_store, logs,
+    script_host::ScriptHost,
     signals::StopSignals,
     worker_health::{self, ReadinessCheck},
 };
@@ -23,16 +23,16 @@ pub(crate) fn run_worker<H: ScriptHost>(args: &LoadWorkerArgs, host: &H) -> Resu
     runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let mut signals =
             StopSignals::listen().map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
-        let cell = fleet_store::open(&args.redis, &args.fleet, |why| tracing::info!("{why}")).await?;
+        let stores = fleet_store::open(&args.redis, &args.fleet, |reason| tracing::info!("{reason}")).await?;
         let stop = CancellationToken::new();
         let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };
-        let worker = Worker::new(cell, BundleOpener::new(host.clone()), config);
+        let worker = Worker::new(stores, BundleOpener::new(host.clone()), config);
         let readiness = ReadinessCheck { ttl: args.expires_after, leaving: stop.clone() };
         let status = worker.status();
         let listen = |addr| worker_health::serve(addr, args.allow_remote, status, readiness);
         let listener = args.listen.map(listen).transpose()?;
         if let Some(listener) = &listener {
-            tracing::info!(address = %listener.addr(), "answers /healthz, /readyz and /metrics");
+            tracing::info!(address = %listener.addr(), "serving /healthz, /readyz and /metrics");
         }
         let mut working = Box::pin(worker.run(stop.clone()));
         tokio::select! {
@@ -41,9 +41,9 @@ pub(crate) fn run_worker<H: ScriptHost>(args: &LoadWorkerArgs, host: &H) -> Resu
         }
         tokio::select! {
             ended = working => ended.map_err(|error| CliError::new(error_chain(&error))),
-            // Asked twice: what is not shipped is lost, and the report will say so.
+            // The second signal: deltas that are not shipped are lost, and the report says so.
             () = signals.next() => {
-                tracing::warn!("ended at once; what it had not shipped is lost");
+                tracing::warn!("the worker ends at once; deltas that it has not shipped are lost");
                 Ok(())
             }
         }
@@ -51,14 +51,14 @@ pub(crate) fn run_worker<H: ScriptHost>(args: &LoadWorkerArgs, host: &H) -> Resu
     Ok(PASSED)
 }
 
-/// A worker's name is part of keys.
+/// A worker's name is part of Redis keys.
 fn check_id(id: &str) -> Result<(), CliError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match !id.is_empty() && id.len() <= 64 && id.chars().all(allowed) {
         true => Ok(()),
-        false => {
-            Err(CliError::new(format!("--id: `{id}` cannot be a name: up to 64 letters, digits, `-`, `_` and `.`")))
-        }
+        false => Err(CliError::new(format!(
+            "--id: `{id}` is not a valid name: use up to 64 letters, digits, `-`, `_` and `.`"
+        ))),
     }
 }
 

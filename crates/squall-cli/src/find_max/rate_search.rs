@@ -1,34 +1,35 @@
-//! Doubling, then bisection: is told how a probe went, says what to probe next. Runs nothing and prints nothing.
+//! The search of `--find-max`: doubles the rate until a probe fails, then bisects. Takes the
+//! outcomes of probes and returns the next rate; runs and prints nothing. `find_max` calls it.
 
-/// How one probe went.
+/// The outcome of one probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
-    /// Every promise was kept.
+    /// The target held every threshold.
     Passed,
-    /// The target broke one.
+    /// The target breached a threshold.
     Failed,
-    /// The generator could not make this rate, so that the probe says nothing about the target.
+    /// The generator could not make this rate, so the probe says nothing about the target.
     GeneratorTooSlow,
 }
 
-/// What has been found.
+/// The outcome of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum FindMaxOutcome {
-    /// `rate` held, `above` did not.
+    /// `rate` passed, `above` failed.
     Found { rate: f64, above: f64 },
-    /// `rate` held; at `above` the generator was the limit.
+    /// `rate` passed; at `above` the generator was too slow.
     GeneratorLimit { rate: f64, above: f64 },
-    /// Not even this held.
+    /// The lowest rate that was probed failed.
     NothingHolds { lowest: f64 },
-    /// Not even this could be made.
+    /// The generator was too slow for the lowest rate that was probed.
     NothingMade { lowest: f64 },
-    /// No limit was found.
+    /// No probe failed.
     NoLimit { rate: f64 },
 }
 
-/// Lower rates are not tried.
+/// The search probes no lower rate.
 const MIN_RATE: f64 = 0.5;
-/// Higher rates are not tried.
+/// The search probes no higher rate.
 const MAX_RATE: f64 = 1e7;
 
 /// The state of a search.
@@ -37,43 +38,43 @@ pub(super) struct RateSearch {
     first_rate: f64,
     precision: f64,
     highest_passed: Option<f64>,
-    /// The lowest rate that did not hold, and why.
+    /// The lowest rate that did not pass, and its outcome.
     lowest_failed: Option<(f64, ProbeOutcome)>,
 }
 
 impl RateSearch {
-    pub(super) fn new(first: f64, precision: f64) -> RateSearch {
-        RateSearch { first_rate: first, precision, highest_passed: None, lowest_failed: None }
+    pub(super) fn new(first_rate: f64, precision: f64) -> RateSearch {
+        RateSearch { first_rate, precision, highest_passed: None, lowest_failed: None }
     }
 
-    /// The next rate to probe; `None` when the answer is known.
+    /// The next rate to probe; `None` when the outcome is known.
     pub(super) fn next_rate(&self) -> Option<f64> {
         match (self.highest_passed, self.lowest_failed) {
             (None, None) => Some(self.first_rate),
-            (Some(held), None) => Some(held * 2.0).filter(|rate| *rate <= MAX_RATE),
-            (None, Some((limit, _))) => Some(limit / 2.0).filter(|rate| *rate >= MIN_RATE),
-            (Some(held), Some((limit, _))) if limit - held <= held * self.precision => None,
-            (Some(held), Some((limit, _))) => {
-                Some(round_to_three_digits((held + limit) / 2.0)).filter(|rate| *rate > held && *rate < limit)
+            (Some(passed), None) => Some(passed * 2.0).filter(|rate| *rate <= MAX_RATE),
+            (None, Some((failed, _))) => Some(failed / 2.0).filter(|rate| *rate >= MIN_RATE),
+            (Some(passed), Some((failed, _))) if failed - passed <= passed * self.precision => None,
+            (Some(passed), Some((failed, _))) => {
+                Some(round_to_three_digits((passed + failed) / 2.0)).filter(|rate| *rate > passed && *rate < failed)
             }
         }
     }
 
-    /// Takes note of how a probe at `rate` went.
-    pub(super) fn record(&mut self, rate: f64, held: ProbeOutcome) {
-        match held {
+    /// Records the outcome of a probe at `rate`.
+    pub(super) fn record(&mut self, rate: f64, outcome: ProbeOutcome) {
+        match outcome {
             ProbeOutcome::Passed => {
                 self.highest_passed = Some(self.highest_passed.map_or(rate, |known| known.max(rate)))
             }
             ProbeOutcome::Failed | ProbeOutcome::GeneratorTooSlow => {
                 if self.lowest_failed.is_none_or(|(known, _)| rate < known) {
-                    self.lowest_failed = Some((rate, held));
+                    self.lowest_failed = Some((rate, outcome));
                 }
             }
         }
     }
 
-    /// What is known so far; `None` before the first probe.
+    /// The outcome so far; `None` before the first probe.
     pub(super) fn outcome(&self) -> Option<FindMaxOutcome> {
         Some(match (self.highest_passed, self.lowest_failed) {
             (None, None) => return None,
@@ -88,7 +89,7 @@ impl RateSearch {
     }
 }
 
-/// To three digits, so that the rates in the table can be read and typed.
+/// Keeps the rates in the table short enough to read and to type.
 fn round_to_three_digits(rate: f64) -> f64 {
     let scale = 10f64.powf(2.0 - rate.log10().floor());
     (rate * scale).round() / scale
@@ -114,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn the_generator_is_not_blamed_on_the_target() {
+    fn probes_that_the_generator_cannot_make_end_as_generator_limit() {
         let probe = |rate: f64| if rate <= 900.0 { ProbeOutcome::Passed } else { ProbeOutcome::GeneratorTooSlow };
-        let (answer, _) = search(100.0, 0.05, probe);
-        assert!(matches!(answer, FindMaxOutcome::GeneratorLimit { rate, .. } if rate > 850.0), "{answer:?}");
+        let (outcome, _) = search(100.0, 0.05, probe);
+        assert!(matches!(outcome, FindMaxOutcome::GeneratorLimit { rate, .. } if rate > 850.0), "{outcome:?}");
     }
 
     #[test]
-    fn a_target_that_never_holds_is_said_to() {
+    fn searches_without_both_a_pass_and_a_failure_name_what_is_missing() {
         assert!(
             matches!(search(50.0, 0.05, |_| ProbeOutcome::Failed).0, FindMaxOutcome::NothingHolds { lowest } if lowest < 1.0)
         );
@@ -131,12 +132,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_true_limit_is_found_within_the_precision(at in 2.0..1e6f64, first in 1.0..5000.0f64, percent in 1u32..30) {
+        fn limit_of_the_target_is_found_within_the_precision(at in 2.0..1e6f64, first in 1.0..5000.0f64, percent in 1u32..30) {
             let precision = f64::from(percent) / 100.0;
-            let (answer, probes) = search(first, precision, limit(at));
-            let FindMaxOutcome::Found { rate, above } = answer else { panic!("{answer:?}") };
+            let (outcome, probes) = search(first, precision, limit(at));
+            let FindMaxOutcome::Found { rate, above } = outcome else { panic!("{outcome:?}") };
             prop_assert!(rate <= at && at < above, "{} is in {}..{}", at, rate, above);
-            // Rounding to three digits is the finest that can be asked for.
+            // Rates have three digits, so the search cannot be more precise than 1 %.
             prop_assert!(above - rate <= rate * precision.max(0.011), "{}..{}", rate, above);
             prop_assert!(probes < 50);
         }

@@ -1,5 +1,6 @@
-//! What a search leaves behind: every probe and the answer, as `squall.search/1`. The file is opened before the first probe, so that
-//! a path that cannot be written is refused before anything is sent.
+//! Writes the result of a search: every probe and the outcome, as `squall.search/1`. Judges no
+//! probe. `find_max` opens the file before the first probe, so that a path that cannot be written
+//! is refused before anything is sent.
 
 use squall_model::Plan;
 use squall_report::{ReportInput, SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use super::rate_search::{FindMaxOutcome, ProbeOutcome, RateSearch};
 use crate::{args::RunArgs, exit::CliError, output_file::OutputFile};
 
-/// The result of a search in the making.
+/// Collects the probes of a search and writes its result.
 pub(super) struct SearchResultWriter {
     file: Option<OutputFile>,
     probes: Vec<SearchProbeJson>,
@@ -20,34 +21,34 @@ impl SearchResultWriter {
         Ok(SearchResultWriter { file, probes: Vec::new() })
     }
 
-    /// Whether standard output carries the result, so that nothing else may be printed there.
+    /// Whether standard output carries the result, so nothing else may be printed there.
     pub(super) fn uses_stdout(&self) -> bool {
         self.file.as_ref().is_some_and(OutputFile::is_stdout)
     }
 
-    pub(super) fn record_probe(&mut self, rate: f64, held: ProbeOutcome, because: &str, run: &ReportInput<'_>) {
-        let whole = build_result(run);
-        let promise = whole.thresholds.first();
+    pub(super) fn record_probe(&mut self, rate: f64, outcome: ProbeOutcome, reason: &str, report: &ReportInput<'_>) {
+        let result = build_result(report);
+        let threshold = result.thresholds.first();
         self.probes.push(SearchProbeJson {
             rate,
-            verdict: match held {
+            verdict: match outcome {
                 ProbeOutcome::Passed => "yes",
                 ProbeOutcome::Failed => "no",
                 ProbeOutcome::GeneratorTooSlow => "generator_too_slow",
             }
             .to_owned(),
-            value: promise.and_then(|promise| promise.value),
-            unit: promise.map(|promise| promise.unit.clone()).unwrap_or_default(),
-            requests: whole.totals.requests,
-            error_rate: whole.totals.error_rate,
-            dropped: whole.totals.dropped,
-            p50_ms: whole.latency_ms.response.p50,
-            p99_ms: whole.latency_ms.response.p99,
-            failure_reason: because.to_owned(),
+            value: threshold.and_then(|threshold| threshold.value),
+            unit: threshold.map(|threshold| threshold.unit.clone()).unwrap_or_default(),
+            requests: result.totals.requests,
+            error_rate: result.totals.error_rate,
+            dropped: result.totals.dropped,
+            p50_ms: result.latency_ms.response.p50,
+            p99_ms: result.latency_ms.response.p99,
+            failure_reason: reason.to_owned(),
         });
     }
 
-    /// Writes the file, if one was asked for; gives what there is to say about it.
+    /// Writes the file, if `--json` is given, and returns a notice for the user.
     pub(super) fn write(self, end: &FinishedSearch<'_>) -> Result<Option<String>, CliError> {
         let Some(mut file) = self.file else { return Ok(None) };
         let FinishedSearch { plan, args, search, warm_up, interrupted, exit_code } = *end;

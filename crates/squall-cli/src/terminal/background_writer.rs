@@ -1,5 +1,6 @@
-//! Words for a reader that may not be listening: a pipe that nobody reads, a terminal that is held. They are handed to a thread of
-//! their own, so that whoever speaks never waits: a run goes on, ends and can be stopped whatever becomes of its words. Computes nothing.
+//! Writes output on a thread of its own, so that a pipe without a reader or a stopped terminal
+//! never blocks the run. The queue is bounded: when it is full, writes fail. Used for standard
+//! output, standard error and pipes.
 
 use std::{
     io::{self, BufWriter, ErrorKind, Write},
@@ -11,14 +12,14 @@ use std::{
     time::Duration,
 };
 
-/// So many pieces can wait to be read, an hour of lines; then what comes is not taken.
+/// Most queued writes, about an hour of progress lines; further writes fail.
 const MAX_QUEUED: usize = 4096;
-/// So much is said at once, at most.
+/// Size of the buffer in front of the queue.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How long a reader that does not read is waited for at the end.
+/// How long the last flush waits for a reader.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Somewhere to speak to. Cloning shares it.
+/// A handle of the writer thread. Clones share the thread.
 #[derive(Debug, Clone)]
 pub(crate) struct BackgroundWriter {
     queue: SyncSender<WriterMessage>,
@@ -28,41 +29,41 @@ pub(crate) struct BackgroundWriter {
 #[derive(Debug)]
 enum WriterMessage {
     Bytes(Vec<u8>),
-    /// Everything before this has been written.
+    /// Acknowledged when everything before it has been written.
     Flush(SyncSender<()>),
 }
 
 impl BackgroundWriter {
     pub(crate) fn spawn(out: impl Write + Send + 'static) -> BackgroundWriter {
-        let (queue, pieces) = sync_channel(MAX_QUEUED);
-        let problem: Arc<Mutex<Option<io::Error>>> = Arc::default();
-        let found = problem.clone();
-        std::thread::spawn(move || write_queued(out, &pieces, &found));
-        BackgroundWriter { queue, error: problem }
+        let (queue, messages) = sync_channel(MAX_QUEUED);
+        let error: Arc<Mutex<Option<io::Error>>> = Arc::default();
+        let last_error = error.clone();
+        std::thread::spawn(move || write_queued(out, &messages, &last_error));
+        BackgroundWriter { queue, error }
     }
 
-    /// Hands `words` over. An error if too much is waiting already, or if something could not be written before.
-    pub(crate) fn enqueue(&self, words: impl Into<Vec<u8>>) -> io::Result<()> {
+    /// Queues `bytes`. Fails if the queue is full or if an earlier write failed.
+    pub(crate) fn enqueue(&self, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
         match self.take_error() {
-            Some(problem) => Err(problem),
-            None => self.queue.try_send(WriterMessage::Bytes(words.into())).map_err(|_| unread_error()),
+            Some(error) => Err(error),
+            None => self.queue.try_send(WriterMessage::Bytes(bytes.into())).map_err(|_| unread_error()),
         }
     }
 
-    /// Waits until everything has been written, or `patience` is over; as long as it takes if there is none.
-    pub(crate) fn flush(&self, patience: Option<Duration>) -> io::Result<()> {
-        let (done, end) = sync_channel(1);
-        let settled = match patience {
-            // Blocks while the queue is full, too.
-            None => self.queue.send(WriterMessage::Flush(done)).is_ok() && end.recv().is_ok(),
-            Some(patience) => {
+    /// Waits until everything has been written, at most `timeout`.
+    pub(crate) fn flush(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let (done, acknowledged) = sync_channel(1);
+        let flushed = match timeout {
+            // Also waits while the queue is full.
+            None => self.queue.send(WriterMessage::Flush(done)).is_ok() && acknowledged.recv().is_ok(),
+            Some(timeout) => {
                 let queued = self.queue.try_send(WriterMessage::Flush(done)).is_ok();
-                queued && end.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
+                queued && acknowledged.recv_timeout(timeout) != Err(RecvTimeoutError::Timeout)
             }
         };
         match self.take_error() {
-            Some(problem) => Err(problem),
-            None if settled => Ok(()),
+            Some(error) => Err(error),
+            None if flushed => Ok(()),
             None => Err(unread_error()),
         }
     }
@@ -77,27 +78,27 @@ impl BackgroundWriter {
 }
 
 fn unread_error() -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, "nobody reads it")
+    io::Error::new(ErrorKind::TimedOut, "its reader does not read")
 }
 
-fn write_queued(mut out: impl Write, pieces: &Receiver<WriterMessage>, problem: &Mutex<Option<io::Error>>) {
-    for piece in pieces {
-        match piece {
-            WriterMessage::Bytes(words) => {
-                if let Err(error) = out.write_all(&words).and_then(|()| out.flush()) {
-                    *problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+fn write_queued(mut out: impl Write, messages: &Receiver<WriterMessage>, last_error: &Mutex<Option<io::Error>>) {
+    for message in messages {
+        match message {
+            WriterMessage::Bytes(bytes) => {
+                if let Err(error) = out.write_all(&bytes).and_then(|()| out.flush()) {
+                    *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
-            // Who asked may have lost patience.
+            // Fails if `flush` has timed out.
             WriterMessage::Flush(done) => drop(done.send(())),
         }
     }
 }
 
-/// Collects what is written and says it when it is flushed, or in pieces of [`LONGEST_PIECE`].
+/// Buffers writes and queues them at a flush, or when [`BUFFER_BYTES`] are full.
 pub(crate) type BufferedWriterHandle = BufWriter<WriterHandle>;
 
-/// Says whatever it is given.
+/// Queues every write.
 #[derive(Debug)]
 pub(crate) struct WriterHandle(BackgroundWriter);
 
@@ -123,16 +124,17 @@ pub(crate) fn stdout() -> &'static BackgroundWriter {
     STDOUT.get_or_init(|| BackgroundWriter::spawn(io::stdout()))
 }
 
-/// Says something on standard error. Whoever read it may have gone away; the run goes on.
-pub(crate) fn print_stderr(words: impl Into<Vec<u8>>) {
-    let _ = stderr().enqueue(words);
+/// Prints on standard error. Errors are ignored: a closed standard error must not end the run.
+pub(crate) fn print_stderr(bytes: impl Into<Vec<u8>>) {
+    let _ = stderr().enqueue(bytes);
 }
 
-/// Before the process ends: what was said on standard error has been written, or nobody reads it.
+/// Waits until standard error has been written, before the process ends. After one timeout it does
+/// not wait again.
 pub(crate) fn flush_stderr() {
-    static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-    if !GIVEN_UP.load(Ordering::SeqCst) && stderr().flush(Some(FLUSH_TIMEOUT)).is_err() {
-        GIVEN_UP.store(true, Ordering::SeqCst);
+    static TIMED_OUT: AtomicBool = AtomicBool::new(false);
+    if !TIMED_OUT.load(Ordering::SeqCst) && stderr().flush(Some(FLUSH_TIMEOUT)).is_err() {
+        TIMED_OUT.store(true, Ordering::SeqCst);
     }
 }
 
@@ -140,7 +142,7 @@ pub(crate) fn flush_stderr() {
 mod tests {
     use super::*;
 
-    /// Takes nothing until it is let.
+    /// Blocks each write until a message arrives.
     struct BlockedWriter(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
     impl Write for BlockedWriter {
@@ -156,29 +158,29 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_keeps_nobody_waiting() {
-        let (let_go, held) = std::sync::mpsc::channel();
+    fn full_queue_fails_writes_instead_of_blocking() {
+        let (release, blocked) = std::sync::mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
-        let speech = BackgroundWriter::spawn(BlockedWriter(held, written.clone()));
+        let writer = BackgroundWriter::spawn(BlockedWriter(blocked, written.clone()));
         for _ in 0..MAX_QUEUED {
-            speech.enqueue("x").unwrap();
+            writer.enqueue("x").unwrap();
         }
-        // One may be in the thread's hands; after that nothing fits any more.
-        let refused = (0..2).find_map(|_| speech.enqueue("y").err()).expect("too much is waiting");
-        assert_eq!(refused.to_string(), "nobody reads it");
-        assert!(speech.flush(Some(Duration::from_millis(1))).is_err());
-        (0..2 * MAX_QUEUED).for_each(|_| let_go.send(()).unwrap());
-        speech.flush(None).unwrap();
-        assert!(written.lock().unwrap().len() >= MAX_QUEUED, "what was taken arrives when somebody reads");
+        // The thread may hold one message; after that the queue is full.
+        let error = (0..2).find_map(|_| writer.enqueue("y").err()).expect("the queue is full");
+        assert_eq!(error.to_string(), "its reader does not read");
+        assert!(writer.flush(Some(Duration::from_millis(1))).is_err());
+        (0..2 * MAX_QUEUED).for_each(|_| release.send(()).unwrap());
+        writer.flush(None).unwrap();
+        assert!(written.lock().unwrap().len() >= MAX_QUEUED, "queued bytes are lost");
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_told_of_once() {
-        let (gone, held) = std::sync::mpsc::channel();
-        drop(gone);
-        let speech = BackgroundWriter::spawn(BlockedWriter(held, Arc::default()));
-        speech.enqueue("x").unwrap();
-        assert_eq!(speech.flush(None).unwrap_err().kind(), ErrorKind::BrokenPipe);
-        speech.flush(None).unwrap();
+    fn closed_reader_is_reported_once() {
+        let (closed, blocked) = std::sync::mpsc::channel();
+        drop(closed);
+        let writer = BackgroundWriter::spawn(BlockedWriter(blocked, Arc::default()));
+        writer.enqueue("x").unwrap();
+        assert_eq!(writer.flush(None).unwrap_err().kind(), ErrorKind::BrokenPipe);
+        writer.flush(None).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! The live view of a run, redrawn every second. Holds what the last second needs to be compared with; everything shown comes
-//! from the run's own view.
+//! The dashboard: draws the live view of a run every second. Computes only the CPU use since the
+//! last second; all other numbers come from the run. `execute_run` opens it.
 
 mod charts;
 mod footer;
@@ -21,7 +21,7 @@ use std::{io, time::Duration};
 use super::screen::DashboardScreen;
 use crate::stop_button::{KeyListener, StopButton};
 
-/// The dashboard's colours, named by meaning.
+/// The colours of the dashboard, by meaning.
 mod palette {
     use super::Color;
 
@@ -35,30 +35,30 @@ mod palette {
     pub(super) const DIM: Color = Color::DarkGray;
 }
 
-/// Everything one drawing shows.
+/// The data of one drawing.
 struct DashboardData<'a> {
     plan: &'a Plan,
     view: &'a RunView,
     live: &'a LiveStatus,
-    /// CPU of this process over the last second, 1.0 for one core.
+    /// CPU use of this process in the last second; 1.0 is one core.
     cpu: f64,
-    /// How often a stop was asked for.
+    /// Presses of the stop button.
     presses: u32,
     colour: bool,
 }
 
-/// The live view; it owns the terminal until it is dropped.
+/// The dashboard. It uses the terminal until it is dropped.
 pub(crate) struct Dashboard {
     screen: DashboardScreen,
     button: StopButton,
     colour: bool,
     last_cpu_sample: (Duration, f64),
     cpu: f64,
-    /// The last drawing did not reach the terminal.
+    /// Whether the last drawing failed.
     needs_redraw: bool,
-    /// There has been a second to show.
+    /// Whether a second of data was shown.
     has_data: bool,
-    // Last: keys are read until everything else is gone.
+    // Last, so that keys work until everything else is dropped.
     _keys: KeyListener,
 }
 
@@ -67,12 +67,11 @@ impl Dashboard {
         let screen = DashboardScreen::enter()?;
         let keys = KeyListener::start(button.clone());
         let colour = super::style(true).colour;
-        let last = (Duration::ZERO, 0.0);
         Ok(Dashboard {
             screen,
             button,
             colour,
-            last_cpu_sample: last,
+            last_cpu_sample: (Duration::ZERO, 0.0),
             cpu: 0.0,
             needs_redraw: false,
             has_data: false,
@@ -82,7 +81,7 @@ impl Dashboard {
 
     fn update_cpu(&mut self, live: &LiveStatus) {
         let passed = live.elapsed.saturating_sub(self.last_cpu_sample.0).as_secs_f64();
-        // Changes of phase are shown between two seconds; so short a time would say nothing about CPU.
+        // A change of phase updates between two seconds; that is too short to measure CPU use.
         if passed > 0.5 {
             self.cpu = (live.cpu_s - self.last_cpu_sample.1) / passed;
             self.last_cpu_sample = (live.elapsed, live.cpu_s);
@@ -95,23 +94,23 @@ impl RunObserver for Dashboard {
         self.update_cpu(live);
         self.has_data = true;
         let (cpu, presses, colour) = (self.cpu, self.button.presses(), self.colour);
-        let scene = DashboardData { plan, view, live, cpu, presses, colour };
-        // A terminal that cannot be drawn on must not end the run; its report is still wanted.
-        // One that has missed a drawing, because it is held, is drawn on from the beginning.
+        let data = DashboardData { plan, view, live, cpu, presses, colour };
+        // A failed drawing must not end the run. After one, the whole screen is drawn again,
+        // because a stopped terminal has missed the changes.
         let terminal = &mut self.screen.terminal;
         if self.needs_redraw && terminal.clear().is_err() {
             return;
         }
-        self.needs_redraw = terminal.draw(|frame| draw(frame, &scene)).is_err();
+        self.needs_redraw = terminal.draw(|frame| draw(frame, &data)).is_err();
     }
 
-    fn on_waiting(&mut self, why: &str) {
-        // Later the numbers so far are worth more than why there are no new ones.
+    fn on_waiting(&mut self, reason: &str) {
+        // During a run, its data is worth more than the reason of a wait.
         if !self.has_data {
-            let words = Paragraph::new(format!("{why}\n\nq stops")).wrap(Wrap { trim: true }).block(panel("waiting"));
+            let text = Paragraph::new(format!("{reason}\n\nq stops")).wrap(Wrap { trim: true }).block(panel("waiting"));
             let colour = self.colour;
             let drawn = self.screen.terminal.draw(|frame| {
-                frame.render_widget(words, frame.area());
+                frame.render_widget(text, frame.area());
                 if !colour {
                     strip_colours(frame, frame.area());
                 }
@@ -121,37 +120,37 @@ impl RunObserver for Dashboard {
     }
 }
 
-fn draw(frame: &mut Frame<'_>, scene: &DashboardData<'_>) {
+fn draw(frame: &mut Frame<'_>, data: &DashboardData<'_>) {
     let area = frame.area().inner(ratatui::layout::Margin { horizontal: 1, vertical: 0 });
     let tall = area.height >= 30;
-    let metrics = tables::metric_row_count(scene, if tall { 10 } else { 4 }) as u16 + 3;
-    let outcomes = if tall { tables::outcome_row_count(scene) as u16 + 2 } else { 0 };
-    let promises = thresholds::height(scene, tall);
-    let [top, charts, table, outcome, promise, health, keys] = Layout::vertical([
+    let metrics = tables::metric_row_count(data, if tall { 10 } else { 4 }) as u16 + 3;
+    let outcomes = if tall { tables::outcome_row_count(data) as u16 + 2 } else { 0 };
+    let threshold_height = thresholds::height(data, tall);
+    let [top, charts, table, outcome, threshold_area, health, keys] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Min(6),
         Constraint::Length(metrics),
         Constraint::Length(outcomes),
-        Constraint::Length(promises),
+        Constraint::Length(threshold_height),
         Constraint::Length(if tall { 4 } else { 1 }),
         Constraint::Length(1),
     ])
     .areas(area);
-    header::draw(frame, top, scene);
-    charts::draw(frame, charts, scene);
-    tables::draw_metrics(frame, table, scene);
+    header::draw(frame, top, data);
+    charts::draw(frame, charts, data);
+    tables::draw_metrics(frame, table, data);
     if tall {
-        tables::draw_outcomes(frame, outcome, scene);
+        tables::draw_outcomes(frame, outcome, data);
     }
-    thresholds::draw(frame, promise, scene, tall);
-    footer::draw_health(frame, health, scene, tall);
-    footer::draw_keys(frame, keys, scene);
-    if !scene.colour {
+    thresholds::draw(frame, threshold_area, data, tall);
+    footer::draw_health(frame, health, data, tall);
+    footer::draw_keys(frame, keys, data);
+    if !data.colour {
         strip_colours(frame, area);
     }
 }
 
-/// Takes every colour out again, for `NO_COLOR`; bold and dim stay.
+/// Removes the colours, for `NO_COLOR`. Bold and dim stay.
 fn strip_colours(frame: &mut Frame<'_>, area: Rect) {
     for position in area.positions() {
         let cell = &mut frame.buffer_mut()[position];

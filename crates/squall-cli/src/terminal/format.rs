@@ -1,4 +1,4 @@
-//! Numbers as the dashboard shows them: few digits, a unit, never wider than their column.
+//! Formats numbers for the dashboard and the tables: few digits and a unit.
 
 use std::time::Duration;
 
@@ -38,9 +38,9 @@ pub(crate) fn time(nanos: f64) -> String {
     }
 }
 
-/// A share to two decimals: `0.25 %`.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{} %", (share * 10_000.0).round() / 100.0)
+/// A fraction as a percentage with two decimals: `0.25 %`.
+pub(crate) fn percent(fraction: f64) -> String {
+    format!("{} %", (fraction * 10_000.0).round() / 100.0)
 }
 
 /// `4.2 MiB`.
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_three_digits() {
+    fn numbers_have_three_digits_and_a_unit() {
         assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([rate(0.5), rate(12.0), rate(45.25), rate(12_345.6)], ["0.50", "12", "45.2", "12,346"]);
         assert_eq!([time(870e3), time(12.34e6), time(1.05e9), time(0.0)], ["870 µs", "12.3 ms", "1.05 s", "0.00 µs"]);

@@ -1,4 +1,5 @@
-//! Keys as they are pressed, without a screen of our own: for what prints lines and can still be stopped by `q`. Draws nothing.
+//! Reads the `q` key for commands that print lines and have no dashboard. Draws nothing. `find_max`
+//! calls it.
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::{
@@ -8,23 +9,22 @@ use std::{
 
 use crate::stop_button::{KeyListener, StopButton};
 
-/// How the terminal was found, while it is changed.
+/// The terminal mode to restore, while it is changed.
 static ORIGINAL_MODE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Presses the button when `q` is pressed, until dropped. Signals and line ends work as ever.
+/// Presses the button at `q`, until dropped. Signals and line ends work as usual.
 pub(crate) struct InlineKeyListener {
     listener: Option<KeyListener>,
 }
 
 impl InlineKeyListener {
-    /// Listens, if there is somebody to press a key.
+    /// Listens, if standard input and standard error are terminals.
     pub(crate) fn listen(button: &StopButton) -> InlineKeyListener {
-        let present = io::stdin().is_terminal() && io::stderr().is_terminal();
-        let watch = (present && enter_cbreak_mode().is_ok()).then(|| KeyListener::start(button.clone()));
-        InlineKeyListener { listener: watch }
+        let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+        let listener = (interactive && enter_cbreak_mode().is_ok()).then(|| KeyListener::start(button.clone()));
+        InlineKeyListener { listener }
     }
 
-    /// Whether keys are heard.
     pub(crate) fn is_listening(&self) -> bool {
         self.listener.is_some()
     }
@@ -32,24 +32,24 @@ impl InlineKeyListener {
 
 impl Drop for InlineKeyListener {
     fn drop(&mut self) {
-        // First nobody reads any more, then lines are lines again.
+        // The listener ends before the mode is restored.
         drop(self.listener.take());
         restore_line_mode();
     }
 }
 
 fn enter_cbreak_mode() -> rustix::io::Result<()> {
-    let found = tcgetattr(io::stdin())?;
-    let mut changed = found.clone();
+    let original = tcgetattr(io::stdin())?;
+    let mut changed = original.clone();
     changed.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-    *ORIGINAL_MODE.lock().expect("no holder panics") = Some(found);
+    *ORIGINAL_MODE.lock().expect("no holder panics") = Some(original);
     tcsetattr(io::stdin(), OptionalActions::Now, &changed)
 }
 
-/// Leaves the terminal as it was found; harmless when it was not changed.
+/// Restores the terminal mode, if it was changed.
 pub(super) fn restore_line_mode() {
-    if let Some(found) = ORIGINAL_MODE.lock().expect("no holder panics").take() {
-        // The terminal may be gone (a closed window); then nobody misses it.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &found);
+    if let Some(original) = ORIGINAL_MODE.lock().expect("no holder panics").take() {
+        // Fails if the terminal has been closed.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &original);
     }
 }

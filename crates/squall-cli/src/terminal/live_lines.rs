@@ -1,4 +1,5 @@
-//! One line a second on standard error, where there is no terminal for the dashboard.
+//! The progress lines: one a second on standard error, if the dashboard cannot be shown.
+//! squall-report renders them.
 
 use squall_metrics::RunView;
 use squall_model::Plan;
@@ -24,7 +25,7 @@ impl RunObserver for LiveLinePrinter {
     fn on_update(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {
         let seconds = view.timeline.len();
         let idle = view.timeline.last().is_some_and(|second| second.requests == 0 && second.busy == 0);
-        // The last second of a run is a short one, in which often nothing ends any more.
+        // The last second is short and often without a request.
         if live.phase == LivePhase::Done || seconds == self.printed || live.phase == LivePhase::Draining && idle {
             return;
         }
@@ -36,7 +37,7 @@ impl RunObserver for LiveLinePrinter {
         super::print_stderr(text);
     }
 
-    fn on_waiting(&mut self, why: &str) {
-        super::print_stderr(format!("{why}\n"));
+    fn on_waiting(&mut self, reason: &str) {
+        super::print_stderr(format!("{reason}\n"));
     }
 }

@@ -1,19 +1,20 @@
-//! Writing to standard output, to the end. A reader that has gone away (`| head`) is no error.
+//! Writes to standard output and waits until everything is written. A closed pipe (`| head`) is not
+//! an error.
 
 use std::{io::ErrorKind, time::Duration};
 
 use super::background_writer;
 use crate::exit::CliError;
 
-/// Writes all of `bytes`, however long that takes.
+/// Writes all of `bytes`, without a time limit.
 pub(crate) fn stdout(bytes: &[u8]) -> Result<(), CliError> {
     stdout_within(bytes, None)
 }
 
-/// The same, for no longer than `patience`.
-pub(crate) fn stdout_within(bytes: &[u8], patience: Option<Duration>) -> Result<(), CliError> {
-    let speech = background_writer::stdout();
-    match speech.enqueue(bytes).and_then(|()| speech.flush(patience)) {
+/// Writes all of `bytes` within `timeout`.
+pub(crate) fn stdout_within(bytes: &[u8], timeout: Option<Duration>) -> Result<(), CliError> {
+    let writer = background_writer::stdout();
+    match writer.enqueue(bytes).and_then(|()| writer.flush(timeout)) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::new(format!("cannot write to standard output: {error}")))
         }

@@ -1,5 +1,6 @@
-//! The terminal while the dashboard owns it: alternate screen, raw keys, no cursor. Gives it back when dropped, on a panic and
-//! before the process is ended by a third Ctrl-C.
+//! The terminal while the dashboard uses it: alternate screen, raw keys, no cursor. Restores it
+//! when dropped, on a panic and before the third press of the stop button ends the process. Draws
+//! nothing.
 
 use crossterm::{
     cursor, execute,
@@ -17,13 +18,13 @@ use std::{
 
 use super::background_writer::{self, BufferedWriterHandle};
 
-/// A terminal that takes nothing any more is not waited for any longer than this.
+/// How long the restore waits for a terminal that does not respond.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether the terminal is ours at the moment.
+/// Whether the dashboard uses the terminal.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// The terminal, taken over.
+/// The terminal in the mode of the dashboard.
 pub(crate) struct DashboardScreen {
     pub(crate) terminal: Terminal<CrosstermBackend<BufferedWriterHandle>>,
 }
@@ -32,10 +33,10 @@ impl DashboardScreen {
     pub(crate) fn enter() -> io::Result<DashboardScreen> {
         restore_on_panic();
         ACTIVE.store(true, Ordering::SeqCst);
-        let taken = enable_raw_mode()
+        let entered = enable_raw_mode()
             .and_then(|()| execute!(stderr_writer(), EnterAlternateScreen, cursor::Hide))
             .and_then(|()| Terminal::new(CrosstermBackend::new(stderr_writer())));
-        match taken {
+        match entered {
             Ok(terminal) => Ok(DashboardScreen { terminal }),
             Err(error) => {
                 restore_terminal();
@@ -51,11 +52,11 @@ impl Drop for DashboardScreen {
     }
 }
 
-/// Leaves the terminal as it was found; harmless when it is not ours.
+/// Restores the terminal, if the dashboard uses it.
 pub(crate) fn restore_terminal() {
     super::keys::restore_line_mode();
     if ACTIVE.swap(false, Ordering::SeqCst) {
-        // The terminal may be gone (a closed window); then nobody misses it.
+        // Fails if the terminal has been closed.
         let _ = execute!(stderr_writer(), LeaveAlternateScreen, cursor::Show);
         let _ = background_writer::stderr().flush(Some(RESTORE_TIMEOUT));
         let _ = disable_raw_mode();
@@ -69,10 +70,10 @@ fn stderr_writer() -> BufferedWriterHandle {
 fn restore_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let before = std::panic::take_hook();
+        let previous_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore_terminal();
-            before(panic);
+            previous_hook(panic);
         }));
     });
 }

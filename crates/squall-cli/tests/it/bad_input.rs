@@ -1,26 +1,28 @@
-//! Refused with one clear message and exit 2, before any request is sent.
+//! Invalid flags and files: refused with one clear message and exit code 2, before a request is
+//! sent.
 
-use crate::support::{Desk, target};
+use crate::support::{TestFolder, target};
 
-/// Runs with `URL` replaced by a target's address; expects a refusal that contains `part` and that nothing was sent.
+/// Runs with `URL` replaced by a target's address. Expects exit code 2, a message that contains
+/// `part`, and no request.
 #[track_caller]
-fn refused(desk: &Desk, arguments: &[&str], part: &str) {
+fn refused(folder: &TestFolder, arguments: &[&str], part: &str) {
     let target = target();
     let url = target.url("/health");
-    let arguments: Vec<_> = arguments.iter().map(|word| word.replace("URL", &url)).collect();
-    let words: Vec<_> = ["run"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-    let ended = desk.squall(&words);
-    assert_eq!(ended.code, 2, "{words:?}: {ended:?}");
-    assert!(ended.stderr.contains(part), "{words:?} should say `{part}`:\n{}", ended.stderr);
-    assert_eq!(target.requests(), 0, "{words:?}");
-    assert_eq!(ended.stdout, "", "{words:?}");
+    let arguments: Vec<_> = arguments.iter().map(|argument| argument.replace("URL", &url)).collect();
+    let command: Vec<_> = ["run"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    let ended = folder.squall(&command);
+    assert_eq!(ended.code, 2, "{command:?}: {ended:?}");
+    assert!(ended.stderr.contains(part), "{command:?} should say `{part}`:\n{}", ended.stderr);
+    assert_eq!(target.requests(), 0, "{command:?}");
+    assert_eq!(ended.stdout, "", "{command:?}");
 }
 
 #[test]
-fn flags_that_make_no_sense() {
-    let desk = Desk::new();
+fn invalid_or_contradicting_flags_are_refused() {
+    let folder = TestFolder::new();
     let cases: [(&[&str], &str); 40] = [
-        (&[], "URL or a .toml"),
+        (&[], "give a URL, or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
         (&["example.com/shop"], "http://example.com/shop"),
@@ -48,10 +50,10 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--for", "1s", "--proxy", "https://127.0.0.1:1"], "TLS to the proxy itself"),
         (&["URL", "--rat", "5"], "--rate"),
         (&["URL", "--rate", "5", "--users", "5", "--for", "1s"], "--users"),
-        // What nothing would look at.
+        // Flags without an effect.
         (&["URL", "--users", "5", "--max-users", "5", "--for", "1s"], "--max-users is for an open load"),
         (&["URL", "--max-users", "5", "--for", "1s"], "--max-users is for an open load"),
-        (&["URL", "--users", "5", "--late-after", "1s", "--for", "1s"], "none is late"),
+        (&["URL", "--users", "5", "--late-after", "1s", "--for", "1s"], "no start is late"),
         (&["URL", "--rate", "5", "--for", "1s", "--find-max-probe", "3s"], "--find-max-probe belongs to --find-max"),
         (&["URL", "--rate", "5", "--find-max-precision", "3%"], "--find-max-precision belongs to --find-max"),
         (&["URL", "--rate", "5", "--for", "1s", "--fleet", "x"], "--fleet belongs to --cluster"),
@@ -63,31 +65,31 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--for", "1s", "--late-after", "0s"], "0 makes every start late"),
     ];
     for (arguments, part) in cases {
-        refused(&desk, arguments, part);
+        refused(&folder, arguments, part);
     }
 }
 
 #[test]
-fn files_that_cannot_be_used() {
-    let desk = Desk::new();
-    desk.write("load.py", "").write("broken.toml", "name = ");
-    desk.write(
+fn unusable_files_are_refused() {
+    let folder = TestFolder::new();
+    folder.write("load.py", "").write("broken.toml", "name = ");
+    folder.write(
         "mistakes.toml",
         "name = \"x\"\ntarget = \"http://127.0.0.1:9\"\n[load]\nrat = \"5/s\"\nfor = \"1s\"\n\
          [[task]]\nname = \"a\"\nweight = 0\nget = \"/\"\n",
     );
-    refused(&desk, &["missing.toml"], "missing.toml");
-    refused(&desk, &["load.py"], "pip install");
-    refused(&desk, &["broken.toml"], "broken.toml:1");
-    refused(&desk, &["mistakes.toml"], "did you mean `rate`");
-    refused(&desk, &["mistakes.toml"], "weight");
-    refused(&desk, &["mistakes.toml", "--method", "PUT"], "--method");
+    refused(&folder, &["missing.toml"], "missing.toml");
+    refused(&folder, &["load.py"], "pip install");
+    refused(&folder, &["broken.toml"], "broken.toml:1");
+    refused(&folder, &["mistakes.toml"], "did you mean `rate`");
+    refused(&folder, &["mistakes.toml"], "weight");
+    refused(&folder, &["mistakes.toml", "--method", "PUT"], "--method");
 }
 
 #[test]
-fn every_mistake_is_reported_at_once() {
-    let desk = Desk::new();
-    let ended = desk.squall(&["run", "127.0.0.1:9", "--rate", "-1", "--for", "never", "-t", "p99"]);
+fn all_mistakes_are_reported_at_once() {
+    let folder = TestFolder::new();
+    let ended = folder.squall(&["run", "127.0.0.1:9", "--rate", "-1", "--for", "never", "-t", "p99"]);
     assert_eq!(ended.code, 2);
     for part in ["--rate", "--for", "--threshold", "nothing was sent"] {
         assert!(ended.stderr.contains(part), "{part} is missing in\n{}", ended.stderr);
@@ -96,16 +98,16 @@ fn every_mistake_is_reported_at_once() {
 
 #[test]
 fn check_prints_the_plan_and_sends_nothing() {
-    let (target, desk) = (target(), Desk::new());
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
-    let ended = desk.squall(&["run", &url, "--rate", "90/m", "--for", "30s", "--check"]);
+    let ended = folder.squall(&["run", &url, "--rate", "90/m", "--for", "30s", "--check"]);
     assert_eq!((ended.code, target.requests()), (0, 0), "{ended:?}");
     assert!(ended.stdout.contains("1.5") && ended.stdout.contains("30s"), "{}", ended.stdout);
 }
 
 #[test]
-fn a_command_that_is_nearly_right_is_suggested() {
-    let ended = Desk::new().squall(&["comprae", "a", "b"]);
+fn misspelled_command_suggests_the_right_one() {
+    let ended = TestFolder::new().squall(&["comprae", "a", "b"]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("compare"), "{}", ended.stderr);
 }

@@ -1,31 +1,30 @@
-//! What people are told: help, version, completions.
+//! Help, version and completions.
 
-use crate::support::Desk;
+use crate::support::TestFolder;
 
 #[test]
-fn every_command_helps_with_examples() {
-    let desk = Desk::new();
+fn help_of_every_command_has_examples() {
+    let folder = TestFolder::new();
     for command in
         ["run", "compare", "target", "new", "worker", "orchestrator", "test", "up", "down", "stream", "completions"]
     {
-        let ended = desk.squall(&[command, "--help"]);
+        let ended = folder.squall(&[command, "--help"]);
         assert_eq!(ended.code, 0);
         assert!(ended.stdout.contains("Examples:") && ended.stdout.contains("squall "), "{command}: {}", ended.stdout);
     }
     for command in ["start", "status", "scale", "rate", "pause", "resume", "stop"] {
-        let ended = desk.squall(&["test", command, "--help"]);
+        let ended = folder.squall(&["test", command, "--help"]);
         assert_eq!(ended.code, 0);
         assert!(ended.stdout.contains(&format!("  squall test {command}")), "{command}: {}", ended.stdout);
     }
-    assert!(desk.squall(&["--help"]).stdout.contains("Exit codes"));
+    assert!(folder.squall(&["--help"]).stdout.contains("Exit codes"));
 }
 
-/// It listed two dozen lines of flags that it always refuses.
 #[test]
-fn a_test_is_offered_only_flags_that_it_takes() {
-    let desk = Desk::new();
+fn help_of_test_start_lists_only_supported_flags() {
+    let folder = TestFolder::new();
     let flags = |command: &[&str]| -> Vec<String> {
-        let help = desk.squall(&[command, &["--help"]].concat()).stdout;
+        let help = folder.squall(&[command, &["--help"]].concat()).stdout;
         let flag = |line: &str| Some(line.split("--").nth(1)?.split([' ', '[', '\n']).next()?.to_owned());
         help.lines().filter(|line| line.trim_start().starts_with('-')).filter_map(flag).collect()
     };
@@ -38,8 +37,8 @@ fn a_test_is_offered_only_flags_that_it_takes() {
 }
 
 #[test]
-fn the_version_names_the_program_and_its_commit() {
-    let ended = Desk::new().squall(&["--version"]);
+fn version_has_the_program_and_its_commit() {
+    let ended = TestFolder::new().squall(&["--version"]);
     assert_eq!(ended.code, 0);
     let commit = ended.stdout.strip_prefix("squall 0.").and_then(|rest| rest.split_once(" (")?.1.strip_suffix(")\n"));
     let is_commit = |text: &str| text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -47,18 +46,18 @@ fn the_version_names_the_program_and_its_commit() {
 }
 
 #[test]
-fn completions_know_the_flags() {
-    let desk = Desk::new();
+fn completions_contain_the_flags() {
+    let folder = TestFolder::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ended = desk.squall(&["completions", shell]);
+        let ended = folder.squall(&["completions", shell]);
         assert_eq!(ended.code, 0);
         assert!(ended.stdout.contains("find-max"), "{shell}");
     }
 }
 
 #[test]
-fn no_arguments_is_a_question_about_usage() {
-    let ended = Desk::new().squall(&[]);
+fn no_arguments_prints_the_help() {
+    let ended = TestFolder::new().squall(&[]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("Usage"), "{}", ended.stderr);
 }

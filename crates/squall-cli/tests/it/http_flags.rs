@@ -1,15 +1,17 @@
-//! The HTTP flags arrive at the server, as it sees them.
+//! The HTTP flags, as the server receives their effect.
 
-use crate::support::{Desk, number, target};
+use crate::support::{TestFolder, number, target};
 use squall_target::TargetEndpoint;
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
-/// Sends one request with these flags; gives it as the server read it.
+/// Sends one request with these flags and returns it as the server received it.
 fn request(flags: &[&str]) -> String {
-    let (server, desk) =
-        (ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]), Desk::new());
-    desk.write("body.txt", "from a file");
-    let (code, _) = desk.result(&[&[&server.url("/path?a=1"), "--users", "1", "--requests", "1"], flags].concat());
+    let (server, folder) = (
+        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]),
+        TestFolder::new(),
+    );
+    folder.write("body.txt", "from a file");
+    let (code, _) = folder.result(&[&[&server.url("/path?a=1"), "--users", "1", "--requests", "1"], flags].concat());
     assert_eq!(code, 0, "{flags:?}");
     server.last_request()
 }
@@ -23,7 +25,7 @@ fn check(flags: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn flags_shape_the_request() {
+fn http_flags_change_the_request() {
     check(&[], &["GET /path?a=1 HTTP/1.1\r\n", "host: 127.0.0.1:"]);
     check(&["-X", "PUT", "-d", "hello"], &["PUT /path", "content-length: 5\r\n", "\r\n\r\nhello"]);
     check(&["-d", "hello"], &["POST /path"]);
@@ -41,24 +43,24 @@ fn flags_shape_the_request() {
 
 #[test]
 fn http2_redirects_and_phases_work() {
-    let (target, desk) = (target(), Desk::new());
+    let (target, folder) = (target(), TestFolder::new());
     let few = ["--users", "1", "--requests", "2"];
-    let (code, _) = desk.result(&[&[&target.url("/health"), "--http2"], &few[..]].concat());
+    let (code, _) = folder.result(&[&[&target.url("/health"), "--http2"], &few[..]].concat());
     assert_eq!(code, 0);
-    let (_, followed) = desk.result(&[&[target.url("/redirect/3").as_str()], &few[..]].concat());
+    let (_, followed) = folder.result(&[&[target.url("/redirect/3").as_str()], &few[..]].concat());
     assert_eq!(number(&followed, "/totals/errors"), 0.0);
     assert!(target.requests_of(TargetEndpoint::Redirect) >= 6);
     let before = target.requests();
-    let (_, stopped) = desk.result(&[&[&target.url("/redirect/3"), "--no-redirects"], &few[..]].concat());
+    let (_, stopped) = folder.result(&[&[&target.url("/redirect/3"), "--no-redirects"], &few[..]].concat());
     assert_eq!(target.requests() - before, 2, "{}", stopped["outcomes"]);
-    let (_, phases) = desk.result(&[&[&target.url("/health"), "--phases"], &few[..]].concat());
+    let (_, phases) = folder.result(&[&[&target.url("/health"), "--phases"], &few[..]].concat());
     assert!(phases.to_string().contains("first_byte"), "{phases:#}");
 }
 
 #[test]
-fn secrets_do_not_end_up_in_the_result() {
-    let (target, desk) = (target(), Desk::new());
+fn credentials_are_not_in_the_result() {
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
-    desk.result(&[&url, "--users", "1", "--requests", "1", "--bearer", "s3cret-token"]);
-    assert!(!desk.read("result.json").contains("s3cret-token"));
+    folder.result(&[&url, "--users", "1", "--requests", "1", "--bearer", "s3cret-token"]);
+    assert!(!folder.read("result.json").contains("s3cret-token"));
 }

@@ -1,22 +1,22 @@
-//! The real program against real servers: exit codes, accounting, outputs, stopping, refusals. One binary, short tests that run in
-//! parallel; what has to be waited for is waited for, never slept on.
+//! Tests of the real program against real servers: exit codes, counts, outputs, signals, errors.
+//! One binary; the tests are short, run in parallel and wait for events instead of sleeping.
 
 mod bad_input;
-mod comparing;
-mod counts;
-mod deploy;
+mod compare;
+mod coordinated_omission;
+mod dashboard_terminal;
+mod deploy_files;
 mod exit_codes;
-mod faults;
 mod find_max;
 mod fleet;
+mod fleet_faults;
 mod help;
-mod hostile;
 mod http_flags;
-mod omission;
-mod outputs;
-mod scaffold;
-mod serving;
-mod stopping;
+mod misbehaving_servers;
+mod new_command;
+mod request_counts;
+mod run_outputs;
+mod stop_signals;
 mod support;
-mod terminal;
+mod target_command;
 mod up_down;

@@ -1,4 +1,4 @@
-//! Runs the program and reads what it leaves behind.
+//! Helpers of the tests: run the program in a temporary folder, read its output and files.
 
 use serde_json::Value;
 use squall_target::TargetServer;
@@ -12,32 +12,32 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Longest that anything is waited for; reached only by a failing test.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Limit of every wait; only a failing test reaches it.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// A folder of its own to run the program in.
-pub(crate) struct Desk {
-    folder: TempDir,
+/// A temporary folder in which a test runs the program.
+pub(crate) struct TestFolder {
+    dir: TempDir,
 }
 
-/// What a finished program left.
+/// Exit code and output of a finished process.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedProcess {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Desk {
-    pub(crate) fn new() -> Desk {
-        Desk { folder: tempfile::tempdir().expect("a temporary folder") }
+impl TestFolder {
+    pub(crate) fn new() -> TestFolder {
+        TestFolder { dir: tempfile::tempdir().expect("a temporary folder") }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.dir.path().join(name)
     }
 
-    pub(crate) fn write(&self, name: &str, text: &str) -> &Desk {
+    pub(crate) fn write(&self, name: &str, text: &str) -> &TestFolder {
         std::fs::write(self.path(name), text).expect("a writable folder");
         self
     }
@@ -50,22 +50,22 @@ impl Desk {
         serde_json::from_str(&self.read(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The program with its arguments, not started yet.
+    /// The program with its arguments, to be started.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-        command.args(arguments).current_dir(self.folder.path()).env("NO_COLOR", "1").env_remove("SQUALL_LOG");
-        // What a killed one leaves behind goes with the desk.
-        command.env("TMPDIR", self.folder.path());
+        command.args(arguments).current_dir(self.dir.path()).env("NO_COLOR", "1").env_remove("SQUALL_LOG");
+        // Temporary files of a killed process are removed with the folder.
+        command.env("TMPDIR", self.dir.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     /// Runs `squall` with these arguments to its end.
-    pub(crate) fn squall(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn squall(&self, arguments: &[&str]) -> FinishedProcess {
         let output = self.command(arguments).output().expect("the program starts");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
-        Ended {
-            code: output.status.code().expect("it ended by itself"),
+        FinishedProcess {
+            code: output.status.code().expect("an exit code"),
             stdout: text(output.stdout),
             stderr: text(output.stderr),
         }
@@ -79,55 +79,55 @@ impl Desk {
         (ended.code, self.json("result.json"))
     }
 
-    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        Running { child: self.command(arguments).spawn().expect("the program starts"), said: String::new() }
+    pub(crate) fn start(&self, arguments: &[&str]) -> RunningProcess {
+        RunningProcess { child: self.command(arguments).spawn().expect("the program starts"), stderr: String::new() }
     }
 }
 
-/// A program under way; it is ended when dropped.
-pub(crate) struct Running {
+/// A running process. Dropping it kills it.
+pub(crate) struct RunningProcess {
     child: Child,
-    said: String,
+    stderr: String,
 }
 
-impl Running {
-    /// Of a program that was started otherwise, with pipes.
-    pub(crate) fn of(child: Child) -> Running {
-        Running { child, said: String::new() }
+impl RunningProcess {
+    /// Wraps a process that was started with pipes.
+    pub(crate) fn from_child(child: Child) -> RunningProcess {
+        RunningProcess { child, stderr: String::new() }
     }
 
     pub(crate) fn interrupt(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the program is there");
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process runs");
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("the program is there");
+        rustix::process::kill_process(pid, signal).expect("the process runs");
     }
 
     pub(crate) fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program is there");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the process runs");
     }
 
-    /// Its standard output, to be read while it runs.
+    /// Standard output, to read while the process runs.
     pub(crate) fn stdout(&mut self) -> &mut std::process::ChildStdout {
         self.child.stdout.as_mut().expect("a pipe")
     }
 
-    /// Reads standard error until a line contains `part`; gives that line.
+    /// Reads standard error until a line contains `part` and returns that line.
     pub(crate) fn wait_for_line(&mut self, part: &str) -> String {
         let stderr = self.child.stderr.as_mut().expect("a pipe");
-        // Byte by byte, so that nothing after the line is taken.
+        // Byte by byte, so that nothing after the line is read.
         let mut line = Vec::new();
         loop {
             let mut byte = [0];
-            assert_eq!(stderr.read(&mut byte).expect("readable"), 1, "it ended before `{part}`: {}", self.said);
+            assert_eq!(stderr.read(&mut byte).expect("readable"), 1, "it ended before `{part}`: {}", self.stderr);
             line.push(byte[0]);
             if byte[0] == b'\n' {
                 let text = String::from_utf8(std::mem::take(&mut line)).expect("UTF-8");
-                self.said += &text;
+                self.stderr += &text;
                 if text.contains(part) {
                     return text;
                 }
@@ -135,13 +135,13 @@ impl Running {
         }
     }
 
-    /// How it ends, whether or not anybody reads what it says.
+    /// Waits for the exit code without reading the output.
     pub(crate) fn code(mut self) -> i32 {
-        self.child.wait().expect("it ends").code().expect("it ended by itself")
+        self.child.wait().expect("it ends").code().expect("an exit code")
     }
 
-    pub(crate) fn end(mut self) -> Ended {
-        let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.said));
+    pub(crate) fn end(mut self) -> FinishedProcess {
+        let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.stderr));
         let mut errors = self.child.stderr.take().expect("a pipe");
         let reading = std::thread::spawn(move || {
             let mut rest = String::new();
@@ -150,12 +150,12 @@ impl Running {
         });
         self.child.stdout.take().expect("a pipe").read_to_string(&mut stdout).expect("UTF-8");
         stderr += &reading.join().expect("no panic");
-        let code = self.child.wait().expect("it ends").code().expect("it ended by itself");
-        Ended { code, stdout, stderr }
+        let code = self.child.wait().expect("it ends").code().expect("an exit code");
+        FinishedProcess { code, stdout, stderr }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -171,7 +171,7 @@ pub(crate) fn target() -> TargetServer {
 pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begin.elapsed() < MAX_WAIT, "waited in vain for {what}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
@@ -182,27 +182,28 @@ pub(crate) fn number(result: &Value, path: &str) -> f64 {
     result.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number at {path} in {result:#}"))
 }
 
-/// A server that writes down the path of each request in the order of arrival and answers after `delay`, one at a time.
-pub(crate) struct Notebook {
+/// A server that records the path of each request in the order of arrival. It responds after
+/// `delay`, one request at a time.
+pub(crate) struct RecordingServer {
     pub(crate) addr: SocketAddr,
     paths: Arc<Mutex<Vec<String>>>,
 }
 
-impl Notebook {
-    pub(crate) fn start(delay: Duration) -> Notebook {
+impl RecordingServer {
+    pub(crate) fn start(delay: Duration) -> RecordingServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let paths = Arc::new(Mutex::new(Vec::new()));
-        let book = paths.clone();
-        // One counter for all connections: whoever holds it is being served.
-        let counter = Arc::new(Mutex::new(()));
+        let recorded = paths.clone();
+        // One lock for all connections, so that one request is served at a time.
+        let serving = Arc::new(Mutex::new(()));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (book, counter) = (book.clone(), counter.clone());
-                std::thread::spawn(move || serve(stream, &book, &counter, delay));
+                let (paths, serving) = (recorded.clone(), serving.clone());
+                std::thread::spawn(move || serve(stream, &paths, &serving, delay));
             }
         });
-        Notebook { addr, paths }
+        RecordingServer { addr, paths }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -214,7 +215,7 @@ impl Notebook {
     }
 }
 
-fn serve(stream: TcpStream, book: &Mutex<Vec<String>>, counter: &Mutex<()>, delay: Duration) -> Option<()> {
+fn serve(stream: TcpStream, paths: &Mutex<Vec<String>>, serving: &Mutex<()>, delay: Duration) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     writer.set_nodelay(true).ok()?;
@@ -227,8 +228,8 @@ fn serve(stream: TcpStream, book: &Mutex<Vec<String>>, counter: &Mutex<()>, dela
             line.clear();
             reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
         }
-        let _served = counter.lock().expect("no panic");
-        book.lock().expect("no panic").push(path);
+        let _served = serving.lock().expect("no panic");
+        paths.lock().expect("no panic").push(path);
         if !delay.is_zero() {
             std::thread::park_timeout(delay);
         }
@@ -236,28 +237,28 @@ fn serve(stream: TcpStream, book: &Mutex<Vec<String>>, counter: &Mutex<()>, dela
     }
 }
 
-/// One GET on a connection of its own; the whole answer as text, bytes that are no text replaced.
+/// Sends one GET on a new connection and returns the whole response as text.
 pub(crate) fn get(addr: SocketAddr, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("it answers");
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("it answers");
+    String::from_utf8_lossy(&response).into_owned()
 }
 
-/// The last line of what the Redis at `port` answers to `commands`; nothing if nobody answers, or with nothing.
+/// The last line of the replies of the Redis at `port` to `commands`; `None` without a reply.
 pub(crate) fn ask_redis(port: u16, commands: &[&str]) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    let mut answers = BufReader::new(stream.try_clone().ok()?).lines();
+    let mut replies = BufReader::new(stream.try_clone().ok()?).lines();
     let mut last = None;
     for command in commands {
         stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
-        let line = answers.next()?.ok()?;
+        let line = replies.next()?.ok()?;
         last = match line.as_str() {
             "$-1" => None,
-            text if text.starts_with('$') => Some(answers.next()?.ok()?),
+            text if text.starts_with('$') => Some(replies.next()?.ok()?),
             _ => Some(line),
         };
     }

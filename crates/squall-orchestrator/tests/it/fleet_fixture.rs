@@ -171,7 +171,7 @@ pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
         late_after: Duration::from_millis(10),
         phases: false,
     };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+    Bundle::new(plan, limits)
 }
 
 async fn report<R: RunStore>(run: R, id: String, reported: ReportedShares, stop: CancellationToken) {

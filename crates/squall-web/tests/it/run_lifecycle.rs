@@ -187,7 +187,7 @@ async fn init_params_set_the_variables_of_a_scenario_file() {
     let fleet = squall_orchestrator::FleetClient::new(world.cell.clone());
     let name = fleet.status().await.unwrap().order.unwrap().bundle;
     let bundle = fleet.load_bundle(&name).await.unwrap().unwrap();
-    assert_eq!(bundle.arguments, ["shop.toml", "--param", "region=us"]);
+    assert_eq!(bundle.params, [("region".to_owned(), "us".to_owned())].into());
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use squall_model::{
 };
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
 use squall_web::{StartableScenario, WebConfig, serve};
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -143,29 +143,23 @@ pub(crate) fn bundle() -> Bundle {
 }
 
 pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
-    Bundle {
-        hooks: false,
-        together: Vec::new(),
-        plan: Plan {
-            name: "shop".into(),
-            target: "http://127.0.0.1:1".into(),
-            load: Load { model, iterations: None, warm_up: Duration::ZERO },
-            tasks: vec![TaskSpec::new("browse")],
-            thresholds: vec![],
-            seed: 1,
-        },
-        arguments: vec!["shop.toml".into()],
-        files: BTreeMap::new(),
-        env: BTreeMap::new(),
-        limits: EngineLimits {
-            threads: None,
-            max_users: 100,
-            grace: Duration::from_secs(1),
-            slack: Duration::ZERO,
-            late_after: Duration::from_millis(10),
-            phases: false,
-        },
-    }
+    let plan = Plan {
+        name: "shop".into(),
+        target: "http://127.0.0.1:1".into(),
+        load: Load { model, iterations: None, warm_up: Duration::ZERO },
+        tasks: vec![TaskSpec::new("browse")],
+        thresholds: vec![],
+        seed: 1,
+    };
+    let limits = EngineLimits {
+        threads: None,
+        max_users: 100,
+        grace: Duration::from_secs(1),
+        slack: Duration::ZERO,
+        late_after: Duration::from_millis(10),
+        phases: false,
+    };
+    Bundle::new(plan, limits)
 }
 
 pub(crate) fn startable_scenario() -> StartableScenario {

@@ -25,7 +25,7 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
     let (slack, late_after) = (Duration::from_millis(1), Duration::from_secs(1));
     let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+    Bundle::new(plan, limits)
 }
 
 /// Refuses every bundle.

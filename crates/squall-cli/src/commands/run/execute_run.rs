@@ -1,4 +1,5 @@
-//! One run with everything that watches it: the dashboard or the lines, the outputs that are written as it goes, the signals.
+//! Executes one run with its observers: the dashboard or the progress lines, the live outputs, the
+//! stop notices. Does not load the scenario. `commands::run` and `find_max` call it.
 
 use squall_engine::Driver;
 use squall_model::EngineLimits;
@@ -12,36 +13,36 @@ use crate::{
     terminal::{self, dashboard::Dashboard, live_lines::LiveLinePrinter},
 };
 
-/// What is shown while the run lasts.
+/// How progress is shown during the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressDisplay {
     Off,
     /// One line a second.
     Lines,
-    /// The dashboard, or lines where there is no terminal for it.
+    /// The dashboard, or lines if standard error is not a terminal that can show it.
     Dashboard,
 }
 
-/// Carries `run` out to its end.
+/// Executes `run` to its end; `watcher` and the display observe it.
 pub(crate) fn execute_run(
     button: &StopButton,
-    shown: ProgressDisplay,
+    display: ProgressDisplay,
     watcher: &mut dyn RunObserver,
     run: impl AsyncFnOnce(&RunControl, &mut [&mut dyn RunObserver]) -> Result<RunResult, CliError>,
 ) -> Result<RunResult, CliError> {
     let mut dashboard = None;
-    let (mut lines, mut announcer) = (LiveLinePrinter::new(), StopNotifier::new(button.clone()));
-    if shown == ProgressDisplay::Dashboard && terminal::can_show_dashboard() {
+    let (mut lines, mut stop_notifier) = (LiveLinePrinter::new(), StopNotifier::new(button.clone()));
+    if display == ProgressDisplay::Dashboard && terminal::can_show_dashboard() {
         dashboard = Dashboard::open(button.clone()).ok();
     }
     let mut observers: Vec<&mut dyn RunObserver> = vec![watcher];
     match &mut dashboard {
         Some(dashboard) => observers.push(dashboard),
         None => {
-            if shown != ProgressDisplay::Off {
+            if display != ProgressDisplay::Off {
                 observers.push(&mut lines);
             }
-            observers.push(&mut announcer);
+            observers.push(&mut stop_notifier);
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -52,16 +53,16 @@ pub(crate) fn execute_run(
     finished
 }
 
-/// The generator's settings.
-pub(crate) fn run_options<D: Driver>(args: &EngineArgs, program: &LoadedScenario<D>) -> RunOptions {
+/// The options of the engine: the flags, and defaults for the rest.
+pub(crate) fn run_options<D: Driver>(args: &EngineArgs, scenario: &LoadedScenario<D>) -> RunOptions {
     let default = EngineLimits::default();
     let limits = EngineLimits {
-        threads: args.threads.map(usize::from).or(program.threads()),
-        max_users: args.max_users.map_or(default.max_users, |most| most as usize),
+        threads: args.threads.map(usize::from).or(scenario.threads()),
+        max_users: args.max_users.map_or(default.max_users, |limit| limit as usize),
         grace: args.grace.unwrap_or(default.grace),
         slack: args.slack.unwrap_or(default.slack),
         late_after: args.late_after.unwrap_or(default.late_after),
-        phases: program.phases(),
+        phases: scenario.phases(),
     };
     RunOptions { limits, ..RunOptions::default() }
 }

@@ -1,5 +1,6 @@
-//! Everything that a run leaves behind. It is opened before the run, so that a path that cannot be written is refused before
-//! anything is sent; a document replaces an older one only when it is whole.
+//! The outputs of a run: report documents, live outputs and the Prometheus endpoint. Opened before
+//! the run, so that a path that cannot be written is refused before anything is sent. squall-report
+//! renders them; `commands::run` calls it.
 
 mod live_outputs;
 
@@ -22,14 +23,14 @@ use crate::{
 };
 use live_outputs::LiveOutputs;
 
-/// Everything that a run writes, except what it shows.
+/// Everything that a run writes, except its display on the terminal.
 pub(crate) struct RunOutputs {
     documents: Vec<(ReportDocument, OutputFile)>,
     live_outputs: LiveOutputs,
     endpoint: Option<PrometheusEndpoint>,
 }
 
-/// A file that is written when the run is over.
+/// A document that is written at the end of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportDocument {
     Json,
@@ -41,16 +42,16 @@ enum ReportDocument {
 
 impl RunOutputs {
     pub(crate) fn open(args: &OutputArgs) -> Result<RunOutputs, CliError> {
-        let wanted = [
+        let requested = [
             (ReportDocument::Json, &args.json),
             (ReportDocument::Html, &args.html),
             (ReportDocument::Junit, &args.junit),
             (ReportDocument::Csv, &args.csv),
             (ReportDocument::Baseline, &args.save_baseline),
         ];
-        reject_shared_paths(wanted.iter().map(|(_, path)| *path).chain([&args.json_lines, &args.hdr]).flatten())?;
+        reject_shared_paths(requested.iter().map(|(_, path)| *path).chain([&args.json_lines, &args.hdr]).flatten())?;
         let mut documents = Vec::new();
-        for (document, path) in wanted {
+        for (document, path) in requested {
             if let Some(path) = path {
                 if document == ReportDocument::Baseline {
                     create_parent_folder(path)?;
@@ -65,63 +66,66 @@ impl RunOutputs {
         Ok(RunOutputs { documents, live_outputs: LiveOutputs::open(args)?, endpoint })
     }
 
-    /// Whether standard output carries a document, so that nothing else may be printed there.
+    /// Whether standard output carries an output, so nothing else may be printed there.
     pub(crate) fn uses_stdout(&self) -> bool {
         self.documents.iter().any(|(_, file)| file.is_stdout()) || self.live_outputs.uses_stdout()
     }
 
-    /// Whether lines appear on standard output while the run lasts; they would tear up a live view.
+    /// Whether lines appear on standard output during the run, where they would disturb the
+    /// dashboard.
     pub(crate) fn writes_live_to_stdout(&self) -> bool {
         self.live_outputs.uses_stdout()
     }
 
-    /// Seconds of full histograms that must be kept for those who write them.
-    pub(crate) fn keep_s(&self) -> u32 {
-        self.live_outputs.keep_s()
+    /// How many seconds of full histograms the run must keep for the outputs.
+    pub(crate) fn histogram_window_s(&self) -> u32 {
+        self.live_outputs.histogram_window_s()
     }
 
-    /// Writes what is written at the end, all that can be; says what was written, in the order of the flags, and what was not.
-    /// Files come first. What somebody has to read is waited for, which the next press of the button ends.
-    pub(crate) fn finish(&mut self, run: &ReportInput<'_>, button: &StopButton) -> (Vec<String>, Vec<CliError>) {
+    /// Writes the outputs and returns a notice for each that was written and an error for each that
+    /// was not. Files come first, because pipes and standard output may block on their readers; the
+    /// next press of the button ends that wait.
+    pub(crate) fn finish(&mut self, report: &ReportInput<'_>, button: &StopButton) -> (Vec<String>, Vec<CliError>) {
         if let Some(endpoint) = &self.endpoint {
-            endpoint.publish_final(run);
+            endpoint.publish_final(report);
         }
-        let (mut said, mut failed) = (Vec::new(), Vec::new());
-        let streams = self.live_outputs.finish(run);
-        // Closed one by one: who reads a pipe waits for its end.
+        let (mut notices, mut errors) = (Vec::new(), Vec::new());
+        let live_outputs = self.live_outputs.finish(report);
+        // Each is closed before the next is written, because the reader of a pipe waits for its
+        // end.
         let mut documents = std::mem::take(&mut self.documents);
         documents.sort_by_key(|(_, file)| !file.is_regular_file());
         for (document, mut file) in documents {
             if !file.is_regular_file() {
                 button.exit_on_next_press();
             }
-            let shown = file.path().display().to_string();
-            // Half a run, or one that met nobody, is nothing to compare later ones with.
-            let partial = matches!(
-                verdict(run),
+            let path = file.path().display().to_string();
+            // A partial run is not comparable with later ones.
+            let is_partial = matches!(
+                verdict(report),
                 RunVerdict::Interrupted | RunVerdict::TargetUnreachable | RunVerdict::NothingMeasured
             );
-            if document == ReportDocument::Baseline && partial {
-                said.push(format!("{shown} is left as it was: this run is no baseline"));
+            if document == ReportDocument::Baseline && is_partial {
+                notices.push(format!("{path} is unchanged: a run without a complete result cannot be a baseline"));
                 continue;
             }
-            match file.replace_with(render(document, run).as_bytes(), button.flush_timeout()) {
+            match file.replace_with(render(document, report).as_bytes(), button.flush_timeout()) {
                 Ok(()) if file.is_stdout() => {}
-                Ok(()) => said.push(format!("wrote {shown}")),
-                Err(refusal) => failed.push(refusal),
+                Ok(()) => notices.push(format!("wrote {path}")),
+                Err(error) => errors.push(error),
             }
         }
         button.exit_on_next_press();
-        for stream in streams {
-            match stream.close(button.flush_timeout()) {
-                Ok(path) => said.extend(path.map(|path| format!("wrote {path}"))),
-                Err(refusal) => failed.push(refusal),
+        for output in live_outputs {
+            match output.close(button.flush_timeout()) {
+                Ok(path) => notices.extend(path.map(|path| format!("wrote {path}"))),
+                Err(error) => errors.push(error),
             }
         }
-        (said, failed)
+        (notices, errors)
     }
 
-    /// Lets whoever scraped the run see its end. Somebody who has stopped the run does not want to wait.
+    /// Waits for a scrape of the final metrics, unless the user has stopped the run.
     pub(crate) fn wait_for_final_scrape(self, button: &StopButton, quiet: bool) {
         let Some(endpoint) = self.endpoint.filter(|endpoint| endpoint.awaits_final_scrape() && button.presses() == 0)
         else {
@@ -129,8 +133,10 @@ impl RunOutputs {
         };
         button.keep_process_on_next_press();
         if !quiet {
-            let most = FINAL_SCRAPE_TIMEOUT.as_secs();
-            terminal::print_stderr(format!("the last numbers wait up to {most} s for Prometheus; Ctrl-C ends that\n"));
+            let timeout = FINAL_SCRAPE_TIMEOUT.as_secs();
+            terminal::print_stderr(format!(
+                "waiting up to {timeout} s for the last scrape of Prometheus; Ctrl-C ends the wait\n"
+            ));
         }
         endpoint.wait_for_final_scrape(button);
     }
@@ -145,25 +151,25 @@ impl RunObserver for RunOutputs {
     }
 }
 
-/// Two outputs in one place would be one output and a riddle.
+/// Refuses two outputs with one path, because the second would overwrite the first.
 fn reject_shared_paths<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), CliError> {
-    let mut taken = HashSet::new();
+    let mut used = HashSet::new();
     for path in paths {
-        if path.as_os_str() == "-" && !taken.insert(path.clone()) {
-            return Err(CliError::new("only one output can go to standard output; give the others a path"));
+        if path.as_os_str() == "-" && !used.insert(path.clone()) {
+            return Err(CliError::new("only one output can go to standard output: give the others a path"));
         }
-        if path.as_os_str() != "-" && !is_device(path) && !taken.insert(canonical_path(path)) {
-            return Err(CliError::new(format!("two outputs cannot both go to {}", path.display())));
+        if path.as_os_str() != "-" && !is_device(path) && !used.insert(canonical_path(path)) {
+            return Err(CliError::new(format!("two outputs have the path {}: give each its own", path.display())));
         }
     }
     Ok(())
 }
 
-/// A file by the name that all its names lead to, whether it exists yet or not.
+/// The absolute path without links, also of a file that does not exist yet.
 fn canonical_path(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let named = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(named).unwrap_or_else(|| path.to_owned())
+    let in_folder = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
 }
 
 fn is_device(path: &Path) -> bool {
@@ -177,11 +183,11 @@ fn create_parent_folder(path: &Path) -> Result<(), CliError> {
     }
 }
 
-fn render(document: ReportDocument, run: &ReportInput<'_>) -> String {
+fn render(document: ReportDocument, report: &ReportInput<'_>) -> String {
     match document {
-        ReportDocument::Json | ReportDocument::Baseline => squall_report::build_result(run).to_json(),
-        ReportDocument::Html => squall_report::html(run),
-        ReportDocument::Junit => squall_report::junit(run),
-        ReportDocument::Csv => squall_report::csv(run),
+        ReportDocument::Json | ReportDocument::Baseline => squall_report::build_result(report).to_json(),
+        ReportDocument::Html => squall_report::html(report),
+        ReportDocument::Junit => squall_report::junit(report),
+        ReportDocument::Csv => squall_report::csv(report),
     }
 }

@@ -1,4 +1,5 @@
-//! `--processes N`: this command line once more for each process; they make the load, this one merges, judges and reports.
+//! `--processes N`: starts this command line again for each process. Those processes make the load;
+//! this one merges their deltas, checks the thresholds and reports. `commands::run` calls it.
 
 use squall_engine::{Driver, DriverError, EngineError};
 use squall_orchestrator::{
@@ -12,74 +13,77 @@ use super::run_options;
 use crate::{
     args::RunArgs,
     exit::{CliError, PASSED, error_chain},
-    loaded_scenario::{ConcurrentScenario, LoadedScenario, SET_UP_ENV, ScriptHost, ScriptScenario, pool_error},
+    loaded_scenario::{ConcurrentScenario, LoadedScenario, SET_UP_ENV, ScriptScenario, pool_error},
+    script_host::ScriptHost,
 };
 
-/// Has the load made by as many processes as the command line asks for.
+/// Makes the scenario run in as many processes as `--processes` says. In a free-threaded
+/// interpreter, threads replace the processes.
 pub(super) fn split_into_processes<H: ScriptHost>(
     args: &RunArgs,
-    program: &mut LoadedScenario<H::Driver>,
+    scenario: &mut LoadedScenario<H::Driver>,
     host: &H,
 ) -> Result<(), CliError> {
     let Some(count) = args.script.processes.filter(|count| *count > 1) else { return Ok(()) };
-    let LoadedScenario::Script(ScriptScenario {
-        plan, process_commands: processes, threads, concurrent: together, ..
-    }) = program
-    else {
+    let LoadedScenario::Script(ScriptScenario { plan, process_commands, threads, concurrent, .. }) = scenario else {
         return Ok(());
     };
     if host.is_free_threaded() {
         *threads = usize::from(count);
-        together.iter_mut().filter(|member| !member.background).for_each(|member| member.threads = usize::from(count));
+        concurrent
+            .iter_mut()
+            .filter(|member| !member.background)
+            .for_each(|member| member.threads = usize::from(count));
         return Ok(());
     }
     if args.search.find_max.is_some() {
         return Err(CliError::new(
-            "--find-max changes the load while it searches, which --processes cannot follow yet",
+            "--find-max changes the load while it searches, which --processes does not support: leave one of them out",
         ));
     }
     let seed = plan.seed;
     let mut commands = Vec::new();
-    for number in 0..count {
-        let mut command =
-            host.process_command().ok_or_else(|| CliError::new("--processes belongs to Python scenarios"))?;
-        command.arg("--part").arg(format!("{number}/{count}/{seed}"));
+    for index in 0..count {
+        let mut command = host
+            .process_command()
+            .ok_or_else(|| CliError::new("--processes is for Python scenarios: leave it out, or run a .py file"))?;
+        command.arg("--part").arg(format!("{index}/{count}/{seed}"));
         commands.push(command);
     }
-    // A command can be started once; a run is, too.
+    // Taken once, because a `Command` cannot be cloned and a run starts once.
     let commands = std::sync::Mutex::new(Some(commands));
-    *processes =
+    *process_commands =
         Some(Arc::new(move || commands.lock().map(|mut commands| commands.take()).ok().flatten().unwrap_or_default()));
     Ok(())
 }
 
-/// This process is one of several: it makes its part of the load and says nothing of its own.
+/// Runs this process as one of several: makes its part of the load and prints nothing.
 pub(super) fn run_as_process<D: Driver>(
     args: &RunArgs,
-    program: &LoadedScenario<D>,
+    scenario: &LoadedScenario<D>,
     part: ProcessIndex,
     seed: u64,
 ) -> Result<u8, CliError> {
-    let LoadedScenario::Script(hosted) = program else {
-        return Err(CliError::new("--part belongs to Python scenarios"));
+    let LoadedScenario::Script(script) = scenario else {
+        return Err(CliError::new("--part is for Python scenarios: leave it out"));
     };
-    let mut options = run_options(&args.engine, program);
+    let mut options = run_options(&args.engine, scenario);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
-    let mut members: Vec<_> = hosted.concurrent_scenarios().iter().map(ConcurrentScenario::instantiate).collect();
+    let mut members: Vec<_> = script.concurrent_scenarios().iter().map(ConcurrentScenario::instantiate).collect();
     members.iter_mut().for_each(|member| member.plan.seed = seed);
-    let portion = PoolSlice { index: part.index as u64, count: part.count as u64 };
-    let served = runtime.block_on(async {
-        let (lender, lending) = serve_local_pools(&hosted.pools, portion).await.map_err(pool_error)?;
-        options.resources = Some(lender);
-        if let (Some(hooks), Ok(made)) = (&hosted.hooks, std::env::var(SET_UP_ENV)) {
+    let slice = PoolSlice { index: part.index as u64, count: part.count as u64 };
+    let ended = runtime.block_on(async {
+        let (resources, pool_server) = serve_local_pools(&script.pools, slice).await.map_err(pool_error)?;
+        options.resources = Some(resources);
+        if let (Some(hooks), Ok(set_up_data)) = (&script.hooks, std::env::var(SET_UP_ENV)) {
             hooks
-                .apply_set_up_data(&made)
+                .apply_set_up_data(&set_up_data)
                 .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError::SetUpData { reason })))?;
         }
-        let served = processes::run_child_process(members, options, part).await;
-        lending.abort();
-        served
+        let ended = processes::run_child_process(members, options, part).await;
+        pool_server.abort();
+        ended
     });
-    served.map(|()| PASSED).map_err(|error| CliError::new(error_chain(&error)))
+    ended.map(|()| PASSED).map_err(|error| CliError::new(error_chain(&error)))
 }

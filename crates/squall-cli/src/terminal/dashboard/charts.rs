@@ -1,4 +1,4 @@
-//! The two charts: load over time against the plan, and response times.
+//! The charts of the dashboard: the load against the plan, and the response times.
 
 use ratatui::{
     Frame,
@@ -15,34 +15,34 @@ use std::time::Duration;
 use super::{DashboardData, palette, panel};
 use crate::terminal::format::{clock, rate, time};
 
-/// Most seconds shown at once; longer runs show their latest part.
+/// Most seconds of a chart; longer runs show their latest part.
 const MAX_SPAN_S: u32 = 180;
-/// Charts of a run of unknown length begin with this.
+/// Length of the chart of a run of unknown duration.
 const MIN_SPAN_S: u32 = 20;
-/// Charts narrower than this have room for two times at their foot, not for three.
+/// A chart narrower than this has two labels on its time axis instead of three.
 const MIN_THREE_LABEL_WIDTH: u16 = 32;
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let [left, right] = Layout::horizontal([Constraint::Ratio(1, 2); 2]).spacing(1).areas(area);
-    draw_rate(frame, left, scene);
-    draw_times(frame, right, scene);
+    draw_rate(frame, left, data);
+    draw_times(frame, right, data);
 }
 
-/// The part of the timeline shown, and its ends in seconds.
-fn visible_timeline<'a>(scene: &DashboardData<'a>) -> (&'a [RunSecond], [f64; 2]) {
-    let timeline = &scene.view.timeline;
+/// The visible part of the timeline, and its bounds in seconds.
+fn visible_timeline<'a>(data: &DashboardData<'a>) -> (&'a [RunSecond], [f64; 2]) {
+    let timeline = &data.view.timeline;
     let from = timeline.len().saturating_sub(MAX_SPAN_S as usize);
-    let to = (from as u32 + planned_s(scene.plan).clamp(1, MAX_SPAN_S)).max(timeline.len() as u32);
+    let to = (from as u32 + planned_s(data.plan).clamp(1, MAX_SPAN_S)).max(timeline.len() as u32);
     (&timeline[from..], [from as f64, f64::from(to)])
 }
 
-/// How many seconds a run is going to last, begun ones included.
+/// The planned length of the run in seconds, rounded up.
 fn planned_s(plan: &Plan) -> u32 {
     let whole = plan.duration();
     let limited = match (&plan.load.model, plan.load.iterations) {
         (_, None) => None,
         (LoadModel::Open { rate, .. }, Some(n)) => rate.time_of_area(n as f64),
-        // Its users decide how long that takes.
+        // The response times decide how long the iterations take.
         (LoadModel::Closed { .. }, Some(_)) if whole > Duration::from_secs(MAX_SPAN_S.into()) => {
             Some(Duration::from_secs(MIN_SPAN_S.into()))
         }
@@ -51,19 +51,20 @@ fn planned_s(plan: &Plan) -> u32 {
     limited.unwrap_or(whole).as_secs_f64().ceil() as u32
 }
 
-fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
-    let (seconds, bounds) = visible_timeline(scene);
-    let open = matches!(scene.plan.load.model, LoadModel::Open { .. });
-    // Iterations are what an open plan promises; with several requests each, requests would not be comparable with it.
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
+    let (seconds, bounds) = visible_timeline(data);
+    let open = matches!(data.plan.load.model, LoadModel::Open { .. });
+    // An open plan sets iterations. An iteration may send several requests, so requests would not
+    // compare.
     let count = |second: &RunSecond| if open { second.iterations } else { second.requests } as f64;
-    let value = |second: &RunSecond| count(second) / squall_report::second_length(second.t_s, scene.live.elapsed);
-    // Nothing is counted during warm-up; a line at 0 would say that nothing was sent.
-    let counted = |second: &&RunSecond| f64::from(second.t_s) > scene.plan.load.warm_up.as_secs_f64();
+    let value = |second: &RunSecond| count(second) / squall_report::second_length(second.t_s, data.live.elapsed);
+    // The warm-up is not counted; a line at 0 would look as if nothing was sent.
+    let counted = |second: &&RunSecond| f64::from(second.t_s) > data.plan.load.warm_up.as_secs_f64();
     let counted = seconds.iter().filter(counted);
     let points: Vec<_> = counted.map(|second| (f64::from(second.t_s) - 0.5, value(second))).collect();
-    let profile = scene.plan.load.model.profile();
+    let profile = data.plan.load.model.profile();
     let plan_at = |t: f64| (t, profile.level(Duration::from_secs_f64(t)));
-    // The level just at the end is 0; the line stops a hair before.
+    // The level at the very end is 0, so the line stops just before it.
     let end = profile.duration().as_secs_f64().min(bounds[1]) * 0.9999;
     let planned: Vec<_> = match open {
         true => (0..=200).map(|i| plan_at(bounds[0] + (end - bounds[0]) * f64::from(i) / 200.0)).collect(),
@@ -71,23 +72,23 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     };
     let highest = points.iter().chain(&planned).map(|(_, y)| *y).fold(1.0, f64::max);
     let now = points.last().map_or(0.0, |(_, y)| *y);
-    let what = Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold());
+    let label = Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold());
     let value = Span::styled(rate(now), Style::new().fg(palette::ACCENT).bold());
-    let load = Span::styled(load_now(scene, open), Style::new().fg(palette::DIM));
-    let title = title(area, [what.clone(), value.clone(), load], [what, value, Span::raw(" ")]);
+    let load = Span::styled(load_now(data, open), Style::new().fg(palette::DIM));
+    let title = title(area, [label.clone(), value.clone(), load], [label, value, Span::raw(" ")]);
     let series = [(planned.as_slice(), palette::PLAN), (points.as_slice(), palette::ACCENT)];
     draw_chart(frame, area, title, &series, (bounds, highest, rate));
 }
 
-fn load_now(scene: &DashboardData<'_>, open: bool) -> String {
+fn load_now(data: &DashboardData<'_>, open: bool) -> String {
     match open {
-        true => format!(" of {} planned ", rate(scene.live.level_now)),
-        false => format!(" from {} users ", rate(scene.live.level_now)),
+        true => format!(" of {} planned ", rate(data.live.level_now)),
+        false => format!(" from {} users ", rate(data.live.level_now)),
     }
 }
 
-fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
-    let (seconds, bounds) = visible_timeline(scene);
+fn draw_times(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
+    let (seconds, bounds) = visible_timeline(data);
     let measured = || seconds.iter().filter(|second| second.requests > 0);
     let points = |value: fn(&RunSecond) -> u64| -> Vec<_> {
         measured().map(|second| (f64::from(second.t_s) - 0.5, value(second) as f64)).collect()
@@ -97,13 +98,13 @@ fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     let last = |points: &[(f64, f64)]| points.last().map_or("–".to_owned(), |(_, y)| time(*y));
     let fast = Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(palette::FAST).bold());
     let slow = Span::styled(format!("p99 {} ", last(&p99)), Style::new().fg(palette::SLOW).bold());
-    let what = Span::styled(" response time ", Style::new().bold());
-    let title = title(area, [what, fast.clone(), slow.clone()], [Span::raw(" "), fast, slow]);
+    let label = Span::styled(" response time ", Style::new().bold());
+    let title = title(area, [label, fast.clone(), slow.clone()], [Span::raw(" "), fast, slow]);
     let series = [(p99.as_slice(), palette::SLOW), (p50.as_slice(), palette::FAST)];
     draw_chart(frame, area, title, &series, (bounds, highest, time));
 }
 
-/// The long title where it fits between the corners, else the short one.
+/// The long title if it fits, otherwise the short one.
 fn title<'a>(area: Rect, long: [Span<'a>; 3], short: [Span<'a>; 3]) -> Line<'a> {
     let long = Line::from(long.to_vec());
     if long.width() + 2 <= usize::from(area.width) { long } else { Line::from(short.to_vec()) }
@@ -140,7 +141,7 @@ fn draw_chart<'a>(
     frame.render_widget(chart, area);
 }
 
-/// The next number that makes a good label: 1, 1.5, 2, 3, 4, 5, 6, 8 and their tens.
+/// Rounds up to a number that is easy to read: 1, 1.5, 2, 3, 4, 5, 6 or 8 times a power of ten.
 fn round_up(value: f64) -> f64 {
     let tens = 10f64.powf(value.log10().floor());
     let steps = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
@@ -153,9 +154,8 @@ mod tests {
     use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Profile};
     use std::time::Duration;
 
-    /// Found by a reader: more than half of the axis of a run of 8 s was empty.
     #[test]
-    fn the_axis_is_as_long_as_the_run_is_known_to_be() {
+    fn time_axis_is_as_long_as_the_planned_run() {
         let constant = |s: u64| Profile::constant(50.0, Duration::from_millis(s * 100)).expect("a profile");
         let open = |tenths: u64| LoadModel::Open { rate: constant(tenths), arrivals: Arrivals::Even };
         let closed = |tenths: u64| LoadModel::Closed { users: constant(tenths), pause: Pause::NONE };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_end_at_round_numbers() {
+    fn axis_maximum_is_a_round_number() {
         assert_eq!([1.0, 1.2, 41.0, 167.0, 83e6].map(round_up), [1.0, 1.5, 50.0, 200.0, 100e6]);
     }
 }

@@ -1,4 +1,4 @@
-//! The bottom: whether the generator itself is well, and what the keys do.
+//! The bottom of the dashboard: the health of the generator, and the keys.
 
 use ratatui::{
     Frame,
@@ -11,26 +11,26 @@ use ratatui::{
 use super::{DashboardData, palette, panel};
 use crate::terminal::format::{bytes, count, time};
 
-/// Schedule lag from here on deserves a second look, and a third.
+/// Schedule lag from which the footer shows a warning, and an error.
 const LAG_WARN_NS: u64 = 1_000_000;
 const LAG_BAD_NS: u64 = 10_000_000;
 
-pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>, boxed: bool) {
-    let second = scene.view.timeline.last();
-    let (engine, lag) = (&scene.view.engine, second.map_or(0, |second| second.lag_p99));
+pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, boxed: bool) {
+    let second = data.view.timeline.last();
+    let (engine, lag) = (&data.view.engine, second.map_or(0, |second| second.lag_p99));
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     let traffic = second.map_or((0, 0), |second| (second.bytes_in, second.bytes_out));
     let own = [
-        item("cpu", format!("{:.0} %", scene.cpu * 100.0), health_colour(scene.cpu / cores, 0.7, 0.95)),
+        item("cpu", format!("{:.0} %", data.cpu * 100.0), health_colour(data.cpu / cores, 0.7, 0.95)),
         item("schedule lag p99", time(lag as f64), health_colour(lag as f64, LAG_WARN_NS as f64, LAG_BAD_NS as f64)),
         item("late", count(engine.late), health_colour(engine.late as f64, 1.0, f64::INFINITY)),
         item("dropped", count(engine.dropped), health_colour(engine.dropped as f64, 1.0, 1.0)),
-        item("memory", bytes(scene.live.rss_bytes as f64), palette::GOOD),
+        item("memory", bytes(data.live.rss_bytes as f64), palette::GOOD),
     ];
     if !boxed {
         return frame.render_widget(fit_in_line(&own, area.width), area);
     }
-    let users = format!("{} ({} busy)", count(engine.users), count(scene.live.in_flight));
+    let users = format!("{} ({} busy)", count(engine.users), count(data.live.in_flight));
     let load = [
         item("users", users, Color::Reset),
         item("in", format!("{}/s", bytes(traffic.0 as f64)), Color::Reset),
@@ -49,11 +49,11 @@ fn item<'a>(name: &'static str, value: String, colour: Color) -> Line<'a> {
     Line::from(vec![name, Span::styled(value, Style::new().fg(colour).bold())])
 }
 
-/// As many of `items` as fit, the first ones first, with wide gaps where there is room for them.
+/// The first of `items` that fit into `width`, with wide gaps if possible.
 pub(super) fn fit_in_line<'a>(items: &[Line<'a>], width: u16) -> Line<'a> {
-    let taken = |items: &[Line<'_>], gap: usize| items.iter().map(|item| item.width() + gap).sum::<usize>();
-    let gap = if taken(items, 4) <= usize::from(width) + 4 { 4 } else { 2 };
-    let fit = (0..=items.len()).rev().find(|n| taken(&items[..*n], gap) <= usize::from(width) + gap).unwrap_or(0);
+    let total_width = |items: &[Line<'_>], gap: usize| items.iter().map(|item| item.width() + gap).sum::<usize>();
+    let gap = if total_width(items, 4) <= usize::from(width) + 4 { 4 } else { 2 };
+    let fit = (0..=items.len()).rev().find(|n| total_width(&items[..*n], gap) <= usize::from(width) + gap).unwrap_or(0);
     let mut line = Line::default();
     for (index, item) in items[..fit].iter().enumerate() {
         if index > 0 {
@@ -72,9 +72,9 @@ fn health_colour(value: f64, warn: f64, bad: f64) -> Color {
     }
 }
 
-pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
-    let stop = if area.width < 64 { " stop and report   " } else { " stop, finish what is under way and report   " };
-    let line = match scene.presses {
+pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
+    let stop = if area.width < 64 { " stop and report   " } else { " stop, finish iterations and report   " };
+    let line = match data.presses {
         0 => Line::from(vec![
             Span::styled(" q ", Style::new().bold().reversed()),
             Span::styled(stop, Style::new().fg(palette::DIM)),
@@ -83,7 +83,7 @@ pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData
         ]),
         1 => Line::from(vec![
             Span::styled(
-                format!("draining: {} in flight, ", count(scene.live.in_flight)),
+                format!("draining: {} in flight, ", count(data.live.in_flight)),
                 Style::new().fg(palette::WARN),
             ),
             Span::styled(" q ", Style::new().bold().reversed()),

@@ -1,4 +1,4 @@
-//! The top: what is being tested, where the run is, and how far.
+//! The top of the dashboard: the name, the target, the phase and the progress of the run.
 
 use ratatui::{
     Frame,
@@ -12,34 +12,34 @@ use squall_orchestrator::LivePhase;
 use super::{DashboardData, palette};
 use crate::terminal::format::clock;
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let [title, bar, _] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Length(1)]).areas(area);
-    let (word, colour) = phase(scene.live.phase);
-    let badge = format!(" {word} ");
+    let (name, colour) = phase(data.live.phase);
+    let badge = format!(" {name} ");
     let [left, right] =
         Layout::horizontal([Constraint::Min(10), Constraint::Length(badge.chars().count() as u16)]).areas(title);
     let mut names = Line::from(vec![
         Span::styled("squall ", Style::new().fg(palette::ACCENT).add_modifier(Modifier::BOLD)),
-        Span::raw(printable(&scene.plan.name)).bold(),
+        Span::raw(printable(&data.plan.name)).bold(),
     ]);
-    if let Some(target) = scene.plan.distinct_target() {
+    if let Some(target) = data.plan.distinct_target() {
         names.push_span(Span::styled("  →  ", Style::new().fg(palette::DIM)));
         names.push_span(Span::raw(printable(target)));
     }
     frame.render_widget(names, left);
     frame.render_widget(Span::styled(badge, Style::new().fg(Color::Black).bg(colour).bold()), right);
-    draw_progress(frame, bar, scene, colour);
+    draw_progress(frame, bar, data, colour);
 }
 
-fn draw_progress(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>, colour: Color) {
-    let (elapsed, total) = (scene.live.elapsed, scene.plan.duration());
+fn draw_progress(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, colour: Color) {
+    let (elapsed, total) = (data.live.elapsed, data.plan.duration());
     let by_time = elapsed.as_secs_f64() / total.as_secs_f64();
-    let by_count = scene.plan.load.iterations.map(|n| scene.view.engine.iterations as f64 / n.max(1) as f64);
+    let by_count = data.plan.load.iterations.map(|n| data.view.engine.iterations as f64 / n.max(1) as f64);
     let done = by_count.unwrap_or(0.0).max(by_time);
-    let done = if scene.live.phase == LivePhase::Done { 1.0 } else { done.clamp(0.0, 1.0) };
-    let label = match scene.plan.load.iterations {
-        Some(n) => format!("{} of {} iterations", scene.view.engine.iterations, n),
+    let done = if data.live.phase == LivePhase::Done { 1.0 } else { done.clamp(0.0, 1.0) };
+    let label = match data.plan.load.iterations {
+        Some(n) => format!("{} of {} iterations", data.view.engine.iterations, n),
         None => format!("{} / {}", clock(elapsed), clock(total)),
     };
     let gauge = LineGauge::default()
@@ -62,7 +62,8 @@ fn phase(phase: LivePhase) -> (&'static str, Color) {
     }
 }
 
-/// Names come from files and flags; control characters in them must not reach the terminal.
+/// Replaces control characters, because names come from files and flags and could control the
+/// terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! The tables: one line per metric, one per outcome.
+//! The tables of the dashboard: one line per metric, one per outcome.
 
 use ratatui::{
     Frame,
@@ -12,45 +12,45 @@ use squall_metrics::{Histogram, MetricKind, MetricView, OutcomeCategory};
 use super::{DashboardData, header::printable, palette, panel};
 use crate::terminal::format::{count, rate, time};
 
-/// Most outcomes shown.
+/// Most outcomes in the table.
 const MAX_OUTCOMES: usize = 5;
 
-/// Lines of the metric table: the metrics, at most `most`, and their sum if there is more than one.
-pub(super) fn metric_row_count(scene: &DashboardData<'_>, most: usize) -> usize {
-    match scene.view.metrics.len() {
+/// Lines of the metric table: at most `limit` metrics, and their sum if there is more than one.
+pub(super) fn metric_row_count(data: &DashboardData<'_>, limit: usize) -> usize {
+    match data.view.metrics.len() {
         0 | 1 => 1,
-        n => n.min(most) + 1,
+        n => n.min(limit) + 1,
     }
 }
 
-pub(super) fn outcome_row_count(scene: &DashboardData<'_>) -> usize {
-    scene.view.all.outcomes.len().clamp(1, MAX_OUTCOMES)
+pub(super) fn outcome_row_count(data: &DashboardData<'_>) -> usize {
+    data.view.all.outcomes.len().clamp(1, MAX_OUTCOMES)
 }
 
 /// The columns after the name.
 const COLUMN_TITLES: [&str; 7] = ["requests", "now/s", "errors", "p50", "p95", "p99", "max"];
-/// Which of them are left out first where there is no room for all: a number is shown whole or not at all.
+/// The columns to drop, in this order, if the table is too narrow. Numbers are never cut.
 const COLUMN_DROP_ORDER: [usize; 4] = [6, 4, 3, 1];
-/// Narrower than this a name says nothing.
+/// Smallest width of the name column.
 const MIN_NAME_WIDTH: usize = 10;
 
-/// A metric's name and its numbers in the order of [`TITLES`].
+/// The name and the numbers of a metric, in the order of [`COLUMN_TITLES`].
 struct MetricRow {
     name: String,
     cells: [(String, Style); COLUMN_TITLES.len()],
     sum: bool,
 }
 
-pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
+pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let fit = usize::from(area.height.saturating_sub(3));
-    let metrics = &scene.view.metrics;
+    let metrics = &data.view.metrics;
     let mut rows: Vec<_> = match metrics.len() {
-        0 => vec![metric_row(scene, &scene.view.all, true)],
-        1 => vec![metric_row(scene, &metrics[0], false)],
-        _ => metrics.iter().take(fit.saturating_sub(1)).map(|metric| metric_row(scene, metric, false)).collect(),
+        0 => vec![metric_row(data, &data.view.all, true)],
+        1 => vec![metric_row(data, &metrics[0], false)],
+        _ => metrics.iter().take(fit.saturating_sub(1)).map(|metric| metric_row(data, metric, false)).collect(),
     };
     if metrics.len() > 1 {
-        rows.push(metric_row(scene, &scene.view.all, true));
+        rows.push(metric_row(data, &data.view.all, true));
     }
     let hidden = metrics.len().saturating_sub(fit.saturating_sub(1));
     let title = match hidden {
@@ -60,7 +60,7 @@ pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &DashboardD
     let block = panel(Span::from(title).bold());
     let width = usize::from(block.inner(area).width);
     let columns = visible_columns(&rows, width);
-    let room = width.saturating_sub(columns.iter().map(|(_, wide)| wide + COLUMN_GAP).sum());
+    let name_width = width.saturating_sub(columns.iter().map(|(_, wide)| wide + COLUMN_GAP).sum());
     let head =
         columns.iter().map(|(at, _)| right_aligned(COLUMN_TITLES[*at].to_owned(), Style::new().fg(palette::DIM)));
     let head = Row::new([Cell::default()].into_iter().chain(head));
@@ -68,7 +68,8 @@ pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &DashboardD
     let widths = [Constraint::Fill(1)].into_iter().chain(widths);
     let rows = rows.into_iter().map(|row| {
         let cells = columns.iter().map(|(at, _)| right_aligned(row.cells[*at].0.clone(), row.cells[*at].1));
-        let drawn = Row::new([Cell::from(squall_report::truncate_to_width(&row.name, room))].into_iter().chain(cells));
+        let drawn =
+            Row::new([Cell::from(squall_report::truncate_to_width(&row.name, name_width))].into_iter().chain(cells));
         if row.sum { drawn.bold() } else { drawn }
     });
     frame.render_widget(Table::new(rows, widths).column_spacing(COLUMN_GAP as u16).header(head).block(block), area);
@@ -76,28 +77,28 @@ pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &DashboardD
 
 const COLUMN_GAP: usize = 2;
 
-/// Which columns are shown in `width`, and how wide each must be for its widest number.
+/// The columns that fit into `width`, each with the width of its widest number.
 fn visible_columns(rows: &[MetricRow], width: usize) -> Vec<(usize, usize)> {
     let wide = |at: usize| rows.iter().map(|row| row.cells[at].0.chars().count()).max().unwrap_or(0);
     let mut shown: Vec<_> = (0..COLUMN_TITLES.len()).map(|at| (at, wide(at).max(COLUMN_TITLES[at].len()))).collect();
-    for dispensable in COLUMN_DROP_ORDER {
-        let taken: usize = shown.iter().map(|(_, wide)| wide + COLUMN_GAP).sum();
-        if taken + MIN_NAME_WIDTH <= width {
+    for dropped in COLUMN_DROP_ORDER {
+        let total: usize = shown.iter().map(|(_, wide)| wide + COLUMN_GAP).sum();
+        if total + MIN_NAME_WIDTH <= width {
             break;
         }
-        shown.retain(|(at, _)| *at != dispensable);
+        shown.retain(|(at, _)| *at != dropped);
     }
     shown
 }
 
-fn metric_row(scene: &DashboardData<'_>, metric: &MetricView, sum: bool) -> MetricRow {
+fn metric_row(data: &DashboardData<'_>, metric: &MetricView, sum: bool) -> MetricRow {
     let name = match metric.key.kind {
         MetricKind::Request => printable(&metric.key.name),
         MetricKind::Group => format!("{} (group)", printable(&metric.key.name)),
         MetricKind::Custom => format!("{} (custom)", printable(&metric.key.name)),
     };
-    let seconds = &scene.view.timeline;
-    let length = squall_report::second_length(seconds.len() as u32, scene.live.elapsed);
+    let seconds = &data.view.timeline;
+    let length = squall_report::second_length(seconds.len() as u32, data.live.elapsed);
     let now = match sum {
         true => seconds.last().map_or(0, |second| second.requests),
         false => match metric.timeline.last() {
@@ -128,8 +129,8 @@ fn right_aligned<'a>(text: String, style: Style) -> Cell<'a> {
     Cell::from(Text::styled(text, style).alignment(Alignment::Right))
 }
 
-pub(super) fn draw_outcomes(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
-    let all = &scene.view.all;
+pub(super) fn draw_outcomes(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
+    let all = &data.view.all;
     let mut outcomes: Vec<_> = all.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let wide = f64::from(area.width.saturating_sub(52));
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_is_as_wide_as_its_widest_number_or_is_left_out() {
+    fn column_has_the_width_of_its_widest_number_or_is_dropped() {
         let wide = ["1,234,567,890", "123,456", "12,345", "12.3 ms", "870 µs", "1.05 s", "31.2 s"];
         let row = MetricRow {
             name: "browse".to_owned(),
@@ -175,10 +176,10 @@ mod tests {
         };
         for width in 20..160 {
             let shown = visible_columns(std::slice::from_ref(&row), width);
-            assert!(shown.iter().all(|(at, room)| *room >= wide[*at].chars().count()), "{width}: {shown:?}");
-            let taken: usize = shown.iter().map(|(_, room)| room + COLUMN_GAP).sum();
+            assert!(shown.iter().all(|(at, width)| *width >= wide[*at].chars().count()), "{width}: {shown:?}");
+            let total: usize = shown.iter().map(|(_, width)| width + COLUMN_GAP).sum();
             assert!(
-                taken + MIN_NAME_WIDTH <= width || shown.len() == COLUMN_TITLES.len() - COLUMN_DROP_ORDER.len(),
+                total + MIN_NAME_WIDTH <= width || shown.len() == COLUMN_TITLES.len() - COLUMN_DROP_ORDER.len(),
                 "{width}"
             );
         }

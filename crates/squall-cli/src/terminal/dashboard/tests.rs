@@ -1,3 +1,5 @@
+//! Tests of the dashboard on a terminal in memory.
+
 use super::*;
 use ratatui::{Terminal, backend::TestBackend};
 use squall_metrics::{Collector, Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId};
@@ -43,7 +45,7 @@ fn plan() -> Plan {
     }
 }
 
-fn drawn(size: (u16, u16), seconds: u32, presses: u32) -> String {
+fn render(size: (u16, u16), seconds: u32, presses: u32) -> String {
     let (plan, view) = (plan(), view(seconds));
     let elapsed = Duration::from_secs(seconds.into());
     let judged = |threshold: &str, value: Option<f64>, passed: bool, breached_at_s: Option<u32>| {
@@ -63,15 +65,15 @@ fn drawn(size: (u16, u16), seconds: u32, presses: u32) -> String {
             judged("checkout:p95<1s", None, false, None),
         ],
     };
-    let scene = DashboardData { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
+    let data = DashboardData { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a test terminal");
-    terminal.draw(|frame| draw(frame, &scene)).expect("a drawing");
+    terminal.draw(|frame| draw(frame, &data)).expect("a drawing");
     terminal.backend().to_string()
 }
 
 #[test]
-fn a_run_is_seen_whole() {
-    let text = drawn((120, 36), 12, 0);
+fn tall_dashboard_shows_every_panel() {
+    let text = render((120, 36), 12, 0);
     for part in [
         "RUNNING",
         "0:12 / 0:30",
@@ -98,22 +100,21 @@ fn a_run_is_seen_whole() {
 }
 
 #[test]
-fn names_cannot_steer_the_terminal() {
-    assert!(!drawn((120, 36), 1, 0).contains('\u{1b}'));
+fn control_characters_in_names_are_not_printed() {
+    assert!(!render((120, 36), 1, 0).contains('\u{1b}'));
 }
 
 #[test]
-fn any_size_and_an_empty_run_can_be_drawn() {
+fn every_terminal_size_and_an_empty_run_can_be_drawn() {
     for size in [(60, 16), (80, 24), (200, 60), (20, 5), (1, 1)] {
-        drawn(size, 0, 1);
-        drawn(size, 3, 2);
+        render(size, 0, 1);
+        render(size, 3, 2);
     }
 }
 
-/// Found by a reader: the axis of a terminal that was made narrow read `0:00    :1  :20`.
 #[test]
-fn the_times_below_narrow_charts_are_whole() {
-    let text = drawn((40, 36), 12, 0);
+fn time_labels_of_narrow_charts_are_not_cut() {
+    let text = render((40, 36), 12, 0);
     let axes = text.lines().find(|line| line.contains("0:00")).unwrap_or_else(|| panic!("no axis in\n{text}"));
     let shown: Vec<&str> =
         axes.split(|c: char| !c.is_ascii_digit() && c != ':').filter(|part| !part.is_empty()).collect();
@@ -121,13 +122,12 @@ fn the_times_below_narrow_charts_are_whole() {
 }
 
 #[test]
-fn draining_says_how_to_abort() {
-    assert!(drawn((120, 36), 3, 1).contains("draining: 5 in flight"));
+fn draining_dashboard_shows_requests_in_flight() {
+    assert!(render((120, 36), 3, 1).contains("draining: 5 in flight"));
 }
 
-/// Every number that is shown is whole, down to the narrowest terminal that gets a dashboard; there are fewer of them there.
 #[test]
-fn narrow_terminals_show_fewer_numbers_and_cut_none() {
+fn narrow_terminals_drop_numbers_and_cut_none() {
     let (slowest, response) = ("p99 46.0 ms", "p50 26.0 ms  p99 46.0 ms");
     for (size, parts) in [
         ((60, 36), vec!["requests", "p99", "360", "12", response, "cpu 34 %", "schedule lag p99 120 µs", "q q  abort"]),
@@ -141,7 +141,7 @@ fn narrow_terminals_show_fewer_numbers_and_cut_none() {
         ),
         ((120, 36), vec!["max", slowest]),
     ] {
-        let text = drawn(size, 12, 0);
+        let text = render(size, 12, 0);
         for part in parts {
             assert!(text.contains(part), "{part} is missing at {size:?} in\n{text}");
         }

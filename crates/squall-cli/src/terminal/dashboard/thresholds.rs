@@ -1,4 +1,5 @@
-//! The thresholds and how they stand so far. Judges nothing: the run says what holds.
+//! The thresholds on the dashboard, with their current values. Judges nothing: the orchestrator
+//! does.
 
 use ratatui::{
     Frame,
@@ -12,21 +13,22 @@ use squall_model::{StatisticUnit, ThresholdResult};
 use super::{DashboardData, footer::fit_in_line, header::printable, palette, panel};
 use crate::terminal::format::{count, percent, rate, time};
 
-/// Most thresholds shown in the panel.
+/// Most thresholds in the panel.
 const MAX_THRESHOLDS: usize = 5;
 
-/// Lines that the thresholds need: a panel where there is room, else one line, and none if there are none.
-pub(super) fn height(scene: &DashboardData<'_>, tall: bool) -> u16 {
-    match scene.live.thresholds.len() {
+/// The height of the thresholds: a panel on a tall terminal, otherwise one line; 0 without
+/// thresholds.
+pub(super) fn height(data: &DashboardData<'_>, tall: bool) -> u16 {
+    match data.live.thresholds.len() {
         0 => 0,
         n if tall => n.min(MAX_THRESHOLDS) as u16 + 2,
         _ => 1,
     }
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>, tall: bool) {
-    let results = &scene.live.thresholds;
-    // What is broken first: it must not be what there is no room for.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, tall: bool) {
+    let results = &data.live.thresholds;
+    // Breached ones first, so that they are visible if not all fit.
     let mut order: Vec<_> = results.iter().collect();
     order.sort_by_key(|result| result.passed || result.value.is_none());
     let lines: Vec<_> = order.iter().map(|result| line(result)).collect();

@@ -1,5 +1,6 @@
-//! What is written while the run goes on: JSON lines and the HdrHistogram log. A stream that cannot be written any more ends, and
-//! is reported when the run is over; the run itself goes on.
+//! The outputs that are written during the run: JSON lines and the HdrHistogram log. A failed write
+//! ends the output and is reported at the end of the run; it does not end the run. `outputs` calls
+//! it.
 
 use squall_metrics::RunView;
 use squall_model::Plan;
@@ -19,31 +20,32 @@ use crate::{
     tick::tick,
 };
 
-/// Seconds may close several at once after a hiccup; so many can be written late.
-const KEEP_S: u32 = 30;
+/// Seconds of histograms to keep, because several seconds may close at once after a delay.
+const HISTOGRAM_WINDOW_S: u32 = 30;
 
 type OutputSink = Box<dyn Write>;
 
-/// The streams that were asked for.
+/// The live outputs of a run.
 pub(crate) struct LiveOutputs {
     lines: Option<LiveOutput<OutputSink>>,
     hdr: Option<LiveOutput<HdrLogWriter<OutputSink>>>,
-    /// How far the run was when it was last seen. At its end it is told how long it was, which is less than that.
+    /// The largest elapsed time so far. The final status has a smaller one: the length of the run
+    /// without the drain.
     last_elapsed: Duration,
 }
 
-/// A stream under way, where it goes and what went wrong.
+/// An open output.
 struct LiveOutput<W> {
     path: PathBuf,
     writer: W,
-    /// Seconds written.
     seconds_written: usize,
+    /// The first error; nothing is written after it.
     error: Option<io::Error>,
-    /// Where it is spoken, if somebody has to read it.
+    /// Set for a pipe or standard output, whose reader may block the writer.
     background_writer: Option<BackgroundWriter>,
 }
 
-/// A stream that is complete, but may not have been read yet.
+/// A complete output, which its reader may not have read yet.
 pub(crate) struct FinishedOutput {
     path: PathBuf,
     background_writer: Option<BackgroundWriter>,
@@ -55,29 +57,34 @@ impl LiveOutputs {
         let lines = args
             .json_lines
             .as_deref()
-            .map(|path| open_sink(path).map(|(sink, speech)| LiveOutput::new(path, sink, speech)))
+            .map(|path| open_sink(path).map(|(sink, writer)| LiveOutput::new(path, sink, writer)))
             .transpose()?;
         let log = |path: &Path| {
-            let (sink, speech) = open_sink(path)?;
+            let (sink, background_writer) = open_sink(path)?;
             let log = HdrLogWriter::new(sink, SystemTime::now());
-            Ok(LiveOutput::new(path, log.map_err(|error| CliError::file_error("write", path, &error))?, speech))
+            Ok(LiveOutput::new(
+                path,
+                log.map_err(|error| CliError::file_error("write", path, &error))?,
+                background_writer,
+            ))
         };
         Ok(LiveOutputs { lines, hdr: args.hdr.as_deref().map(log).transpose()?, last_elapsed: Duration::ZERO })
     }
 
     pub(crate) fn uses_stdout(&self) -> bool {
-        let stdout = |path: &Path| path == Path::new("-");
-        self.lines.as_ref().is_some_and(|s| stdout(&s.path)) || self.hdr.as_ref().is_some_and(|s| stdout(&s.path))
+        let is_stdout = |path: &Path| path == Path::new("-");
+        self.lines.as_ref().is_some_and(|output| is_stdout(&output.path))
+            || self.hdr.as_ref().is_some_and(|output| is_stdout(&output.path))
     }
 
-    pub(crate) fn keep_s(&self) -> u32 {
-        if self.hdr.is_some() { KEEP_S } else { 1 }
+    pub(crate) fn histogram_window_s(&self) -> u32 {
+        if self.hdr.is_some() { HISTOGRAM_WINDOW_S } else { 1 }
     }
 
     pub(crate) fn record_second(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {
-        let (seconds, last) = (view.timeline.len(), live.phase == LivePhase::Done);
+        let (seconds, is_last) = (view.timeline.len(), live.phase == LivePhase::Done);
         if let Some(lines) = &mut self.lines
-            && (seconds > lines.seconds_written || last)
+            && (seconds > lines.seconds_written || is_last)
         {
             lines.seconds_written = seconds;
             self.last_elapsed = self.last_elapsed.max(live.elapsed);
@@ -89,11 +96,11 @@ impl LiveOutputs {
         }
     }
 
-    /// Writes what is left, as far as that can be done without anybody reading it.
-    pub(crate) fn finish(&mut self, run: &ReportInput<'_>) -> Vec<FinishedOutput> {
+    /// Writes the rest without waiting for readers.
+    pub(crate) fn finish(&mut self, report: &ReportInput<'_>) -> Vec<FinishedOutput> {
         let lines = self.lines.take().map(|lines| lines.finish(|mut writer| writer.flush()));
         let hdr = self.hdr.take().map(|mut hdr| {
-            hdr.try_write(|log| log.write_new_seconds(run.view, run.facts.elapsed));
+            hdr.try_write(|log| log.write_new_seconds(report.view, report.facts.elapsed));
             hdr.finish(|log| log.finish().and_then(|mut writer| writer.flush()))
         });
         lines.into_iter().chain(hdr).collect()
@@ -101,8 +108,8 @@ impl LiveOutputs {
 }
 
 impl<W> LiveOutput<W> {
-    fn new(path: &Path, writer: W, speech: Option<BackgroundWriter>) -> LiveOutput<W> {
-        LiveOutput { path: path.to_owned(), writer, seconds_written: 0, error: None, background_writer: speech }
+    fn new(path: &Path, writer: W, background_writer: Option<BackgroundWriter>) -> LiveOutput<W> {
+        LiveOutput { path: path.to_owned(), writer, seconds_written: 0, error: None, background_writer }
     }
 
     fn try_write(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) {
@@ -112,19 +119,18 @@ impl<W> LiveOutput<W> {
     }
 
     fn finish(self, end: impl FnOnce(W) -> io::Result<()>) -> FinishedOutput {
-        let LiveOutput { path, writer, background_writer: speech, error: problem, .. } = self;
-        let problem = problem.or_else(|| end(writer).err());
-        FinishedOutput { path, background_writer: speech, error: problem }
+        let LiveOutput { path, writer, background_writer, error, .. } = self;
+        let error = error.or_else(|| end(writer).err());
+        FinishedOutput { path, background_writer, error }
     }
 }
 
 impl FinishedOutput {
-    /// Waits until it has been read, if somebody must; gives the file written, or what went wrong.
-    pub(crate) fn close(self, patience: Option<Duration>) -> Result<Option<String>, CliError> {
-        let settle = || self.background_writer.and_then(|speech| speech.flush(patience).err());
-        let problem = self.error.or_else(settle);
-        match problem {
-            // A reader that has seen enough (`| head`) is no failure.
+    /// Waits until the reader of a pipe has read everything; returns the path of a written file.
+    pub(crate) fn close(self, timeout: Option<Duration>) -> Result<Option<String>, CliError> {
+        let flush = || self.background_writer.and_then(|writer| writer.flush(timeout).err());
+        match self.error.or_else(flush) {
+            // A closed pipe (`| head`) is not an error.
             Some(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(CliError::file_error("write", &self.path, &error))
             }
@@ -134,7 +140,7 @@ impl FinishedOutput {
 }
 
 fn open_sink(path: &Path) -> Result<(OutputSink, Option<BackgroundWriter>), CliError> {
-    let speech = match path == Path::new("-") {
+    let background_writer = match path == Path::new("-") {
         true => background_writer::stdout().clone(),
         false => {
             let file = File::create(path).map_err(|error| CliError::file_error("write", path, &error))?;
@@ -144,5 +150,5 @@ fn open_sink(path: &Path) -> Result<(OutputSink, Option<BackgroundWriter>), CliE
             BackgroundWriter::spawn(file)
         }
     };
-    Ok((Box::new(speech.writer()), Some(speech)))
+    Ok((Box::new(background_writer.writer()), Some(background_writer)))
 }

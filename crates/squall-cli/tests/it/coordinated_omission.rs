@@ -1,49 +1,49 @@
-//! Coordinated omission is not hidden: a server that freezes for 2 s in a 10 s run at 100/s.
+//! Coordinated omission is visible: a server freezes for 2 s in a run of 10 s at 100/s.
 
-use crate::support::{Desk, number, target, wait_until};
+use crate::support::{TestFolder, number, target, wait_until};
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Response and service p99 in milliseconds of a run through the freeze.
-fn through_a_freeze(extra: &[&str]) -> (f64, f64) {
-    let (target, desk) = (target(), Desk::new());
+/// The p99 of response time and service time in milliseconds.
+fn run_through_a_freeze(extra: &[&str]) -> (f64, f64) {
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
     let load = ["--rate", "100", "--for", "10s", "--requests", "1000"];
     let run = [&["run", &url, "--quiet", "--json", "result.json"], &load[..], extra].concat();
-    let running = desk.start(&run);
+    let running = folder.start(&run);
     wait_until("three seconds of requests", || target.requests() >= 300);
     target.freeze(Duration::from_secs(2));
     assert_eq!(running.end().code, 0);
-    let result = desk.json("result.json");
+    let result = folder.json("result.json");
     assert_eq!(number(&result, "/totals/requests"), 1000.0);
     (number(&result, "/latency_ms/response/p99"), number(&result, "/latency_ms/service/p99"))
 }
 
 #[test]
-fn a_freeze_shows_in_the_response_time() {
-    let (response, _) = through_a_freeze(&[]);
+fn freeze_of_the_target_shows_in_the_response_time() {
+    let (response, _) = run_through_a_freeze(&[]);
     assert!((1700.0..5000.0).contains(&response), "{response} ms");
 }
 
 #[test]
-fn a_freeze_shows_even_where_few_users_were_waiting() {
-    // Four users: only four requests were under way, so that the service time alone would look fine.
-    let (response, service) = through_a_freeze(&["--max-users", "4"]);
+fn freeze_shows_in_the_response_time_even_with_few_users() {
+    // With four users only four requests were in flight, so the service time alone looks good.
+    let (response, service) = run_through_a_freeze(&["--max-users", "4"]);
     assert!((1700.0..5000.0).contains(&response), "{response} ms");
     assert!(service < response / 4.0, "service {service} ms, response {response} ms");
 }
 
-/// Found by a reader: spans of groups and tasks counted from the actual start, and promises on them held that were not kept.
 #[test]
-fn a_wait_for_a_user_shows_in_groups_and_tasks_too() {
-    let (target, desk) = (target(), Desk::new());
-    desk.write(
+fn wait_for_a_free_user_counts_in_groups_and_tasks() {
+    let (target, folder) = (target(), TestFolder::new());
+    folder.write(
         "steps.toml",
         "[load]\nrate = '40/s'\n[[task]]\nname = 'buy'\n\
          [[task.step]]\nname = 'cart'\nget = '/delay/100'\ngroup = 'checkout'\n\
          [[task.step]]\nname = 'pay'\nget = '/delay/50'\ngroup = 'checkout'\n",
     );
-    let (_, result) = desk.result(&["steps.toml", "--target", &target.url(""), "--requests", "10", "--max-users", "1"]);
+    let (_, result) =
+        folder.result(&["steps.toml", "--target", &target.url(""), "--requests", "10", "--max-users", "1"]);
     let metrics = result["metrics"].as_array().expect("metrics");
     let slowest = |name: &str| {
         let named = metrics.iter().find(|metric| metric["name"] == name);
@@ -55,19 +55,18 @@ fn a_wait_for_a_user_shows_in_groups_and_tasks_too() {
     }
 }
 
-/// Found by a reader: a generator that was stopped for a while passed `--strict`.
 #[test]
-fn a_generator_that_was_stopped_does_not_pass_strict() {
-    let (target, desk) = (target(), Desk::new());
+fn generator_that_was_paused_fails_strict() {
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
-    let running = desk.start(&["run", &url, "--rate", "100", "--for", "4s", "--strict", "--json", "result.json"]);
+    let running = folder.start(&["run", &url, "--rate", "100", "--for", "4s", "--strict", "--json", "result.json"]);
     wait_until("a second of requests", || target.requests() >= 100);
     running.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(1500));
     running.signal(Signal::CONT);
     let ended = running.end();
     assert_eq!(ended.code, 4, "{ended:?}");
-    let result = desk.json("result.json");
+    let result = folder.json("result.json");
     assert!(number(&result, "/generator/schedule_lag_ms/p99") > 1000.0, "{:#}", result["generator"]);
     assert_eq!(number(&result, "/totals/requests"), 400.0);
 }

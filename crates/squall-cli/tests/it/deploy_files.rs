@@ -1,8 +1,9 @@
-//! The command lines in deploy/: every flag and variable that they use exists. What else is in those files, `scripts/check-deploy` looks at.
+//! Every flag and environment variable in the files under deploy/ exists. `scripts/check-deploy`
+//! checks the rest of those files.
 
 use std::{fs, path::Path};
 
-use crate::support::Desk;
+use crate::support::TestFolder;
 
 /// All lines of the files under deploy/.
 fn lines() -> Vec<String> {
@@ -20,30 +21,30 @@ fn lines() -> Vec<String> {
     lines
 }
 
-/// The words after the program: of units, of the Compose file, of the manifests.
-fn words(line: &str) -> Option<Vec<String>> {
-    if let Some(words) = line.strip_prefix("ExecStart=/usr/local/bin/squall ") {
-        return Some(words.split(' ').map(|word| word.replace("%i", "eu-1")).collect());
+/// The arguments after the program, in a systemd unit, the Compose file or a manifest.
+fn arguments(line: &str) -> Option<Vec<String>> {
+    if let Some(arguments) = line.strip_prefix("ExecStart=/usr/local/bin/squall ") {
+        return Some(arguments.split(' ').map(|word| word.replace("%i", "eu-1")).collect());
     }
     let list = ["command: ", "args: "].iter().find_map(|key| line.trim_start().strip_prefix(key))?;
-    let words: Vec<String> = serde_json::from_str(list).unwrap();
-    (words[0] != "redis-server").then_some(words)
+    let arguments: Vec<String> = serde_json::from_str(list).unwrap();
+    (arguments[0] != "redis-server").then_some(arguments)
 }
 
 #[test]
-fn every_deployed_command_line_is_understood() {
-    let desk = Desk::new();
-    let commands: Vec<Vec<String>> = lines().iter().filter_map(|line| words(line)).collect();
+fn every_command_line_in_deploy_files_is_valid() {
+    let folder = TestFolder::new();
+    let commands: Vec<Vec<String>> = lines().iter().filter_map(|line| arguments(line)).collect();
     assert_eq!(commands.len(), 6, "two units, two services, two deployments: {commands:?}");
     for command in commands {
-        let said = |more: &[&str]| {
-            let words: Vec<&str> = command.iter().map(String::as_str).chain(more.iter().copied()).collect();
-            desk.squall(&words)
+        let run = |more: &[&str]| {
+            let arguments: Vec<&str> = command.iter().map(String::as_str).chain(more.iter().copied()).collect();
+            folder.squall(&arguments)
         };
-        // Asking for help ends it before it does anything, but after what stands before was read.
-        let ended = said(&["--help"]);
+        // `--help` ends the program after the flags before it were parsed.
+        let ended = run(&["--help"]);
         assert_eq!(ended.code, 0, "{command:?}: {}", ended.stderr);
-        assert_eq!(said(&["--no-such-flag", "--help"]).code, 2);
+        assert_eq!(run(&["--no-such-flag", "--help"]).code, 2);
         let help = ended.stdout;
         for name in lines().iter().filter_map(|line| variable(line, &command[0])) {
             assert!(help.contains(&name), "{command:?} does not know {name}");

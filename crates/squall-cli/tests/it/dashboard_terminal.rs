@@ -1,6 +1,6 @@
-//! The live view on a real (pseudo) terminal, made by `script` of util-linux.
+//! The dashboard and other terminal output on a pseudo terminal, made by `script` of util-linux.
 
-use crate::support::{Desk, target, wait_until};
+use crate::support::{TestFolder, target, wait_until};
 use std::{
     fs::Permissions,
     io::{Read, Write},
@@ -9,7 +9,7 @@ use std::{
 };
 
 #[test]
-fn the_dashboard_takes_the_terminal_and_gives_it_back() {
+fn dashboard_restores_the_terminal_at_the_end() {
     let target = target();
     let squall = env!("CARGO_BIN_EXE_squall");
     let run = format!("stty cols 120 rows 40; {squall} run {} --rate 30 --for 5m", target.url("/health"));
@@ -34,7 +34,7 @@ fn the_dashboard_takes_the_terminal_and_gives_it_back() {
 }
 
 #[test]
-fn without_colours_the_live_view_has_none() {
+fn no_color_removes_colours_from_the_dashboard() {
     let target = target();
     let run = format!(
         "stty cols 120 rows 40; {} run {} -n 30 --users 2",
@@ -47,7 +47,8 @@ fn without_colours_the_live_view_has_none() {
         let output = command.output().expect("script is part of every Debian").stdout;
         let output = String::from_utf8(output).expect("UTF-8");
         assert!(output.contains("accounting"), "{output}");
-        // Select Graphic Rendition with a colour: 30 to 37, 38;…, 90 to 97, and the same for backgrounds.
+        // Select Graphic Rendition with a colour: 30 to 37, 38;…, 90 to 97, and those for
+        // backgrounds.
         output.split("\u{1b}[").skip(1).any(|rest| {
             let codes = rest.split_once(|letter: char| letter.is_ascii_alphabetic() && letter != ';');
             let is_sgr = codes.is_some_and(|(codes, _)| rest[codes.len()..].starts_with('m'));
@@ -60,9 +61,8 @@ fn without_colours_the_live_view_has_none() {
     assert!(!on_a_terminal("1"));
 }
 
-/// The screen stayed empty.
 #[test]
-fn a_run_that_waits_for_workers_says_so_on_the_screen() {
+fn dashboard_shows_that_a_run_waits_for_workers() {
     let redis = squall_testkit::redis::RedisServer::start();
     let run = format!(
         "stty cols 120 rows 40; {} run http://127.0.0.1:9/ --rate 1 --for 1s --cluster {}",
@@ -77,7 +77,7 @@ fn a_run_that_waits_for_workers_says_so_on_the_screen() {
 }
 
 #[test]
-fn a_terminal_of_no_size_is_as_wide_as_none() {
+fn terminal_without_a_size_has_the_default_width() {
     let target = target();
     let run =
         format!("stty cols 0 rows 0; {} run {} -n 2 --users 1", env!("CARGO_BIN_EXE_squall"), target.url("/health"));
@@ -88,7 +88,7 @@ fn a_terminal_of_no_size_is_as_wide_as_none() {
 }
 
 #[test]
-fn q_ends_a_search_and_the_terminal_is_as_it_was() {
+fn q_ends_a_search_and_the_terminal_is_restored() {
     let target = target();
     let squall = env!("CARGO_BIN_EXE_squall");
     let search = format!(
@@ -113,13 +113,13 @@ fn q_ends_a_search_and_the_terminal_is_as_it_was() {
 }
 
 #[test]
-fn without_a_terminal_nobody_is_asked_for_its_size() {
-    let (target, desk) = (target(), Desk::new());
-    desk.write("tput", "#!/bin/sh\ntouch asked\necho 80\n");
-    std::fs::set_permissions(desk.path("tput"), Permissions::from_mode(0o755)).expect("it is ours");
+fn run_without_a_terminal_does_not_ask_for_its_size() {
+    let (target, folder) = (target(), TestFolder::new());
+    folder.write("tput", "#!/bin/sh\ntouch asked\necho 80\n");
+    std::fs::set_permissions(folder.path("tput"), Permissions::from_mode(0o755)).expect("it is ours");
     let arguments = ["run", &target.url("/health"), "--rate", "20", "--requests", "5"];
-    let path = format!("{}:/usr/bin:/bin", desk.path("").display());
-    let output = desk.command(&arguments).env("PATH", path).output().expect("the program starts");
+    let path = format!("{}:/usr/bin:/bin", folder.path("").display());
+    let output = folder.command(&arguments).env("PATH", path).output().expect("the program starts");
     assert!(output.status.success(), "{output:?}");
-    assert!(!desk.path("asked").exists(), "a program called tput was run");
+    assert!(!folder.path("asked").exists(), "a program called tput was run");
 }

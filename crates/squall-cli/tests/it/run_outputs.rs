@@ -1,48 +1,48 @@
-//! Every output of one run, read back.
+//! The outputs of `squall run`, read back.
 
-use crate::support::{Desk, Running, get, number, target, wait_until};
+use crate::support::{RunningProcess, TestFolder, get, number, target, wait_until};
 use serde_json::Value;
 use std::io::Write;
 
-/// Exit code and messages of a run of ten requests whose standard output is a full disk.
-fn with_a_full_disk(desk: &Desk, more: &[&str]) -> (i32, String) {
+/// Exit code and standard error of a run of ten requests whose standard output is a full disk.
+fn run_with_full_stdout(folder: &TestFolder, more: &[&str]) -> (i32, String) {
     let target = target();
     let url = target.url("/health");
     let arguments = [&["run", &url, "--users", "1", "-n", "10"], more].concat();
     let full = std::fs::File::create("/dev/full").expect("every Linux has one");
-    let ended = desk.command(&arguments).stdout(full).output().expect("the program starts");
+    let ended = folder.command(&arguments).stdout(full).output().expect("the program starts");
     assert_eq!(target.requests(), 10);
     (ended.status.code().expect("it ended by itself"), String::from_utf8_lossy(&ended.stderr).into_owned())
 }
 
 #[test]
-fn a_summary_that_cannot_be_shown_keeps_nothing_from_being_written() {
-    let desk = Desk::new();
-    let (code, said) = with_a_full_disk(&desk, &["--json", "a.json"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("cannot write to standard output") && said.contains("wrote a.json"), "{said}");
-    assert_eq!(desk.json("a.json")["totals"]["requests"], 10);
-    let (code, said) = with_a_full_disk(&desk, &["--json", "b.json", "-t", "requests>99"]);
-    assert_eq!((code, desk.json("b.json")["exit_code"].as_i64()), (1, Some(1)), "{said}");
+fn unprintable_summary_does_not_prevent_the_outputs() {
+    let folder = TestFolder::new();
+    let (code, output) = run_with_full_stdout(&folder, &["--json", "a.json"]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("cannot write to standard output") && output.contains("wrote a.json"), "{output}");
+    assert_eq!(folder.json("a.json")["totals"]["requests"], 10);
+    let (code, output) = run_with_full_stdout(&folder, &["--json", "b.json", "-t", "requests>99"]);
+    assert_eq!((code, folder.json("b.json")["exit_code"].as_i64()), (1, Some(1)), "{output}");
 }
 
 #[test]
-fn what_cannot_be_written_after_a_good_run_is_no_success_and_the_rest_is_written() {
-    let desk = Desk::new();
+fn failed_output_fails_the_run_and_the_others_are_written() {
+    let folder = TestFolder::new();
     let outputs = ["--json", "/dev/full", "--csv", "a.csv", "--hdr", "/dev/full", "--json-lines", "a.jsonl"];
-    let (code, said) = with_a_full_disk(&desk, &[&outputs[..], &["--quiet"]].concat());
-    assert_eq!((code, said.matches("cannot write /dev/full").count()), (2, 2), "{said}");
-    assert!(desk.read("a.csv").lines().count() > 1);
-    assert!(desk.read("a.jsonl").contains("\"phase\":\"done\""));
-    let (code, said) = with_a_full_disk(&desk, &[&outputs[..], &["--quiet", "-t", "requests>99"]].concat());
-    assert_eq!(code, 1, "what the run has to say comes first: {said}");
+    let (code, output) = run_with_full_stdout(&folder, &[&outputs[..], &["--quiet"]].concat());
+    assert_eq!((code, output.matches("cannot write /dev/full").count()), (2, 2), "{output}");
+    assert!(folder.read("a.csv").lines().count() > 1);
+    assert!(folder.read("a.jsonl").contains("\"phase\":\"done\""));
+    let (code, output) = run_with_full_stdout(&folder, &[&outputs[..], &["--quiet", "-t", "requests>99"]].concat());
+    assert_eq!(code, 1, "what the run has to say comes first: {output}");
 }
 
 #[test]
-fn one_run_leaves_every_file() {
-    let (target, desk) = (target(), Desk::new());
+fn one_run_writes_every_output() {
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/api/products?page=3");
-    let ended = desk.squall(&[
+    let ended = folder.squall(&[
         "run",
         &url,
         "--rate",
@@ -73,24 +73,25 @@ fn one_run_leaves_every_file() {
         assert!(ended.stderr.contains(file), "{file} is not mentioned:\n{}", ended.stderr);
     }
 
-    let result = desk.json("result.json");
+    let result = folder.json("result.json");
     assert_eq!((result["schema"].as_str(), number(&result, "/totals/requests")), (Some("squall.result/1"), 200.0));
-    assert_eq!(desk.json(".squall/baseline.json")["totals"], result["totals"]);
+    assert_eq!(folder.json(".squall/baseline.json")["totals"], result["totals"]);
 
-    let html = desk.read("report.html");
+    let html = folder.read("report.html");
     assert!(html.starts_with("<!") && html.contains("all outputs"));
     for fetch in ["src=\"http", "href=\"http", "url(http", "@import", "fetch("] {
         assert!(!html.contains(fetch), "the report must not fetch anything: {fetch}");
     }
-    assert!(desk.read("junit.xml").contains("<testcase"));
-    assert!(desk.read("metrics.csv").starts_with("metric,"));
+    assert!(folder.read("junit.xml").contains("<testcase"));
+    assert!(folder.read("metrics.csv").starts_with("metric,"));
 
-    let log = desk.read("run.hlog");
+    let log = folder.read("run.hlog");
     assert!(log.starts_with("#[Histogram log format version 1.3]"), "{log}");
     let intervals = log.lines().filter(|line| !line.starts_with(['#', '"']) && !line.starts_with("Tag=")).count();
     assert!(intervals >= 2, "{log}");
 
-    let lines: Vec<Value> = desk.read("lines.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        folder.read("lines.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.len() >= 3, "two seconds and an end");
     let last = lines.last().unwrap();
     assert_eq!((last["phase"].as_str(), last["requests_total"].as_u64()), (Some("done"), Some(200)));
@@ -100,9 +101,9 @@ fn one_run_leaves_every_file() {
 }
 
 #[test]
-fn json_without_a_path_is_alone_on_standard_output() {
-    let (target, desk) = (target(), Desk::new());
-    let ended = desk.squall(&["run", "--json", &target.url("/health"), "--users", "1", "--requests", "5"]);
+fn json_without_a_path_is_the_only_text_on_stdout() {
+    let (target, folder) = (target(), TestFolder::new());
+    let ended = folder.squall(&["run", "--json", &target.url("/health"), "--users", "1", "--requests", "5"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let result: Value = serde_json::from_str(&ended.stdout).expect("nothing but JSON");
     assert_eq!(number(&result, "/totals/requests"), 5.0);
@@ -111,61 +112,61 @@ fn json_without_a_path_is_alone_on_standard_output() {
 
 #[test]
 fn quiet_prints_nothing() {
-    let (target, desk) = (target(), Desk::new());
-    let ended = desk.squall(&["run", &target.url("/health"), "--users", "1", "--requests", "5", "--quiet"]);
+    let (target, folder) = (target(), TestFolder::new());
+    let ended = folder.squall(&["run", &target.url("/health"), "--users", "1", "--requests", "5", "--quiet"]);
     assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "", ""));
 }
 
 #[test]
-fn without_a_terminal_there_is_one_plain_line_a_second() {
-    let (target, desk) = (target(), Desk::new());
-    let ended = desk.squall(&["run", &target.url("/health"), "--rate", "20", "--for", "2s"]);
+fn run_without_a_terminal_prints_one_plain_line_a_second() {
+    let (target, folder) = (target(), TestFolder::new());
+    let ended = folder.squall(&["run", &target.url("/health"), "--rate", "20", "--for", "2s"]);
     assert!(ended.stderr.contains("20/s"), "{}", ended.stderr);
     assert!(!ended.stderr.contains('\u{1b}') && !ended.stdout.contains('\u{1b}'), "no colours without a terminal");
 }
 
-/// A run of one request, which is answered after the endpoint was scraped for the first time: where it is scraped, and the run.
-fn scraped_once(desk: &Desk) -> (std::net::SocketAddr, Running) {
+/// Starts a run of one request, which gets its response after the first scrape. Returns the address
+/// of the endpoint and the run.
+fn start_scraped_run(folder: &TestFolder) -> (std::net::SocketAddr, RunningProcess) {
     let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", target.local_addr().expect("bound"));
     let mut running =
-        desk.start(&["run", &url, "--users", "1", "-n", "1", "--prometheus", "127.0.0.1:0", "--json", "a.json"]);
+        folder.start(&["run", &url, "--users", "1", "-n", "1", "--prometheus", "127.0.0.1:0", "--json", "a.json"]);
     let line = running.wait_for_line("/metrics");
     let addr = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
     let addr = addr.parse().expect("an address");
-    let (mut asked, _) = target.accept().expect("a request");
+    let (mut connection, _) = target.accept().expect("a request");
     assert!(get(addr, "/metrics", "text/plain").starts_with("HTTP/1.1 200"));
-    asked.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("it reads");
+    connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("it reads");
     (addr, running)
 }
 
-/// Found by a reader: the endpoint ended with the run, and nobody ever saw its last second.
 #[test]
-fn prometheus_sees_the_end_of_a_run() {
-    let desk = Desk::new();
-    let (addr, mut running) = scraped_once(&desk);
-    running.wait_for_line("wait up to 15 s for Prometheus");
+fn final_metrics_are_served_until_they_are_scraped() {
+    let folder = TestFolder::new();
+    let (addr, mut running) = start_scraped_run(&folder);
+    running.wait_for_line("waiting up to 15 s for the last scrape of Prometheus");
     let last = get(addr, "/metrics", "text/plain");
     let counted = last.lines().find(|line| line.starts_with("squall_requests_total{"));
     assert!(counted.is_some_and(|line| line.ends_with(" 1")), "{last}");
     assert_eq!(running.end().code, 0);
-    assert_eq!(desk.json("a.json")["totals"]["requests"], 1);
+    assert_eq!(folder.json("a.json")["totals"]["requests"], 1);
 }
 
 #[test]
-fn nobody_has_to_wait_for_prometheus() {
-    let desk = Desk::new();
-    let (_, mut running) = scraped_once(&desk);
-    running.wait_for_line("wait up to 15 s for Prometheus");
+fn ctrl_c_ends_the_wait_for_the_final_scrape() {
+    let folder = TestFolder::new();
+    let (_, mut running) = start_scraped_run(&folder);
+    running.wait_for_line("waiting up to 15 s for the last scrape of Prometheus");
     running.interrupt();
     assert_eq!(running.end().code, 0, "the run itself was complete");
 }
 
 #[test]
-fn prometheus_can_scrape_a_run() {
-    let (target, desk) = (target(), Desk::new());
+fn metrics_of_a_running_test_can_be_scraped() {
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
-    let mut running = desk.start(&["run", &url, "--rate", "50", "--for", "5m", "--prometheus", "127.0.0.1:0"]);
+    let mut running = folder.start(&["run", &url, "--rate", "50", "--for", "5m", "--prometheus", "127.0.0.1:0"]);
     let line = running.wait_for_line("/metrics");
     let addr = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
     let addr = addr.parse().expect("an address");

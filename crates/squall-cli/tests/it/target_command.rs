@@ -1,12 +1,12 @@
-//! `squall target` as a program.
+//! `squall target`.
 
-use crate::support::{Desk, get};
+use crate::support::{TestFolder, get};
 use std::io::{BufRead, BufReader};
 
 #[test]
-fn the_target_serves_until_it_is_told_to_stop() {
-    let desk = Desk::new();
-    let mut running = desk.start(&["target", "--listen", "127.0.0.1:0", "--threads", "2"]);
+fn target_serves_until_a_stop_signal() {
+    let folder = TestFolder::new();
+    let mut running = folder.start(&["target", "--listen", "127.0.0.1:0", "--threads", "2"]);
     let mut first = String::new();
     BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
     let addr = first.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect(&first);
@@ -18,8 +18,8 @@ fn the_target_serves_until_it_is_told_to_stop() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_a_word() {
-    let ended = Desk::new().squall(&["target", "--listen", "0.0.0.0:0"]);
+fn remote_address_needs_allow_remote() {
+    let ended = TestFolder::new().squall(&["target", "--listen", "0.0.0.0:0"]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("--allow-remote"), "{}", ended.stderr);
 }

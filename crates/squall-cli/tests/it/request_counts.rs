@@ -1,12 +1,12 @@
-//! Numbers that must be exact: requests, accounting, weights, order.
+//! Numbers that must be exact: requests, accounting, weights and order.
 
-use crate::support::{Desk, Notebook, number, target};
+use crate::support::{RecordingServer, TestFolder, number, target};
 use std::time::Duration;
 
 #[test]
-fn what_the_target_received_is_what_the_report_says() {
-    let (target, desk) = (target(), Desk::new());
-    let (_, result) = desk.result(&[&target.url("/api/products"), "--users", "8", "--for", "1s", "--threads", "2"]);
+fn report_counts_the_requests_that_the_target_received() {
+    let (target, folder) = (target(), TestFolder::new());
+    let (_, result) = folder.result(&[&target.url("/api/products"), "--users", "8", "--for", "1s", "--threads", "2"]);
     let received = target.requests() as f64;
     assert!(received > 8.0);
     assert_eq!(number(&result, "/totals/requests"), received);
@@ -19,9 +19,9 @@ fn what_the_target_received_is_what_the_report_says() {
 }
 
 #[test]
-fn the_last_part_of_a_second_has_a_rate_of_its_own_length() {
-    let (target, desk) = (target(), Desk::new());
-    let (_, result) = desk.result(&[&target.url("/health"), "--rate", "100", "--for", "1500ms"]);
+fn rate_of_a_partial_last_second_uses_its_length() {
+    let (target, folder) = (target(), TestFolder::new());
+    let (_, result) = folder.result(&[&target.url("/health"), "--rate", "100", "--for", "1500ms"]);
     let seconds = result["timeline"].as_array().unwrap();
     let (last, before) = (seconds.last().unwrap(), seconds.len() as f64 - 1.0);
     let (requests, length) = (number(last, "/requests"), number(last, "/length_s"));
@@ -31,27 +31,27 @@ fn the_last_part_of_a_second_has_a_rate_of_its_own_length() {
 }
 
 #[test]
-fn warm_up_is_sent_and_counted_but_not_reported() {
-    let (target, desk) = (target(), Desk::new());
+fn warm_up_requests_are_sent_and_counted_but_not_reported() {
+    let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
-    let (_, result) = desk.result(&[&url, "--rate", "100", "--for", "2s", "--warm-up", "1s"]);
+    let (_, result) = folder.result(&[&url, "--rate", "100", "--for", "2s", "--warm-up", "1s"]);
     assert_eq!(target.requests(), 200);
     assert_eq!(number(&result, "/totals/requests"), 100.0);
     assert_eq!(number(&result, "/accounting/sent"), 200.0);
 }
 
 #[test]
-fn an_open_rate_is_kept_to_the_request() {
-    let (target, desk) = (target(), Desk::new());
-    desk.result(&[&target.url("/health"), "--rate", "7200/m", "--for", "2s"]);
+fn open_rate_sends_the_exact_number_of_requests() {
+    let (target, folder) = (target(), TestFolder::new());
+    folder.result(&[&target.url("/health"), "--rate", "7200/m", "--for", "2s"]);
     assert_eq!(target.requests(), 240);
 }
 
 #[test]
-fn requests_are_exact_in_both_models() {
+fn requests_flag_sends_exactly_that_many_in_both_models() {
     for load in [["--rate", "1000"], ["--users", "7"]] {
-        let (target, desk) = (target(), Desk::new());
-        let (_, result) = desk.result(&[&target.url("/health"), load[0], load[1], "--requests", "123"]);
+        let (target, folder) = (target(), TestFolder::new());
+        let (_, result) = folder.result(&[&target.url("/health"), load[0], load[1], "--requests", "123"]);
         assert_eq!(target.requests(), 123, "{load:?}");
         assert_eq!(number(&result, "/totals/requests"), 123.0);
     }
@@ -73,16 +73,16 @@ weight = 1
 get = "/seldom"
 "#;
 
-// One user: requests of several would arrive in the order of their connections' luck, not in the order they were started.
+// One user, because requests of several connections arrive in any order.
 
 #[test]
-fn weights_are_exact_over_any_four_seconds() {
-    let (book, desk) = (Notebook::start(Duration::ZERO), Desk::new());
-    desk.write("weights.toml", WEIGHTED);
-    let (url, one) = (book.url(""), ["--max-users", "1", "--threads", "1", "--requests", "120"]);
-    let (code, _) = desk.result(&[&["weights.toml", "--target", &url], &one[..]].concat());
+fn task_weights_are_exact_over_any_four_seconds() {
+    let (server, folder) = (RecordingServer::start(Duration::ZERO), TestFolder::new());
+    folder.write("weights.toml", WEIGHTED);
+    let (url, one) = (server.url(""), ["--max-users", "1", "--threads", "1", "--requests", "120"]);
+    let (code, _) = folder.result(&[&["weights.toml", "--target", &url], &one[..]].concat());
     assert_eq!(code, 0);
-    let paths = book.paths();
+    let paths = server.paths();
     assert_eq!(paths.len(), 120);
     for window in paths.windows(80) {
         let often = window.iter().filter(|path| *path == "/often").count();
@@ -91,11 +91,11 @@ fn weights_are_exact_over_any_four_seconds() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_order() {
+fn same_seed_gives_the_same_order_of_tasks() {
     let order = |seed: &str| {
-        let (book, desk) = (Notebook::start(Duration::ZERO), Desk::new());
-        desk.write("weights.toml", &WEIGHTED.replace("6s", "10s"));
-        let url = book.url("");
+        let (server, folder) = (RecordingServer::start(Duration::ZERO), TestFolder::new());
+        folder.write("weights.toml", &WEIGHTED.replace("6s", "10s"));
+        let url = server.url("");
         let fast = [
             "weights.toml",
             "--target",
@@ -111,8 +111,8 @@ fn the_same_seed_gives_the_same_order() {
             "--seed",
             seed,
         ];
-        desk.result(&fast);
-        book.paths()
+        folder.result(&fast);
+        server.paths()
     };
     let (first, second) = std::thread::scope(|scope| {
         let first = scope.spawn(|| order("7"));

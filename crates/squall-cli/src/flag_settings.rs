@@ -1,66 +1,70 @@
-//! From flags to what the scenario room takes. Every value keeps the name of its flag, so that a mistake is reported there.
+//! Converts flags to the settings that squall-scenario takes. Every value keeps the name of its
+//! flag, so that squall-scenario reports a mistake at the flag. Validates no values: a flag and the
+//! same key of a file are validated by the same code. `run_settings` calls it.
 
 use squall_model::{Load, LoadModel};
 use squall_orchestrator::processes::ProcessIndex;
-use squall_scenario::{RawHttp, RawLoad, ScenarioOverrides, SourceLocation, Sourced, UrlRequest};
-use std::path::Path;
+use squall_scenario::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
+use std::collections::BTreeMap;
 
 use crate::{
     args::{HttpArgs, LoadArgs, RequestArgs, RunArgs},
     exit::CliError,
-    loaded_scenario::ScriptRequest,
 };
+
+/// The process index of a run in one process.
+pub(crate) const ONLY_PROCESS: ProcessIndex = ProcessIndex { index: 0, count: 1 };
 
 /// What the flags change about a scenario.
 pub(crate) fn overrides(args: &RunArgs) -> Result<ScenarioOverrides, CliError> {
-    let mut wrong = Vec::new();
+    let mut flag_errors = Vec::new();
     Ok(ScenarioOverrides {
         name: sourced_text("--name", &args.name),
         target: sourced_text("--target", &args.target),
         seed: args.load.seed.map(|seed| Sourced::from_flag("--seed", seed)),
         load: RawLoad { profile: load_profile(args)?, ..raw_load(&args.load) },
-        thresholds: args.thresholds.iter().map(|promise| Sourced::from_flag("--threshold", promise.as_str())).collect(),
-        http: raw_http(&args.http, &mut wrong),
+        thresholds: args.thresholds.iter().map(|text| Sourced::from_flag("--threshold", text.as_str())).collect(),
+        http: raw_http(&args.http, &mut flag_errors),
         placeholder_target: None,
-        flag_errors: wrong,
+        flag_errors,
         variables: Vec::new(),
         allow_unknown_metrics: false,
     })
 }
 
-/// Refuses flags that a run of `loads` would not look at: whoever gave them expects something of them.
+/// Refuses flags that have no effect on a run with `loads`, because the user expects one.
 pub(crate) fn reject_unused_flags(args: &RunArgs, loads: &[&Load]) -> Result<(), CliError> {
     let (search, engine) = (&args.search, &args.engine);
     let searches = search.find_max.is_some();
-    let closed = |load: &&Load| matches!(load.model, LoadModel::Closed { .. });
-    let restless = |load: &&Load| matches!(&load.model, LoadModel::Closed { pause, .. } if pause.is_none());
-    let only_closed = !searches && loads.iter().all(closed);
-    let never_late = !searches && loads.iter().all(restless);
-    // Not `requires`: that is not asked where the other flag could not be given anyway.
+    let is_closed = |load: &&Load| matches!(load.model, LoadModel::Closed { .. });
+    let has_no_pause = |load: &&Load| matches!(&load.model, LoadModel::Closed { pause, .. } if pause.is_none());
+    let only_closed = !searches && loads.iter().all(is_closed);
+    let never_late = !searches && loads.iter().all(has_no_pause);
+    // Not clap's `requires`: clap does not check it when the other flag conflicts with a third one.
     let precision = search.find_max_precision.is_some() && !searches;
     let probe = search.find_max_probe.is_some() && !searches;
-    // It may also be in the environment, for all commands alike.
-    let named = |word: &String| word == "--fleet" || word.starts_with("--fleet=");
-    let fleet = args.fleet.cluster.is_none() && args.raw_args.iter().any(named);
+    // SQUALL_FLEET sets the fleet for all commands, so only the flag itself counts.
+    let is_fleet_flag = |word: &String| word == "--fleet" || word.starts_with("--fleet=");
+    let fleet = args.fleet.cluster.is_none() && args.raw_args.iter().any(is_fleet_flag);
     let unused = [
         (
             engine.max_users.is_some() && only_closed,
-            "--max-users is for an open load (--rate); of users there are --users",
+            "--max-users is for an open load (--rate): a closed load has as many users as --users says",
         ),
         (
             engine.late_after.is_some() && never_late,
-            "--late-after: users without a --pause start when they can, so none is late",
+            "--late-after: users without a --pause start as soon as they can, so no start is late",
         ),
         (precision, "--find-max-precision belongs to --find-max"),
         (probe, "--find-max-probe belongs to --find-max"),
         (fleet, "--fleet belongs to --cluster"),
     ];
-    let said: Vec<&str> = unused.into_iter().filter_map(|(unused, text)| unused.then_some(text)).collect();
-    if said.is_empty() { Ok(()) } else { Err(CliError::new(said.join("\n"))) }
+    let errors: Vec<&str> = unused.into_iter().filter_map(|(unused, text)| unused.then_some(text)).collect();
+    if errors.is_empty() { Ok(()) } else { Err(CliError::new(errors.join("\n"))) }
 }
 
-/// `--param NAME=VALUE`, as often as it was given.
-pub(crate) fn parse_params(args: &RunArgs) -> Result<Vec<(String, String)>, CliError> {
+/// Every `--param NAME=VALUE`. The last value of a name wins.
+pub(crate) fn parse_params(args: &RunArgs) -> Result<BTreeMap<String, String>, CliError> {
     let param = |text: &String| match text.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(CliError::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
@@ -85,38 +89,11 @@ pub(crate) fn url_request(url: &str, args: &RequestArgs) -> UrlRequest {
     }
 }
 
-/// The scenario of `squall run FILE.py`.
-pub(crate) fn script_request(
-    file: &Path,
-    args: &RunArgs,
-    overrides: ScenarioOverrides,
-    requirements: Option<String>,
-) -> Result<ScriptRequest, CliError> {
-    let flag = |wrong: &Sourced<String>| match &wrong.location {
-        SourceLocation::Flag(flag) => format!("{flag}: {}", wrong.value),
-        SourceLocation::File(_) | SourceLocation::Unknown => wrong.value.clone(),
-    };
-    if !overrides.flag_errors.is_empty() {
-        let wrong: Vec<String> = overrides.flag_errors.iter().map(flag).collect();
-        return Err(CliError::new(wrong.join("\n")));
-    }
-    let params = parse_params(args)?;
-    Ok(ScriptRequest {
-        file: file.to_owned(),
-        overrides,
-        scenario: args.script.scenario.clone(),
-        params,
-        mode: run_mode(args).map(str::to_owned),
-        part: parse_part(args)?.map_or(ProcessIndex { index: 0, count: 1 }, |(part, _)| part),
-        requirements,
-    })
-}
-
 /// The first flag that only makes sense with a script, if one was given.
 pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
     let given = [
         ("--scenario", args.script.scenario.is_some()),
-        ("--mode", run_mode(args).is_some()),
+        ("--mode", script_mode(args).is_some()),
         ("--processes", args.script.processes.is_some()),
         ("--requirements", args.script.requirements.is_some()),
     ];
@@ -142,27 +119,36 @@ fn sourced_text(flag: &str, value: &Option<String>) -> Option<Sourced<String>> {
     value.as_ref().map(|value| Sourced::from_flag(flag, value.as_str()))
 }
 
-/// `--mode`, where it says how a script's tasks run.
-fn run_mode(args: &RunArgs) -> Option<&str> {
+/// `--mode`, if it names a way to run a script's tasks and not a load profile.
+pub(crate) fn script_mode(args: &RunArgs) -> Option<&str> {
     args.script.mode.as_deref().filter(|mode| matches!(*mode, "auto" | "stepped" | "static" | "asyncio"))
 }
 
-/// `--part NUMBER/OF/SEED`, which a run's processes are started with.
+/// `--part INDEX/COUNT/SEED`, which squall gives to the processes of a run.
 pub(crate) fn parse_part(args: &RunArgs) -> Result<Option<(ProcessIndex, u64)>, CliError> {
     let Some(text) = &args.script.part else { return Ok(None) };
-    let wrong = || CliError::new(format!("--part {text}: it is given by squall itself, as NUMBER/OF/SEED"));
+    let invalid = || {
+        CliError::new(format!(
+            "--part {text}: squall itself gives this flag to the processes of a run, as INDEX/COUNT/SEED; leave it out"
+        ))
+    };
     let mut numbers = text.split('/').map(str::parse::<u64>);
-    let mut next = || numbers.next().and_then(Result::ok).ok_or_else(wrong);
-    let (number, of, seed) = (next()? as usize, next()? as usize, next()?);
-    if number >= of { Err(wrong()) } else { Ok(Some((ProcessIndex { index: number, count: of }, seed))) }
+    let mut next = || numbers.next().and_then(Result::ok).ok_or_else(invalid);
+    let (index, count, seed) = (next()? as usize, next()? as usize, next()?);
+    if index >= count { Err(invalid()) } else { Ok(Some((ProcessIndex { index, count }, seed))) }
 }
 
-/// The shape of the load: `--profile`, or `--mode` where it names one.
+/// Which process of the run this one is: the only one, unless `--part` says otherwise.
+pub(crate) fn process_index(args: &RunArgs) -> Result<ProcessIndex, CliError> {
+    Ok(parse_part(args)?.map_or(ONLY_PROCESS, |(part, _)| part))
+}
+
+/// The load profile: `--profile`, or `--mode` if it names one.
 fn load_profile(args: &RunArgs) -> Result<Option<Sourced<String>>, CliError> {
-    let named = sourced_text("--mode", &args.script.mode).filter(|_| run_mode(args).is_none());
-    match (sourced_text("--profile", &args.load.profile), named) {
-        (Some(_), Some(_)) => Err(CliError::new("--profile and --mode both name a shape: give one")),
-        (profile, named) => Ok(profile.or(named)),
+    let by_mode = sourced_text("--mode", &args.script.mode).filter(|_| script_mode(args).is_none());
+    match (sourced_text("--profile", &args.load.profile), by_mode) {
+        (Some(_), Some(_)) => Err(CliError::new("--profile and --mode both name a load profile: give only one")),
+        (profile, by_mode) => Ok(profile.or(by_mode)),
     }
 }
 
@@ -183,12 +169,12 @@ fn raw_load(args: &LoadArgs) -> RawLoad {
     }
 }
 
-fn raw_http(args: &HttpArgs, wrong: &mut Vec<Sourced<String>>) -> RawHttp {
+fn raw_http(args: &HttpArgs, errors: &mut Vec<Sourced<String>>) -> RawHttp {
     let switch = |flag: &str, given: bool, value: bool| given.then(|| Sourced::<bool>::from_flag(flag, value));
     let choice = |flag: &str, given: bool, value: &str| given.then(|| Sourced::<String>::from_flag(flag, value));
     let no_redirects = args.no_redirects.then(|| Sourced::from_flag("--no-redirects", 0u32));
     RawHttp {
-        headers: parse_pairs("--header", &args.headers, ':', "NAME: VALUE", wrong),
+        headers: parse_pairs("--header", &args.headers, ':', "NAME: VALUE", errors),
         timeout: sourced_text("--timeout", &args.timeout),
         connect_timeout: sourced_text("--connect-timeout", &args.connect_timeout),
         version: choice("--http1", args.http1, "1.1").or(choice("--http2", args.http2, "2")),
@@ -199,7 +185,7 @@ fn raw_http(args: &HttpArgs, wrong: &mut Vec<Sourced<String>>) -> RawHttp {
         key: sourced_text("--key", &args.key),
         server_name: sourced_text("--server-name", &args.server_name),
         proxy: sourced_text("--proxy", &args.proxy),
-        redirects: args.max_redirects.map(|most| Sourced::from_flag("--max-redirects", most)).or(no_redirects),
+        redirects: args.max_redirects.map(|limit| Sourced::from_flag("--max-redirects", limit)).or(no_redirects),
         compression: switch("--compressed", args.compressed, true).or(switch(
             "--no-compression",
             args.no_compression,
@@ -211,7 +197,7 @@ fn raw_http(args: &HttpArgs, wrong: &mut Vec<Sourced<String>>) -> RawHttp {
         unix_socket: sourced_text("--unix-socket", &args.unix_socket),
         phases: switch("--phases", args.phases, true),
         ip: choice("--ipv4", args.ipv4, "4").or(choice("--ipv6", args.ipv6, "6")),
-        resolve: parse_pairs("--resolve", &args.resolve, '=', "HOST=ADDRESS:PORT", wrong),
+        resolve: parse_pairs("--resolve", &args.resolve, '=', "HOST=ADDRESS:PORT", errors),
     }
 }
 
@@ -222,11 +208,11 @@ fn parse_pairs(
     values: &[String],
     separator: char,
     form: &str,
-    wrong: &mut Vec<Sourced<String>>,
+    errors: &mut Vec<Sourced<String>>,
 ) -> Vec<SourcedPair> {
     let mut pairs = Vec::new();
     for text in values {
-        let lacks = match text.split_once(separator) {
+        let defect = match text.split_once(separator) {
             Some((name, value)) if !name.trim().is_empty() => {
                 pairs.push((Sourced::from_flag(flag, name.trim()), Sourced::from_flag(flag, value.trim())));
                 continue;
@@ -234,7 +220,7 @@ fn parse_pairs(
             Some(_) => format!("nothing before its `{separator}`"),
             None => format!("no `{separator}`"),
         };
-        wrong.push(Sourced::from_flag(flag, format!("`{text}` has {lacks}: write '{form}'")));
+        errors.push(Sourced::from_flag(flag, format!("`{text}` has {defect}: write '{form}'")));
     }
     pairs
 }
@@ -245,7 +231,7 @@ mod tests {
     use crate::args::{Cli, CliCommand};
     use clap::Parser;
 
-    fn run(line: &str) -> RunArgs {
+    fn parse_run_args(line: &str) -> RunArgs {
         let words = ["squall", "run", "http://x/"].into_iter().chain(line.split_whitespace());
         match Cli::try_parse_from(words).expect(line).command {
             CliCommand::Run(args) => *args,
@@ -254,29 +240,37 @@ mod tests {
     }
 
     #[test]
-    fn flags_arrive_under_their_own_names() {
-        let given = overrides(&run("--rate 5 --poisson --for 1s -H a:b --no-redirects -4 --http2 --seed 7")).unwrap();
-        assert_eq!(given.load.rate, Some(Sourced::from_flag("--rate", "5")));
-        assert_eq!(given.load.arrivals, Some(Sourced::from_flag("--poisson", "poisson")));
-        assert_eq!(given.http.headers, [(Sourced::from_flag("--header", "a"), Sourced::from_flag("--header", "b"))]);
-        assert_eq!(given.http.redirects, Some(Sourced::from_flag("--no-redirects", 0u32)));
-        assert_eq!(given.http.ip, Some(Sourced::from_flag("--ipv4", "4")));
-        assert_eq!(given.http.version, Some(Sourced::from_flag("--http2", "2")));
-        assert_eq!(given.seed, Some(Sourced::from_flag("--seed", 7u64)));
-        assert_eq!(given.http.keep_alive, None);
-    }
-
-    #[test]
-    fn a_negative_rate_reaches_the_judge() {
-        assert_eq!(overrides(&run("--rate -5")).unwrap().load.rate, Some(Sourced::from_flag("--rate", "-5")));
-    }
-
-    #[test]
-    fn a_header_without_a_colon_is_refused() {
-        let wrong = overrides(&run("-H nonsense -H :x -H a:b --resolve y")).unwrap().flag_errors;
-        let said: Vec<&str> = wrong.iter().map(|given| given.value.as_str()).collect();
+    fn override_is_located_at_the_flag_that_sets_it() {
+        let overrides =
+            overrides(&parse_run_args("--rate 5 --poisson --for 1s -H a:b --no-redirects -4 --http2 --seed 7"))
+                .unwrap();
+        assert_eq!(overrides.load.rate, Some(Sourced::from_flag("--rate", "5")));
+        assert_eq!(overrides.load.arrivals, Some(Sourced::from_flag("--poisson", "poisson")));
         assert_eq!(
-            said,
+            overrides.http.headers,
+            [(Sourced::from_flag("--header", "a"), Sourced::from_flag("--header", "b"))]
+        );
+        assert_eq!(overrides.http.redirects, Some(Sourced::from_flag("--no-redirects", 0u32)));
+        assert_eq!(overrides.http.ip, Some(Sourced::from_flag("--ipv4", "4")));
+        assert_eq!(overrides.http.version, Some(Sourced::from_flag("--http2", "2")));
+        assert_eq!(overrides.seed, Some(Sourced::from_flag("--seed", 7u64)));
+        assert_eq!(overrides.http.keep_alive, None);
+    }
+
+    #[test]
+    fn negative_rate_is_passed_on_to_validation() {
+        assert_eq!(
+            overrides(&parse_run_args("--rate -5")).unwrap().load.rate,
+            Some(Sourced::from_flag("--rate", "-5"))
+        );
+    }
+
+    #[test]
+    fn header_without_colon_and_resolve_without_equals_are_flag_errors() {
+        let errors = overrides(&parse_run_args("-H nonsense -H :x -H a:b --resolve y")).unwrap().flag_errors;
+        let texts: Vec<&str> = errors.iter().map(|error| error.value.as_str()).collect();
+        assert_eq!(
+            texts,
             [
                 "`nonsense` has no `:`: write 'NAME: VALUE'",
                 "`:x` has nothing before its `:`: write 'NAME: VALUE'",
@@ -286,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn request_flags_are_known_to_need_a_url() {
-        assert_eq!(url_only_flag(&run("").request), None);
-        assert_eq!(url_only_flag(&run("-d x").request), Some("--body"));
+    fn url_only_flag_names_a_request_flag() {
+        assert_eq!(url_only_flag(&parse_run_args("").request), None);
+        assert_eq!(url_only_flag(&parse_run_args("-d x").request), Some("--body"));
     }
 }

@@ -1,0 +1,93 @@
+//! The interface to scenarios in a script language: how the command line opens, bundles and runs
+//! them. Holds no language itself: squall-python implements [`ScriptHost`] inside Python,
+//! `installed_python` implements it for the program without Python.
+
+use squall_engine::Driver;
+use squall_orchestrator::processes::ProcessIndex;
+use squall_scenario::ScenarioOverrides;
+use squall_streams::cli::StreamWorkerArgs;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::loaded_scenario::LoadedScenario;
+
+/// A language whose scenarios this process can run.
+pub trait ScriptHost: Clone + Send + Sync + 'static {
+    type Driver: Driver;
+
+    /// Loads and validates a scenario. The error message says what to do.
+    fn open(&self, script: ScriptRequest) -> Result<LoadedScenario<Self::Driver>, String>;
+
+    /// Loads a scenario in a fleet's worker, whose process must not be replaced by another program.
+    fn open_in_worker(&self, script: ScriptRequest) -> Result<LoadedScenario<Self::Driver>, String> {
+        self.open(script)
+    }
+
+    /// The files a worker needs to open the scenario, by path relative to the scenario's folder.
+    /// The scenario itself is one of them.
+    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
+        let bytes = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        Ok([(file.file_name().map(PathBuf::from).unwrap_or_default(), bytes)].into())
+    }
+
+    /// The parameters of a scenario, and whether it accepts others too.
+    fn params(&self, _file: &Path) -> Result<(Vec<ScenarioParam>, bool), String> {
+        Ok((Vec::new(), false))
+    }
+
+    /// Runs the stream processors of an app until they are stopped, and returns the exit code.
+    fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, String>;
+
+    /// The interpreter that runs this program with `-m squall`; `None` if the program runs by
+    /// itself.
+    fn interpreter(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// This command line again, for a further process of the same run. The caller appends
+    /// arguments.
+    fn process_command(&self) -> Option<Command> {
+        None
+    }
+
+    /// Sends what scenarios print to standard error, because standard output carries a document.
+    fn redirect_stdout_to_stderr(&self) {}
+
+    /// Whether threads of one process run scenario code in parallel. `--processes` then starts
+    /// threads instead of processes.
+    fn is_free_threaded(&self) -> bool {
+        false
+    }
+}
+
+/// A parameter of a scenario; kind and annotation are in the words of its language.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioParam {
+    pub name: String,
+    pub kind: String,
+    pub required: bool,
+    pub annotation: Option<String>,
+    /// JSON.
+    pub default: Option<String>,
+}
+
+/// A script scenario to open, with the settings of the command line.
+#[derive(Debug, Clone)]
+pub struct ScriptRequest {
+    pub file: PathBuf,
+    /// Settings that replace the scenario's own.
+    pub overrides: ScenarioOverrides,
+    /// Which scenario, if the file has several.
+    pub scenario: Option<String>,
+    /// Names and values for the scenario's own use.
+    pub params: Vec<(String, String)>,
+    /// How the scenario's code runs; the host decides if it is `None`.
+    pub mode: Option<String>,
+    /// Which of the run's processes this is.
+    pub part: ProcessIndex,
+    /// The text of a requirements file of pip. The host checks that the packages are installed.
+    pub requirements: Option<String>,
+}
