@@ -1,5 +1,6 @@
-//! A real asyncio loop as a guest on an engine thread: tokio watches its descriptor and its next timer and lets it turn once per
-//! wake-up. It never sleeps itself. What its tasks do is not looked at here.
+//! Runs an asyncio loop on an engine thread: tokio watches the loop's selector and its next timer,
+//! and runs one loop iteration per wake-up. The loop itself never blocks. This file does not
+//! inspect the loop's tasks. The driver starts one loop per thread for scenarios that need asyncio.
 
 use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use std::{
@@ -25,24 +26,25 @@ thread_local! {
     static THREAD_LOOP: RefCell<Option<ThreadLoop>> = const { RefCell::new(None) };
 }
 
-/// What the rest of the thread needs to find.
+/// What other code on this thread needs from the loop.
 struct ThreadLoop {
     event_loop: Py<PyAny>,
     wake: Rc<Notify>,
 }
 
-/// The loop of one engine thread, and the task that turns it.
+/// The loop of one engine thread, and the tokio task that runs it.
 pub(crate) struct AsyncioLoop {
     event_loop: Py<PyAny>,
-    /// The loop's own queue of what is to be called next.
+    /// The loop's own queue of callbacks that are ready to run.
     ready: Py<PyAny>,
     wake: Rc<Notify>,
     runner: JoinHandle<()>,
 }
 
 impl AsyncioLoop {
-    /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut; one that
-    /// kept the thread for too long is told.
+    /// Creates the loop, makes it the running loop of this thread, and starts running it. The
+    /// watchdog interrupts an iteration that lasts longer than `patience`. `tell` receives every
+    /// iteration that blocked the thread for too long.
     pub(crate) fn start(
         py: Python<'_>,
         patience: Option<Duration>,
@@ -51,11 +53,13 @@ impl AsyncioLoop {
         let event_loop = py.import("squall._asyncio_loop")?.call_method0("start_loop")?;
         let ready = event_loop.getattr("_ready")?.unbind();
         let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
-        // SAFETY: the loop was made just now and keeps its selector open; only a copy of the descriptor is kept.
+        // SAFETY: the loop was created just above and keeps its selector open; the borrow ends when
+        // the descriptor has been duplicated.
         let selector = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let watched = selector
             .try_clone_to_owned()
-            // SAFETY: an owned descriptor gives the same number until it is closed, which the registration outlives in no case.
+            // SAFETY: an owned descriptor keeps its number until it is closed, and `AsyncFd` owns
+            // it, so the registration ends first.
             .and_then(|copy| {
                 unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) }.map_err(io::Error::from)
             })
@@ -70,7 +74,8 @@ impl AsyncioLoop {
         Ok(AsyncioLoop { event_loop, ready, wake: kick, runner: turning })
     }
 
-    /// A task for one user, which runs what its port is given.
+    /// Starts the asyncio task of one user. The task runs the calls that arrive in the user's
+    /// queue.
     pub(crate) fn start_user_task(
         &self,
         py: Python<'_>,
@@ -82,7 +87,8 @@ impl AsyncioLoop {
         Ok(task)
     }
 
-    /// To be called after anything that ran outside the loop's own turn: it may have left work for it.
+    /// Wakes the loop if it has callbacks to run. Call it after Python code ran outside the loop:
+    /// that code may have scheduled callbacks.
     pub(crate) fn wake_if_ready(&self, py: Python<'_>) {
         if self.ready.bind(py).len().is_ok_and(|waiting| waiting > 0) {
             self.wake.notify_one();
@@ -98,7 +104,7 @@ impl Drop for AsyncioLoop {
                 error.write_unraisable(py, None);
             }
         });
-        // Only now: tasks that are ended ask for their loop.
+        // After `finish`, because the tasks that it cancels still ask for their loop.
         THREAD_LOOP.set(None);
     }
 }
@@ -142,14 +148,14 @@ async fn run_loop(
     }
 }
 
-/// The loop of this thread.
+/// The asyncio loop of this thread.
 pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Py<PyAny>> {
     THREAD_LOOP
         .with_borrow(|here| here.as_ref().map(|here| here.event_loop.clone_ref(py)))
-        .ok_or_else(|| PyRuntimeError::new_err("there is no asyncio loop on this thread"))
+        .ok_or_else(|| PyRuntimeError::new_err("this thread has no asyncio loop; await this inside a running scenario"))
 }
 
-/// Lets the loop of this thread turn soon.
+/// Schedules an iteration of this thread's loop.
 pub(crate) fn wake_loop() {
     THREAD_LOOP.with_borrow(|here| here.iter().for_each(|here| here.wake.notify_one()));
 }

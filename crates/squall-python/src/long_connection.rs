@@ -1,5 +1,7 @@
-//! What is opened like a request and lasts longer: the base of streamed answers and WebSockets. Opens them, measured like any request, with
-//! the user's cookies, and counts what they move; what is said afterwards is theirs.
+//! Connections that a request opens and that outlive it: the base of streamed responses and
+//! WebSockets. It sends the opening request with the user's cookies, records it like any request,
+//! and counts the bytes transferred. It does not read or write the content; `streamed_response` and
+//! `websocket` do.
 
 use pyo3::{exceptions::PyStopAsyncIteration, prelude::*};
 use squall_engine::ThreadRecorder;
@@ -18,36 +20,38 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// A connection of one user, not reused; `S` is what is known of it.
+/// A connection of one user, which is never reused. `S` is the state of its protocol.
 pub(crate) struct LongConnection<S> {
     connection: Arc<LongConnectionState<S>>,
     queue: Option<Py<OperationQueue>>,
 }
 
-/// The part that outlives a call.
+/// The part that the operations of a connection share.
 pub(crate) struct LongConnectionState<S> {
     connector: Connector,
     request: PreparedRequest,
     pub(crate) name: String,
-    /// Locked only for a moment, so that one may send while one waits for a message.
+    /// Locked only briefly, so that one task can send while another waits for a message.
     state: Mutex<S>,
     opening_request: Mutex<Option<OpeningRequest>>,
 }
 
-/// The request that opened a connection, and what of its bytes is recorded.
+/// The request that opened a connection, and how many of the connection's bytes are recorded.
 struct OpeningRequest {
     name: String,
     due: Instant,
     recorded_bytes: (u64, u64),
 }
 
-/// A connection that knows how much it has moved.
+/// A connection state that counts transferred bytes.
 pub(crate) trait TransferCounter {
-    /// Bytes read and written since it was opened, the request and the head of its answer included; also of one that is closed.
+    /// Bytes read and written since the connection was opened, including the request and the head
+    /// of the response. The counts stay after the connection is closed.
     fn bytes_transferred(&self) -> (u64, u64);
 }
 
-/// Counts what one job moved, however it ends.
+/// Records the bytes that one operation transferred when it is dropped, also if the operation is
+/// cancelled.
 struct TransferGuard<'p, S: TransferCounter> {
     connection: Arc<LongConnectionState<S>>,
     recorder: &'p ThreadRecorder,
@@ -68,7 +72,7 @@ impl<S: TransferCounter> Drop for TransferGuard<'_, S> {
     }
 }
 
-/// Why an answer is not the one that was asked for.
+/// Why a response does not open the connection.
 pub(crate) struct RejectedOpening {
     pub(crate) code: &'static str,
     pub(crate) outcome: Outcome,
@@ -101,7 +105,7 @@ impl<S: TransferCounter + Send + 'static> LongConnection<S> {
         self.connection.state()
     }
 
-    /// Something to be awaited that is done with the connection.
+    /// An operation on this connection.
     pub(crate) fn operation<F>(&self, py: Python<'_>, begin: F) -> Operation
     where
         F: for<'p> FnOnce(Arc<LongConnectionState<S>>, OperationContext<'p>) -> OperationFuture<'p>
@@ -131,7 +135,8 @@ impl<S> LongConnectionState<S> {
         self.opening_request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the request and waits for the head of an answer that `judge` accepts.
+    /// Sends the request and waits for the head of the response. Fails if `judge` rejects the
+    /// response.
     pub(crate) async fn open(
         &self,
         means: &OperationContext<'_>,
@@ -141,7 +146,8 @@ impl<S> LongConnectionState<S> {
         Ok(answer)
     }
 
-    /// Sends the request, follows redirects as other requests do, and waits for the head of the last answer. Also says when that began.
+    /// Sends the request, follows redirects as other requests do, and waits for the head of the
+    /// last response. Returns the response and when the first request was sent.
     pub(crate) async fn open_following_redirects(
         &self,
         means: &OperationContext<'_>,
@@ -201,7 +207,7 @@ impl<S> LongConnectionState<S> {
     }
 }
 
-/// What an iteration ends with, or a plain call: None.
+/// The end of a stream: `StopAsyncIteration` for an iteration, `None` for a call.
 pub(crate) fn end_of_iteration(py: Python<'_>, iterating: bool) -> PyResult<Py<PyAny>> {
     match iterating {
         true => Err(PyStopAsyncIteration::new_err(())),

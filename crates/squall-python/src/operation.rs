@@ -1,5 +1,7 @@
-//! What a scenario awaits: an operation that the driver carries out. It yields itself once, which is how the driver gets it, and
-//! ends with its result. For a user on asyncio it is a future of the loop's as well. Performs nothing.
+//! The operations that scenario code awaits. An awaited operation yields itself once, which is how
+//! the driver gets it, and returns its result when the driver resumes the code. For a user on
+//! asyncio it is also an asyncio future. It performs nothing itself. The client, connections and
+//! resources create operations.
 
 use pyo3::{
     exceptions::{PyBaseException, PyRuntimeError, PyStopIteration},
@@ -18,40 +20,44 @@ use crate::{
     routes::PreparedCall,
 };
 
-/// Something to be awaited: a request, a batch of requests, a pause.
+/// Something that scenario code can await: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
 pub(crate) struct Operation {
     state: OperationState,
-    /// Only for users that live on asyncio.
+    /// Only for users on asyncio.
     hosted: Option<Box<AsyncioFutureState>>,
 }
 
-/// An operation that asyncio's tasks wait for.
+/// The part of an operation that makes it an asyncio future.
 struct AsyncioFutureState {
     queue: Py<OperationQueue>,
-    /// Set while it is being handed to the task that awaits it: the protocol of asyncio's futures.
+    /// The flag `_asyncio_future_blocking` of asyncio's future protocol: set when the operation
+    /// yields itself to the task that awaits it.
     blocking: bool,
-    /// Whom to tell, and in which context.
+    /// Done callbacks, with the context that each runs in.
     callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
     cancelled: bool,
-    /// The function that waits for it, if a task of its own has taken it over, which may still give it up unasked.
+    /// Set if a separate task awaits the operation: the call that must not end before that task.
+    /// The task may be cancelled before it awaits the operation.
     background_call: Option<BackgroundCall>,
 }
 
 enum OperationState {
     Created(OperationWork),
-    /// Somebody waits, the driver does not have it yet.
+    /// Awaited, but not yet taken by the driver.
     Submitted(OperationWork),
-    /// The driver has it.
+    /// Taken by the driver.
     InProgress,
     Done(PyResult<Py<PyAny>>),
-    /// It failed, and that was raised. Held by a weak reference: an exception holds the frames that it went through, one of them may hold
-    /// this, and the collector of garbage does not see such a circle. A copy that was raised nowhere stands in when it is gone.
+    /// The operation failed and its exception was raised. The reference is weak: an exception holds
+    /// the frames that it passed through, a frame may hold this operation, and the garbage
+    /// collector does not see such a cycle. The copy, which was never raised, replaces the
+    /// exception once that is freed.
     Raised(Py<PyWeakrefReference>, Option<Py<PyAny>>),
     Consumed,
 }
 
-/// What is to be done.
+/// What the driver has to do.
 pub(crate) enum OperationWork {
     Request(PreparedCall),
     Batch(Vec<PreparedCall>),
@@ -65,17 +71,17 @@ impl Operation {
         Operation { state: OperationState::Created(work), hosted: port.map(AsyncioFutureState::new) }
     }
 
-    /// One that is done already.
+    /// An operation that is already done.
     pub(crate) fn completed(value: Py<PyAny>) -> Operation {
         Operation { state: OperationState::Done(Ok(value)), hosted: None }
     }
 
-    /// One that the driver knows of.
+    /// An operation that the driver completes later.
     pub(crate) fn in_progress(port: Py<OperationQueue>) -> Operation {
         Operation { state: OperationState::InProgress, hosted: Some(AsyncioFutureState::new(port)) }
     }
 
-    /// Takes the work for the driver; `None` if somebody already has.
+    /// Takes the work for the driver; `None` if it was already taken.
     pub(crate) fn take_work(&mut self) -> Option<OperationWork> {
         match std::mem::replace(&mut self.state, OperationState::InProgress) {
             OperationState::Created(work) | OperationState::Submitted(work) => Some(work),
@@ -86,12 +92,13 @@ impl Operation {
         }
     }
 
-    /// Leaves the result for the code that awaits it.
+    /// Stores the result for the code that awaits it.
     pub(crate) fn set_result(&mut self, result: PyResult<Py<PyAny>>) {
         self.state = OperationState::Done(result);
     }
 
-    /// Leaves the result and lets those who wait for it go on, now. Only between two steps of asyncio's loop.
+    /// Stores the result and runs the done callbacks at once. Call it only between two iterations
+    /// of the asyncio loop.
     pub(crate) fn complete_and_resume(slf: Py<Self>, py: Python<'_>, result: PyResult<Py<PyAny>>) {
         let callbacks = {
             let mut this = slf.borrow_mut(py);
@@ -112,12 +119,13 @@ impl Operation {
         }
     }
 
-    /// Whether the function that made it waits for it, though a task of its own awaits it.
+    /// Whether a separate task awaits the operation and the function that created it must wait for
+    /// that task.
     pub(crate) fn is_background(&self) -> bool {
         self.hosted.as_ref().is_some_and(|hosted| hosted.background_call.is_some())
     }
 
-    /// Gives `error` to whoever raises it, and remembers it for as long as somebody else does.
+    /// Returns `error` to be raised, and remembers it without keeping it alive.
     #[cold]
     fn remember_raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {
         let copy = py.import("copy").and_then(|copy| copy.call_method1("copy", (error.value(py),)));
@@ -127,7 +135,7 @@ impl Operation {
         error
     }
 
-    /// What was raised before.
+    /// The exception that was raised before, or its copy.
     #[cold]
     fn raise_again(&mut self, py: Python<'_>) -> PyErr {
         let OperationState::Raised(error, copy) = &mut self.state else { return already_awaited_error() };
@@ -137,11 +145,13 @@ impl Operation {
                 PyErr::from_value(error)
             }
             (None, Some(kept)) => self.remember_raised(py, PyErr::from_value(kept.into_bound(py))),
-            (None, None) => PyRuntimeError::new_err("this request failed, which was raised where it was awaited"),
+            (None, None) => {
+                PyRuntimeError::new_err("this request failed; its exception was raised where it was first awaited")
+            }
         }
     }
 
-    /// Hands it to the driver, if nobody has yet.
+    /// Submits the operation to the driver, unless it was submitted before.
     fn submit(slf: &Bound<'_, Self>) {
         let mut this = slf.borrow_mut();
         if let OperationState::Created(_) = this.state {
@@ -182,7 +192,7 @@ impl Operation {
         match std::mem::replace(&mut this.state, OperationState::Consumed) {
             OperationState::Done(Ok(value)) => {
                 if this.hosted.is_some() {
-                    // A future of asyncio's keeps its result.
+                    // An asyncio future keeps its result.
                     this.state = OperationState::Done(Ok(value.clone_ref(slf.py())));
                 }
                 return stop_iteration(value.into_bound(slf.py()));
@@ -209,7 +219,7 @@ impl Operation {
         Ok(Some(slf.clone().unbind()))
     }
 
-    /// What came of it, for code that does not await.
+    /// The result, for code that does not await.
     fn result(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if self.hosted.is_some() {
             return match &self.state {
@@ -228,14 +238,14 @@ impl Operation {
         }
     }
 
-    /// Says that nobody will await it, and that whoever made it knows.
+    /// Drops the work on purpose, so that the operation is not reported as not awaited.
     #[pyo3(name = "forgo")]
     pub(crate) fn discard(&mut self) {
         drop(self.take_work());
     }
 
-    /// Whoever looks at it wants to know whether this is a future. `asyncio.ensure_future` does nothing more with one, because futures are
-    /// under way; so is this one from then on.
+    /// Reading this attribute submits the operation. Asyncio reads it to find out whether an object
+    /// is a future, and `asyncio.ensure_future` then expects the future to be running already.
     #[getter(_asyncio_future_blocking)]
     fn blocking(slf: &Bound<'_, Self>) -> Option<bool> {
         let blocking = slf.borrow().hosted.as_ref().map(|hosted| hosted.blocking);
@@ -252,7 +262,8 @@ impl Operation {
         }
     }
 
-    /// Says that a task will await it, unless that is cancelled first. The function that made it does not end before `kept`.
+    /// Notes that a separate task will await the operation, unless that task is cancelled first.
+    /// The function that created the operation does not end before `kept` is called.
     #[pyo3(name = "promise")]
     fn start_background(&mut self) {
         if let Some(hosted) = &mut self.hosted {
@@ -260,7 +271,7 @@ impl Operation {
         }
     }
 
-    /// Says that this task has ended.
+    /// Notes that the task of `promise` has ended.
     #[pyo3(signature = (_task, /))]
     #[pyo3(name = "kept")]
     fn finish_background(&self, _task: &Bound<'_, PyAny>) {
@@ -302,7 +313,7 @@ impl Operation {
         Ok(before - hosted.callbacks.len())
     }
 
-    /// Gives it up: whoever awaits it gets a CancelledError.
+    /// Cancels the operation: code that awaits it gets a CancelledError.
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let mut this = slf.borrow_mut();
@@ -331,9 +342,10 @@ impl Operation {
         self.hosted.as_ref().is_some_and(|hosted| hosted.cancelled)
     }
 
-    /// What `gather` gives to whoever awaits it when one of its futures was given up.
+    /// The exception that `asyncio.gather` raises when one of its futures was cancelled.
     fn _make_cancelled_error(&self, py: Python<'_>) -> Py<PyAny> {
-        // A new one: it holds the frames that it goes through, and they may hold this.
+        // A new exception each time: it holds the frames that it passes through, and those may hold
+        // this operation.
         exceptions::cancelled(py, None).into_value(py).into_any()
     }
 
@@ -351,21 +363,23 @@ impl Operation {
     }
 }
 
-/// Ends the iteration with `value`: the usual ones without making an exception of them, which costs more than the rest of an await.
+/// Ends the iteration with `value`. Where possible it creates no exception object, because that
+/// costs more than the rest of an await.
 fn stop_iteration(value: Bound<'_, PyAny>) -> PyResult<Option<Py<Operation>>> {
     if value.is_none() {
         return Ok(None);
     }
-    // A tuple would be taken for several arguments, an exception for the one that is raised.
+    // Python would take a tuple for several arguments, and an exception for the one to raise.
     if value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>() {
         return Err(PyStopIteration::new_err((value.unbind(),)));
     }
-    // SAFETY: attached; both are objects. To return nothing with an exception set is how an iterator ends with a value.
+    // SAFETY: the thread is attached and both pointers are objects. An iterator ends with a value
+    // by returning null with StopIteration set.
     unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
     Ok(None)
 }
 
-/// Calls `callback` from the loop, as its futures do when nobody may be called at once.
+/// Schedules `callback` on the loop, as asyncio futures do.
 fn call_soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
     let py = slf.py();
     let options = PyDict::new(py);
@@ -379,7 +393,7 @@ fn call_soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py
 
 #[cold]
 fn already_awaited_error() -> PyErr {
-    PyRuntimeError::new_err("this request was already awaited; call the client again for another one")
+    PyRuntimeError::new_err("this request was already awaited; call the client again to send another one")
 }
 
 impl Drop for Operation {
@@ -395,7 +409,7 @@ impl Drop for Operation {
 }
 
 impl OperationWork {
-    /// What the scenario calls it, and the request that it would have been.
+    /// The call in the scenario, and the request that it would have sent.
     fn description(&self) -> (String, String) {
         match self {
             OperationWork::Request(call) => {

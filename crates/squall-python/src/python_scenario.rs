@@ -1,5 +1,6 @@
-//! A loaded scenario as the driver needs it: callables, limits, where requests go. Read once from the SDK's description
-//! (`squall._load.Loaded`); judges nothing, the SDK and the scenario room already have.
+//! A loaded scenario in the form that the driver needs: callables, limits, HTTP settings. It is
+//! read once from the SDK's description (`squall._load.Loaded`). It checks nothing, because the SDK
+//! and `squall-scenario` already have. The interpreter creates it and the driver uses it.
 
 use pyo3::{
     exceptions::PyAssertionError,
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use crate::{response::PyResponse, routes::BaseUrl};
 
-/// Everything that the threads of a run share.
+/// What the threads of a run share.
 pub(crate) struct PythonScenario {
     /// `(user number, seed) -> object`.
     pub(crate) make_user: Py<PyAny>,
@@ -20,28 +21,29 @@ pub(crate) struct PythonScenario {
     /// Run after the last iteration.
     pub(crate) on_stop: Vec<ScenarioFunction>,
     pub(crate) tasks: Vec<ScenarioTask>,
-    /// Words for an exception: `describe(exception)`.
+    /// Describes an exception for the report: `describe(exception)`.
     pub(crate) describe: Py<PyAny>,
-    /// Makes a fiber: `fiber().switch(function, user, client)` runs a plain function up to its next operation, and a further
-    /// `switch()` goes on; it returns something else than an operation when the function is done, and can then be given another.
-    /// Absent if greenlet is.
+    /// Creates a fiber. `new_fiber().switch(function, user, client)` runs a plain function up to
+    /// its next operation, and every further `switch()` up to the one after. When `switch` returns
+    /// something other than an operation, the function has ended and the fiber can run another one.
+    /// `None` if greenlet is not installed.
     pub(crate) new_fiber: Option<Py<PyAny>>,
-    /// The client of plain functions around ours.
+    /// Wraps a client for plain functions.
     pub(crate) blocking_client: Py<PyAny>,
     pub(crate) connector: Connector,
     pub(crate) base: BaseUrl,
     pub(crate) headers: Vec<(String, String)>,
-    /// What the names of its series begin with.
+    /// The prefix of its metric names.
     pub(crate) prefix: String,
-    /// Whether any code of the scenario's runs: tasks that are not constant, hooks.
+    /// Whether the run executes Python code: hooks, or tasks that are not constant.
     pub(crate) needs_python: bool,
     /// Whether coroutines run on an asyncio loop.
     pub(crate) on_asyncio: bool,
-    /// Why coroutines run where they do.
+    /// Why coroutines run on asyncio, or why the engine resumes them itself.
     pub(crate) mode_reason: String,
 }
 
-/// Something of the scenario's that is called with the user and a client.
+/// A function of the scenario that takes the user and a client.
 pub(crate) struct ScenarioFunction {
     pub(crate) call: Py<PyAny>,
     pub(crate) kind: FunctionKind,
@@ -65,16 +67,16 @@ pub(crate) struct ScenarioTask {
     pub(crate) function: ScenarioFunction,
     pub(crate) check: Option<ScenarioTaskCheck>,
     pub(crate) timeout: Option<Duration>,
-    /// What it sends, if that is always the same. Such a task needs no Python.
+    /// The requests of a constant task, which always sends the same and needs no Python.
     pub(crate) requests: Option<Vec<ConstantRequest>>,
-    /// Why it runs as it does.
+    /// Why the task runs in its mode.
     pub(crate) mode_reason: String,
 }
 
-/// Looks at a task's last answer.
+/// Checks a task's last response.
 pub(crate) struct ScenarioTaskCheck {
     call: Py<PyAny>,
-    /// Whether it takes the response, and not its status and body.
+    /// Whether it takes the response instead of its status and body.
     takes_response: bool,
 }
 
@@ -92,7 +94,7 @@ impl ScenarioTaskCheck {
     }
 }
 
-/// What the run brings besides the scenario.
+/// The HTTP settings of a run.
 pub(crate) struct ScenarioHttpSettings {
     pub(crate) connector: Connector,
     pub(crate) base: BaseUrl,
@@ -129,7 +131,7 @@ impl PythonScenario {
 }
 
 impl PythonScenario {
-    /// A name as it stands in the report.
+    /// The name of a metric in the report.
     pub(crate) fn full_metric_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -164,7 +166,7 @@ impl ScenarioTask {
     }
 }
 
-/// The arguments of a user's every call, made once.
+/// The arguments of every call for a user, created once.
 pub(crate) fn call_arguments<'py>(
     user: &Bound<'py, PyAny>,
     client: &Bound<'py, PyAny>,

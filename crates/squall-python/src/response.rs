@@ -1,4 +1,5 @@
-//! What came back, over one buffer that is copied once: head and body are read from it when they are asked for.
+//! The `Response` and `Headers` objects of scenario code. A response copies head and body once into
+//! one buffer and decodes them only when the scenario reads them. The driver creates responses.
 
 use pyo3::{
     exceptions::PyKeyError,
@@ -10,7 +11,7 @@ use std::{sync::OnceLock, time::Duration};
 
 use crate::{exceptions, json_decode};
 
-/// An answer to a request.
+/// The response to a request.
 #[pyclass(name = "Response", frozen, module = "squall._squall")]
 pub(crate) struct PyResponse {
     status: u16,
@@ -52,7 +53,8 @@ impl PyResponse {
         self.status
     }
 
-    /// What a check gets to see: the parsed document if the body is JSON, its text otherwise.
+    /// The body as a check receives it: the parsed document if the body is JSON, otherwise its
+    /// text.
     pub(crate) fn for_check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let looks_like_json =
             matches!(json_decode::strip_bom(self.body()).trim_ascii_start().first(), Some(b'{' | b'['));
@@ -105,7 +107,7 @@ impl PyResponse {
         self.elapsed.as_secs_f64() * 1e3
     }
 
-    /// The body as Python objects; parsed at the first call and kept.
+    /// The body as Python objects. The first call parses it and keeps the result.
     fn json(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if let Some(parsed) = self.json.get() {
             return Ok(parsed.clone_ref(py));
@@ -125,7 +127,7 @@ impl PyResponse {
     }
 }
 
-/// The headers of a response; names are compared without regard to case, the first value counts.
+/// The headers of a response. Names are case-insensitive; the first value of a name counts.
 #[pyclass(name = "Headers", frozen, mapping, module = "squall._squall")]
 pub(crate) struct PyHeaders {
     response: Py<PyResponse>,
@@ -161,7 +163,7 @@ impl PyHeaders {
         PyList::new(py, self.response.get().lines().map(|(name, _)| name).collect::<Vec<_>>())
     }
 
-    /// All values of a header that may come several times, such as `set-cookie`.
+    /// All values of a header that may occur several times, such as `set-cookie`.
     fn get_all<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
         let lines = self.response.get().lines();
         let values = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);

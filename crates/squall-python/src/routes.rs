@@ -1,5 +1,6 @@
-//! Requests rendered once and resent: one entry for each method and route of a thread, patched where a call brings headers, a query
-//! or a body of its own. Sends nothing.
+//! Rendered requests by route: a thread renders a method and URL once, and patches the bytes for
+//! calls with their own headers, query or body. It sends nothing. The client asks it for prepared
+//! calls; the driver sends them and recycles their buffers.
 
 use http::Method;
 use squall_http::{Connector, HttpRequest, PreparedRequest, RequestError, basic_auth};
@@ -10,9 +11,10 @@ use std::{
 };
 use url::Url;
 
-/// Rendered requests that are kept for further calls of the same route.
+/// How many rendered requests a route keeps for further calls.
 const IDLE_PER_ROUTE: usize = 1024;
-/// URLs that carry an id make a route each; past this many they are rendered for one call and forgotten.
+/// How many routes a thread keeps. Every URL with an id in it makes a route; beyond this number,
+/// requests are rendered for one call and dropped.
 const MAX_ROUTES: usize = 4096;
 
 /// The routes of one engine thread, shared by the clients of its users.
@@ -29,20 +31,21 @@ struct RoutesInner {
     table: Mutex<ClientRouteTable>,
 }
 
-/// Where relative URLs lead.
+/// The base of relative URLs.
 #[derive(Debug, Clone)]
 pub(crate) struct BaseUrl {
-    /// None if there is no target, and only absolute URLs lead somewhere.
+    /// `None` if there is no target; then only absolute URLs are valid.
     url: Option<Url>,
-    /// The base URL's own path without its last slash.
+    /// The path of the base URL without its last slash.
     prefix: String,
 }
 
 #[derive(Default)]
 struct ClientRouteTable {
-    /// Of calls without a name; few methods and timeouts share one.
+    /// Routes of calls without a name. The routes of one URL differ in method or timeout.
     by_url: HashMap<String, Vec<usize>>,
-    /// Of calls that bring a name; it may serve several origins, and each needs a request of its own.
+    /// Routes of calls with a name. One name may have several origins, and each origin needs its
+    /// own request.
     by_name: HashMap<String, Vec<usize>>,
     routes: Vec<Route>,
 }
@@ -50,32 +53,32 @@ struct ClientRouteTable {
 struct Route {
     method: Method,
     timeout: Option<Duration>,
-    /// Where it leads, unless that is the target.
+    /// The origin of an absolute URL; `None` for the target.
     origin: Option<String>,
     name: Arc<str>,
-    /// As it is sent when a call brings nothing of its own.
+    /// The request for calls without their own headers, query or body.
     plain: Arc<PreparedRequest>,
-    /// Copies that are not in flight. In boxes, because they change hands several times per request.
+    /// Copies that are not in flight. They are boxed, because a request moves several times.
     #[allow(clippy::vec_box)]
     idle: Vec<Box<PreparedRequest>>,
 }
 
 /// A request that is ready to be sent.
 pub(crate) struct PreparedCall {
-    /// Its place in the table; `None` if it is not kept.
+    /// The index of its route in the table; `None` if the table does not keep the route.
     pub(crate) route: Option<usize>,
-    /// Under which it is recorded.
+    /// The name that the request is recorded under.
     pub(crate) name: Arc<str>,
     pub(crate) request: CallRequest,
 }
 
-/// Rendered bytes, of the route or of this call.
+/// A rendered request: shared by all calls of the route, or owned by this call.
 pub(crate) enum CallRequest {
     Shared(Arc<PreparedRequest>),
     Own(Box<PreparedRequest>),
 }
 
-/// What a call asks for.
+/// The parts of a call.
 pub(crate) struct RouteCallSpec<'a> {
     pub(crate) method: Method,
     pub(crate) url: &'a str,
@@ -84,7 +87,7 @@ pub(crate) struct RouteCallSpec<'a> {
     pub(crate) headers: Vec<(&'a str, &'a str)>,
     pub(crate) body: &'a [u8],
     pub(crate) timeout: Option<Duration>,
-    /// The route, where the caller has seen that it is the same.
+    /// The route, if the caller already knows it.
     pub(crate) known_route: Option<usize>,
 }
 
@@ -98,11 +101,11 @@ impl PreparedCall {
 }
 
 impl BaseUrl {
-    /// Paths start at `target`; if `adrift`, at nothing.
-    pub(crate) fn new(target: &str, adrift: bool) -> Result<BaseUrl, String> {
+    /// Paths are relative to `target`. With `absolute_only`, relative URLs are errors.
+    pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, String> {
         let url = Url::parse(target).map_err(|error| format!("`{target}` is not a URL: {error}"))?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(BaseUrl { url: (!adrift).then_some(url), prefix })
+        Ok(BaseUrl { url: (!absolute_only).then_some(url), prefix })
     }
 }
 
@@ -115,7 +118,7 @@ impl Routes {
         self.inner.connector.clone()
     }
 
-    /// Renders what is asked for.
+    /// Renders the request of a call.
     pub(crate) fn call(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
         let plain = ask.headers.is_empty() && ask.query.is_none() && ask.body.is_empty() && ask.name.is_none();
         let mut table = self.table();
@@ -138,7 +141,7 @@ impl Routes {
         Ok(PreparedCall { route: route_index, name, request: CallRequest::Own(own) })
     }
 
-    /// The first call of a route.
+    /// Renders the first call of a route and adds the route to the table.
     #[cold]
     fn first_call(
         &self,
@@ -156,7 +159,7 @@ impl Routes {
         Ok(PreparedCall { route, name, request: CallRequest::Own(Box::new(own)) })
     }
 
-    /// Takes back what a call has used.
+    /// Keeps the buffer of a finished call for the next call of its route.
     pub(crate) fn recycle(&self, call: PreparedCall) {
         if let (Some(index), CallRequest::Own(own)) = (call.route, call.request) {
             let mut table = self.table();
@@ -171,12 +174,12 @@ impl Routes {
         self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request of a route: without what differs from call to call.
+    /// Renders the request of a route, without the parts that differ from call to call.
     fn prepare(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
         let mut request = match is_absolute(ask.url) {
             true => HttpRequest::new(ask.method.clone(), ask.url)?,
             false if has_scheme(ask.url) => {
-                let reason = "only http:// and https:// can be asked".to_owned();
+                let reason = "the client supports only http:// and https://".to_owned();
                 return Err(RequestError::BadUrl { url: ask.url.to_owned(), reason });
             }
             false => HttpRequest {
@@ -190,12 +193,12 @@ impl Routes {
         request.headers.clone_from(&self.inner.headers);
         request.timeout = ask.timeout;
         let mut prepared = PreparedRequest::new(&request, &self.inner.connector)?;
-        // Without the query of the call that happens to be the first.
+        // Drops the query of the first call, which is not part of the route.
         prepared.update(&self.path(ask.url, None), &[], &[])?;
         Ok(prepared)
     }
 
-    /// Path and query as a call asks for them.
+    /// The path and query of a call.
     fn path(&self, url: &str, query: Option<&str>) -> String {
         let mut path = String::with_capacity(url.len() + 16);
         if is_absolute(url) {
@@ -269,7 +272,7 @@ fn origin(url: &str) -> Option<&str> {
     Some(&url[..end])
 }
 
-/// Whether it leads somewhere else by other means.
+/// Whether a URL starts with a scheme, such as `ftp://`.
 fn has_scheme(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -280,13 +283,13 @@ fn is_absolute(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// The method and the path, without the query.
+/// The name of a route: method and path, without the query.
 fn route_name(method: &Method, prepared: &PreparedRequest) -> Arc<str> {
     let path = prepared.path_and_query();
     Arc::from(format!("{method} {}", &path[..path.find('?').unwrap_or(path.len())]))
 }
 
-/// The value of an Authorization header.
+/// The Authorization header of a user and password.
 pub(crate) fn authorization(user: &str, password: &str) -> String {
     basic_auth(user, password)
 }

@@ -1,5 +1,7 @@
-//! Answers that are read while they come: `async with client.stream("GET", "/events") as answer`, then piece by piece. The request counts until
-//! its head is there; the time to the first piece and to the last are series of their own.
+//! Responses that the scenario reads in chunks while they arrive: `async with client.stream("GET",
+//! "/events") as response`. The request is recorded until the head arrives; the times to the first
+//! and to the last chunk are separate metrics. It does not open the connection: `long_connection`
+//! does. `client.stream` creates it.
 
 use pyo3::{
     exceptions::PyRuntimeError,
@@ -23,7 +25,7 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// An answer whose body is read piece by piece.
+/// A response whose body is read in chunks.
 #[pyclass(name = "StreamedAnswer", frozen, module = "squall._squall")]
 pub(crate) struct PyStreamedResponse(LongConnection<StreamedResponseState>);
 
@@ -34,12 +36,12 @@ struct StreamedResponseState {
     head: Vec<u8>,
     begun: Option<Instant>,
     first_chunk: Option<Duration>,
-    /// What was read and written by the time it was given up.
+    /// Bytes read and written, once the connection is closed.
     bytes_transferred: (u64, u64),
 }
 
 impl StreamedResponseState {
-    /// Gives the connection up; `false` if there was none.
+    /// Closes the connection. Returns `false` if it was not open.
     fn close(&mut self) -> bool {
         self.bytes_transferred = self.bytes_transferred();
         self.response.take().is_some()
@@ -120,7 +122,7 @@ impl LongConnectionState<StreamedResponseState> {
 
 #[pymethods]
 impl PyStreamedResponse {
-    /// Sends the request and waits for the head of the answer; ends with itself.
+    /// Sends the request, waits for the head of the response, and returns this object.
     fn open(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
         slf.get().0.operation(slf.py(), move |link, means| {
@@ -150,7 +152,7 @@ impl PyStreamedResponse {
         Operation::completed(py.None())
     }
 
-    /// The next piece of the body; None at its end.
+    /// Reads the next chunk of the body; None at its end.
     fn chunk(&self, py: Python<'_>) -> Operation {
         self.read_operation(py, false)
     }
@@ -163,7 +165,7 @@ impl PyStreamedResponse {
         self.read_operation(py, true)
     }
 
-    /// Gives the connection up, whatever may still come.
+    /// Closes the connection, even if the body has not ended.
     fn close(&self) {
         self.0.state().close();
     }
@@ -171,12 +173,12 @@ impl PyStreamedResponse {
     #[getter]
     fn status_code(&self) -> PyResult<u16> {
         match self.0.state().status {
-            0 => Err(PyRuntimeError::new_err("the stream is not open yet: use `async with`")),
+            0 => Err(PyRuntimeError::new_err("the stream is not open yet: open it with `async with`")),
             status => Ok(status),
         }
     }
 
-    /// The headers of the answer, by their names in lower case.
+    /// The headers of the response, with names in lower case.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
@@ -186,7 +188,7 @@ impl PyStreamedResponse {
         Ok(found)
     }
 
-    /// From the start of the request to the first piece of its body.
+    /// Milliseconds from the start of the request to the first chunk of the body.
     #[getter]
     fn first_chunk_ms(&self) -> Option<f64> {
         self.0.state().first_chunk.map(|first| first.as_secs_f64() * 1e3)

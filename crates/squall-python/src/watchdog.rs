@@ -1,6 +1,9 @@
-//! Watches that a scenario's code gives its thread back. Code that runs past its task's timeout, or on after the end of the run's grace or
-//! the second Ctrl-C, has an exception raised inside it. That works between two lines of Python only: a call into C that never returns cannot be cut, it is told
-//! to the person and in the report. Costs the watched thread two stores and two looks at a coarse clock per step.
+//! Interrupts scenario code that does not give its thread back. The watchdog raises an exception
+//! inside code that runs past its task's timeout, past the end of the run's grace period, or past
+//! the second Ctrl-C. That works only between two Python instructions: the watchdog cannot
+//! interrupt a call into C that never returns, and reports it on standard error and in the report
+//! instead. A step costs the watched thread a few stores and two reads of a coarse clock. `attach`
+//! and `run_hooks` start a watchdog; code that calls into a scenario does so inside [`step`].
 
 use pyo3::{ffi, prelude::*};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,16 +22,17 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Between two looks. A step shorter than this is never seen.
+/// The time between two checks. The watchdog may not see a shorter step.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// A step that lasts longer keeps answers waiting: what users wait for meanwhile is looked at when it is over. More than a tick of the coarse
-/// clock, so that none is taken for long because it met one.
+/// A longer step delays responses that arrive meanwhile, because the thread reads them only after
+/// the step. The limit is above one tick of the coarse clock, so that a short step across a tick
+/// does not count.
 const LONG_STEP: Duration = Duration::from_millis(11);
-/// A step that lasts longer is told.
+/// The watchdog reports a step that lasts at least this long.
 const BLOCKING_STEP_MIN: Duration = Duration::from_secs(1);
-/// How long a function whose time is over may take to clean up after itself, requests included.
+/// How long a function may clean up after its timeout, including requests.
 pub(crate) const CLEANUP_TIME: Duration = Duration::from_secs(5);
-/// How long code may go on after an abort before the person is told that it cannot be stopped.
+/// How long code may run after the abort before the watchdog prints that it cannot be interrupted.
 const UNINTERRUPTIBLE_AFTER: Duration = Duration::from_secs(2);
 
 thread_local! {
@@ -36,49 +40,50 @@ thread_local! {
     static LONG_STEP_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// For how long in all steps have kept this thread that were long enough to matter.
+/// The total time of steps longer than [`LONG_STEP`] on this thread.
 pub(crate) fn long_step_time() -> Duration {
     LONG_STEP_TIME.get()
 }
 
-/// What the watchdog sees of a thread.
+/// What the watched thread shares with its watchdog.
 struct WatchedThread {
     thread_ident: c_ulong,
     base: Instant,
-    /// Odd while Python runs.
+    /// Odd while a step runs.
     step_number: AtomicU64,
-    /// In nanoseconds after `base`; the largest number if there is no limit.
+    /// In nanoseconds after `base`; `u64::MAX` if the step has no deadline.
     deadline: AtomicU64,
-    /// The step that is under way has been seen too long, or cut.
+    /// Whether the watchdog has reported or interrupted the current step.
     flagged: AtomicBool,
-    /// It was told that its time is over.
+    /// Whether the watchdog raised `TaskTimeout` in the current step.
     timeout_raised: AtomicBool,
-    /// There is an asyncio loop on it.
+    /// Whether the thread runs an asyncio loop.
     has_asyncio_loop: AtomicBool,
     blocking_step: Mutex<Option<BlockingStep>>,
 }
 
-/// A step that lasted too long.
+/// A step that blocked its thread for too long.
 #[derive(Clone)]
 pub(crate) struct BlockingStep {
     pub(crate) since: Instant,
     pub(crate) location: String,
 }
 
-/// What was noticed of a step.
+/// What the watchdog noticed about a step.
 pub(crate) struct StepReport {
     pub(crate) blocking_step: Option<BlockingStep>,
-    /// It was told that its time is over, by a `TaskTimeout` where it was.
+    /// Whether the watchdog raised `TaskTimeout` in the step.
     pub(crate) timeout_raised: bool,
 }
 
-/// A watchdog of one thread. Dropping it ends it.
+/// The watchdog of one thread. Dropping it ends its thread.
 pub(crate) struct Watchdog {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Begins to watch this thread, which is attached. After `curfew` nothing may run on.
+/// Starts a watchdog for this thread, which must be attached. After `curfew` it interrupts every
+/// step.
 pub(crate) fn watch(py: Python<'_>, curfew: Option<ThreadDeadline>) -> PyResult<Watchdog> {
     let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
     let watched = Arc::new(WatchedThread {
@@ -96,7 +101,8 @@ pub(crate) fn watch(py: Python<'_>, curfew: Option<ThreadDeadline>) -> PyResult<
     let thread = std::thread::Builder::new().name("squall-watchdog".to_owned());
     let (ready, listening) = std::sync::mpsc::channel();
     let thread = thread.spawn(move || watch_thread(&watched, curfew.as_ref(), stopped, ready))?;
-    // A Ctrl-C that came before it listens would be one that it never counts. An error means that it has ended already.
+    // Waits until the watchdog listens for signals: it would not count a Ctrl-C that came earlier.
+    // An error means that its thread has already ended.
     let _ = listening.recv();
     Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
 }
@@ -106,18 +112,18 @@ impl Drop for Watchdog {
         WATCHED_THREAD.set(None);
         drop(self.stop.take());
         let thread = self.thread.take();
-        // It may be about to attach.
+        // Detaches while it joins, because the watchdog may be waiting to attach.
         Python::attach(|py| py.detach(|| thread.map(|thread| thread.join())));
     }
 }
 
-/// Says that the asyncio loop of this thread is run in steps.
+/// Notes that this thread runs an asyncio loop.
 pub(crate) fn mark_asyncio_loop() {
     WATCHED_THREAD
         .with_borrow(|watched| watched.iter().for_each(|watched| watched.has_asyncio_loop.store(true, Relaxed)));
 }
 
-/// Runs one step of Python code under watch. `deadline` is when it must be over.
+/// Runs one step of Python code under the watchdog, which interrupts it after `deadline`.
 pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R, Option<StepReport>) {
     WATCHED_THREAD.with_borrow(|watched| {
         let Some(watched) = watched else { return (run(), None) };
@@ -140,7 +146,7 @@ pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R,
     })
 }
 
-/// A clock that is read without asking the hardware, so that an await costs no more for it.
+/// Reads a coarse clock, which is cheap enough to read twice per await.
 fn coarse_now() -> Duration {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
@@ -151,28 +157,33 @@ impl WatchedThread {
         instant.saturating_duration_since(self.base).as_nanos() as u64
     }
 
-    /// Takes back an exception that came too late, and says what there was to notice.
+    /// Clears an exception that came after the end of the step, and returns what the watchdog
+    /// noticed.
     #[cold]
     fn take_report(&self) -> StepReport {
         self.flagged.store(false, Relaxed);
-        // SAFETY: attached, as every step is; a null pointer removes what is pending for the thread.
+        // SAFETY: the thread is attached, as in every step; a null pointer clears its pending
+        // exception.
         Python::attach(|_| unsafe { ffi::PyThreadState_SetAsyncExc(self.thread_ident as _, std::ptr::null_mut()) });
         let held = self.blocking_step.lock().unwrap_or_else(PoisonError::into_inner).take();
         StepReport { blocking_step: held, timeout_raised: self.timeout_raised.swap(false, Relaxed) }
     }
 
-    /// Raises `class` in the step `turn`, if that is still under way; `cut` if that says that its time is over.
-    fn raise(&self, py: Python<'_>, turn: u64, class: &Bound<'_, PyAny>, cut: bool) {
-        if self.step_number.load(Relaxed) == turn {
+    /// Raises `class` in the step `step_number`, if that is still running. `is_timeout` says
+    /// whether `class` is `TaskTimeout`.
+    fn raise(&self, py: Python<'_>, step_number: u64, class: &Bound<'_, PyAny>, is_timeout: bool) {
+        if self.step_number.load(Relaxed) == step_number {
             self.flagged.store(true, Relaxed);
-            self.timeout_raised.store(cut, Relaxed);
-            // SAFETY: attached, and the watched thread is not: it cannot leave the step before it sees the exception or takes it back.
+            self.timeout_raised.store(is_timeout, Relaxed);
+            // SAFETY: this thread is attached and the watched thread is not, so that cannot end the
+            // step before it sees the exception or clears it.
             unsafe { ffi::PyThreadState_SetAsyncExc(self.thread_ident as _, class.as_ptr()) };
             let _ = py;
         }
     }
 
-    /// In a turn of an asyncio loop, which is many users', whether the one that runs should be over.
+    /// Whether the running asyncio task has passed its deadline. An iteration of the loop runs
+    /// tasks of many users, so the deadline of the step does not apply.
     fn asyncio_task_is_overdue(&self) -> bool {
         self.has_asyncio_loop.load(Relaxed)
             && Python::attach(|py| {
@@ -186,17 +197,17 @@ impl WatchedThread {
     fn code_location(&self, py: Python<'_>) -> String {
         let place =
             py.import("squall._errors").and_then(|errors| errors.call_method1("location_of", (self.thread_ident,)));
-        place.and_then(|place| place.extract()).unwrap_or_else(|_| "somewhere".to_owned())
+        place.and_then(|place| place.extract()).unwrap_or_else(|_| "the scenario's code".to_owned())
     }
 }
 
-/// A step that was already there at the last look.
+/// A step that was running at the last check.
 struct ObservedStep {
     step_number: u64,
     since: Instant,
     reported: bool,
     uninterruptible: bool,
-    /// When it was last told that its time is over.
+    /// When the watchdog last raised `TaskTimeout` in it.
     timeout_raised_at: Option<Instant>,
 }
 
@@ -212,7 +223,7 @@ fn watch_thread(
         else {
             return;
         };
-        // Fails only if nobody waits any more.
+        // Fails only if `watch` has stopped waiting.
         let _ = ready.send(());
         let mut presses = 0;
         let mut over: Option<Instant> = None;
@@ -237,19 +248,19 @@ fn watch_thread(
     });
 }
 
-/// `over` is since when everything must have ended.
+/// Reports or interrupts the current step if necessary. `over` is when all code had to end.
 fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, over: Option<Instant>) {
-    let turn = watched.step_number.load(Relaxed);
-    if turn.is_multiple_of(2) {
+    let step_number = watched.step_number.load(Relaxed);
+    if step_number.is_multiple_of(2) {
         *seen = None;
         return;
     }
     let now = Instant::now();
     let same = match seen {
-        Some(step) if step.step_number == turn => step,
+        Some(step) if step.step_number == step_number => step,
         _ => {
             *seen = Some(ObservedStep {
-                step_number: turn,
+                step_number,
                 since: now,
                 reported: false,
                 uninterruptible: false,
@@ -259,7 +270,7 @@ fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, over: Op
         }
     };
     let deadline = watched.deadline.load(Relaxed);
-    // What it does to clean up after itself is not cut at once.
+    // After a timeout, code has time to clean up before the next one.
     let spared = same.timeout_raised_at.is_some_and(|at| now.saturating_duration_since(at) < CLEANUP_TIME);
     let overdue = !spared && (deadline < watched.since_base(now) || watched.asyncio_task_is_overdue());
     let held = now.saturating_duration_since(same.since) >= BLOCKING_STEP_MIN && !same.reported;
@@ -272,14 +283,14 @@ fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, over: Op
             let place = watched.code_location(py);
             *watched.blocking_step.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(BlockingStep { since: same.since, location: place });
-            watched.flagged.store(watched.step_number.load(Relaxed) == turn, Relaxed);
+            watched.flagged.store(watched.step_number.load(Relaxed) == step_number, Relaxed);
         }
         if over.is_some() {
-            watched.raise(py, turn, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any(), false);
+            watched.raise(py, step_number, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any(), false);
         } else if overdue {
             match py.import("squall._errors").and_then(|errors| errors.getattr("TaskTimeout")) {
                 Ok(class) => {
-                    watched.raise(py, turn, &class, true);
+                    watched.raise(py, step_number, &class, true);
                     same.timeout_raised_at = Some(now);
                 }
                 Err(error) => error.write_unraisable(py, None),
@@ -288,7 +299,7 @@ fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, over: Op
         if !same.uninterruptible && over.is_some_and(|at| now.saturating_duration_since(at) > UNINTERRUPTIBLE_AFTER) {
             same.uninterruptible = true;
             let place = watched.code_location(py);
-            eprintln!("{place} does not return and cannot be interrupted; press Ctrl-C again to end without a report");
+            eprintln!("{place} does not return and cannot be interrupted; press Ctrl-C again to exit without a report");
         }
     });
 }

@@ -1,5 +1,7 @@
-//! WebSockets: `async with client.websocket("/feed") as feed`, then `send`, `receive` and iteration. Opening one is measured like a request,
-//! each wait for a message as a series of its own. A connection is its user's alone and is not reused.
+//! WebSockets for scenario code: `async with client.websocket("/feed") as feed`, then `send`,
+//! `receive` and iteration. Opening a WebSocket is recorded like a request, and each wait for a
+//! message under a separate metric. A connection belongs to one user and is never reused.
+//! `client.websocket` creates it.
 
 use futures_util::{Sink, Stream};
 use pyo3::{
@@ -34,7 +36,7 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// How long saying goodbye may take.
+/// How long the closing handshake may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const WEBSOCKET_FAILED: &str = "WEBSOCKET_FAILED";
 
@@ -42,11 +44,11 @@ const WEBSOCKET_FAILED: &str = "WEBSOCKET_FAILED";
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct WebSocket(LongConnection<WebSocketState>);
 
-/// The connection, once it is open, and what the server must answer to open it.
+/// The connection once it is open, and the accept key that the server must send to open it.
 struct WebSocketState {
     accept: String,
     open: Option<WebSocketStream<UpgradedStream>>,
-    /// What was read and written by the time it was closed.
+    /// Bytes read and written, once the connection is closed.
     bytes_transferred: (u64, u64),
 }
 
@@ -56,7 +58,7 @@ impl TransferCounter for WebSocketState {
     }
 }
 
-/// What turns a request into one for a WebSocket.
+/// The headers of a handshake request, and the accept key that must come back.
 pub(crate) struct WebSocketHandshake {
     pub(crate) headers: Vec<(&'static str, String)>,
     accept: String,
@@ -72,24 +74,25 @@ impl WebSocketHandshake {
         WebSocketHandshake { headers, accept }
     }
 
-    /// Whether the server agrees.
+    /// Checks that the server accepts the handshake.
     fn judge(accept: &str, answer: &StreamingResponse) -> Result<(), RejectedOpening> {
         let refused = |category, code, reason| {
             Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome: Outcome::new(category, code), reason })
         };
         let status = answer.status();
         if status != 101 {
-            let mut reason = format!("the server answered {status} instead of opening a WebSocket");
+            let mut reason = format!("the server responded with status {status} instead of opening a WebSocket");
             if (300..400).contains(&status)
                 && let Some(location) = header(answer, "location")
             {
-                reason +=
-                    &format!("; it leads to {location}, and nobody follows redirects of WebSockets: open that instead");
+                reason += &format!(
+                    "; it redirects to {location}, and the client does not follow redirects of WebSockets: open that URL"
+                );
             }
             let outcome = Outcome::of_status(status);
             return match outcome.is_error() {
                 true => Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome, reason }),
-                // A status below 400 would pass for a success; it is none.
+                // A status below 400 would count as a success, but no WebSocket was opened.
                 false => refused(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
             };
         }
@@ -98,7 +101,7 @@ impl WebSocketHandshake {
             _ => refused(
                 OutcomeCategory::ProtocolError,
                 WEBSOCKET_FAILED,
-                "the server's answer is not to this handshake".to_owned(),
+                "the server's Sec-WebSocket-Accept does not match the handshake".to_owned(),
             ),
         }
     }
@@ -170,19 +173,19 @@ impl LongConnectionState<WebSocketState> {
         )
     }
 
-    /// The next message that is for people; `None` once the other side has closed.
+    /// The next text or binary message; `None` once the server has closed the connection.
     async fn receive(&self) -> Result<Option<Message>, Error> {
         loop {
             let next = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_next(cx))).await;
             match next {
                 None | Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) => return Ok(None),
                 Some(Ok(Message::Close(_))) => {
-                    // The answer to the goodbye, if the other side still listens; nothing more can come.
+                    // Completes the closing handshake; no further message can arrive.
                     self.close().await;
                     return Ok(None);
                 }
                 Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => return Ok(Some(message)),
-                // Pings are answered by the library.
+                // The library responds to pings.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
             }
@@ -205,14 +208,14 @@ impl LongConnectionState<WebSocketState> {
 
     async fn close(&self) {
         let goodbye = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_close(cx).map(Some)));
-        // Whoever does not answer a goodbye is left all the same.
+        // Closes even if the server does not complete the closing handshake in time.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
         let mut state = self.state();
         state.bytes_transferred = state.bytes_transferred();
         state.open = None;
     }
 
-    /// Polls the open socket; `None` if there is none.
+    /// Polls the open socket; `None` if it is not open.
     fn poll_socket<T>(
         &self,
         cx: &mut Context<'_>,
@@ -227,7 +230,7 @@ impl LongConnectionState<WebSocketState> {
 
 #[pymethods]
 impl WebSocket {
-    /// Opens it; ends with itself.
+    /// Opens the WebSocket and returns this object.
     fn connect(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
         slf.get().0.operation(slf.py(), move |link, means| {
@@ -258,7 +261,7 @@ impl WebSocket {
         } else if let Ok(bytes) = message.cast::<PyBytes>() {
             Message::binary(bytes.as_bytes().to_vec())
         } else {
-            return Err(PyTypeError::new_err("a WebSocket sends str or bytes"));
+            return Err(PyTypeError::new_err("a WebSocket sends only str or bytes"));
         };
         Ok(self.0.operation(py, move |link, _| {
             Box::pin(async move {
@@ -271,8 +274,9 @@ impl WebSocket {
         }))
     }
 
-    /// Waits for the next message: text as `str`, binary as `bytes`, None once the other side has closed. With a `timeout`, in seconds,
-    /// for no longer: then it raises RequestTimeout, and the connection stays open.
+    /// Waits for the next message: text as `str`, binary as `bytes`, None once the server has
+    /// closed the connection. After `timeout` seconds it raises RequestTimeout, and the connection
+    /// stays open.
     #[pyo3(signature = (timeout = None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Operation> {
         Ok(self.receive_operation(py, false, timeout.map(seconds_of).transpose()?))
@@ -286,7 +290,7 @@ impl WebSocket {
         self.receive_operation(py, true, None)
     }
 
-    /// Says goodbye and closes.
+    /// Closes the connection with a closing handshake.
     fn close(&self, py: Python<'_>) -> Operation {
         self.0.operation(py, move |link, _| {
             Box::pin(async move {

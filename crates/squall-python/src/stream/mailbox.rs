@@ -1,5 +1,7 @@
-//! The mailbox of one asyncio loop: the engine leaves messages and rings; the loop, which watches the bell's descriptor, collects
-//! them all at once. One ring serves every message that gathers until the loop gets there.
+//! The mailbox between the engine thread and one asyncio loop: the engine pushes messages and
+//! signals an eventfd; the loop watches the eventfd and collects all messages at once. One signal
+//! covers every message until the loop collects. It does not interpret messages; `squall.streams`
+//! does.
 
 use pyo3::{prelude::*, types::PyList};
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,19 +16,19 @@ use std::{
 
 use super::{OpenedStream, StreamAppConnection, coroutine_run::StreamRunHandle, partition_events::StreamSource};
 
-/// What can be told to people and mapped to an exception or exit code: a word for programs, and a sentence.
+/// An error for Python: `kind` selects the exception or exit code, `text` is its message.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamBridgeError {
     pub(crate) kind: &'static str,
     pub(crate) text: String,
 }
 
-/// Something for the loop. Holds no Python objects: it may be dropped on any thread.
+/// A message for the loop. It holds no Python objects, because any thread may drop it.
 pub(super) enum LoopMessage {
     Connected(Result<StreamAppConnection, StreamBridgeError>),
     Opened(Result<OpenedStream, StreamBridgeError>),
     Sent(Result<Vec<EntryId>, StreamBridgeError>),
-    /// Run this processor over a partition.
+    /// Start this processor on a partition.
     Call {
         processor: usize,
         turn: StreamRunHandle,
@@ -37,15 +39,15 @@ pub(super) enum LoopMessage {
         task: usize,
         turn: StreamRunHandle,
     },
-    /// The partition of a call has something for it.
+    /// The partition of a call has an event to take, or a reason to return.
     Ready,
-    /// A call or task must stop: its time is over.
+    /// Cancel a call or task, because the engine has dropped it.
     Cancel,
     /// The worker has ended.
     Ended(Result<(), StreamBridgeError>),
 }
 
-/// The shared half.
+/// The part that both threads share.
 pub(super) struct LoopMailbox {
     messages: Mutex<Vec<(u64, LoopMessage)>>,
     wake_fd: OwnedFd,
@@ -56,13 +58,13 @@ impl LoopMailbox {
         let mut letters = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         letters.push((id, message));
         if letters.len() == 1 {
-            // Cannot fail but by being full, and then it rings already.
+            // Writing fails only if the counter is full, and then the eventfd is readable already.
             let _ = rustix::io::write(&self.wake_fd, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// A number that no other call, task or request of this process has.
+/// An id that is unique among the calls, tasks and requests of this process.
 pub(super) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Relaxed)
@@ -82,12 +84,12 @@ impl StreamMailbox {
         Ok(StreamMailbox { post: Arc::new(LoopMailbox { messages: Mutex::default(), wake_fd: bell }) })
     }
 
-    /// What the loop has to watch for reading.
+    /// The descriptor that the loop watches for reading.
     fn fileno(&self) -> i32 {
         self.post.wake_fd.as_raw_fd()
     }
 
-    /// Everything that has come: `(kind, id, content)`.
+    /// Takes all messages: `(kind, id, content)`.
     fn collect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let letters = {
             let mut letters = self.post.messages.lock().unwrap_or_else(PoisonError::into_inner);

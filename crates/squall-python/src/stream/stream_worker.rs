@@ -1,5 +1,7 @@
-//! A worker whose processors and tasks are Python coroutines: what is to run is registered, then it runs until it is stopped or
-//! halts. Refuses to know the functions; they have numbers, and the loop knows which is which.
+//! A streams worker whose processors and background tasks are Python coroutines. Python registers
+//! them, then starts the worker, which runs until it is stopped or halts. The worker does not hold
+//! the Python functions: it knows them by number, and the asyncio loop maps numbers to functions.
+//! `squall.streams` calls it.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall_streams::{
@@ -27,10 +29,10 @@ use super::{
     prometheus,
 };
 
-/// Stopped by hand, a second time.
+/// The exit code after a second signal.
 const FORCED_EXIT_CODE: i32 = 130;
 
-/// How one processor is to be run.
+/// The options of one processor.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ProcessorRunOptions {
@@ -49,7 +51,7 @@ struct ProcessorRunOptions {
     dead_letters: bool,
 }
 
-/// A worker of an app, and what it is to run.
+/// A worker of an app, with its registered processors and tasks.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamWorker {
     app: StreamApp,
@@ -60,7 +62,7 @@ pub(crate) struct StreamWorker {
 
 #[derive(Default)]
 struct StreamWorkerPlan {
-    /// With the stream for dead letters, if there are to be any.
+    /// Each with its stream, if the processor has a dead-letter queue.
     processors: Vec<(Processor, Option<squall_streams::RecordStream<serde_json::Value>>)>,
     tasks: Vec<BackgroundTask>,
     listener: Option<TcpListener>,
@@ -78,7 +80,7 @@ impl StreamWorker {
         }
     }
 
-    /// Registers the next processor; its number is how many there were before.
+    /// Registers a processor. Processors are numbered from 0 in the order of registration.
     fn processor(&self, stream: &OpenedStream, manner: ProcessorRunOptions) -> PyResult<()> {
         let policy = match manner.policy.as_str() {
             "halt" => FailurePolicy::halt(),
@@ -106,7 +108,8 @@ impl StreamWorker {
         Ok(())
     }
 
-    /// Registers the next task: once, or every so many seconds, or by a crontab line in a time zone.
+    /// Registers a background task: run once, every `interval` seconds, or by a crontab line in a
+    /// time zone. Tasks are numbered like processors.
     #[pyo3(signature = (name, *, on_leader, interval=None, crontab=None))]
     fn task(
         &self,
@@ -130,11 +133,13 @@ impl StreamWorker {
         Ok(())
     }
 
-    /// Makes the counters readable at `http://ADDR/metrics`, and says at which address.
+    /// Listens on `addr` to serve the metrics at `/metrics`, and returns the address with the
+    /// actual port.
     fn prometheus(&self, addr: &str) -> PyResult<String> {
         let refused = |error: std::io::Error| PyValueError::new_err(format!("cannot listen on {addr}: {error}"));
-        let parsed: SocketAddr =
-            addr.parse().map_err(|_| PyValueError::new_err(format!("`{addr}` is not an address and port")))?;
+        let parsed: SocketAddr = addr.parse().map_err(|_| {
+            PyValueError::new_err(format!("`{addr}` is not an address and port, such as 127.0.0.1:9100"))
+        })?;
         let listener = TcpListener::bind(parsed).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let local = listener.local_addr().map_err(refused)?;
@@ -142,7 +147,8 @@ impl StreamWorker {
         Ok(local.to_string())
     }
 
-    /// Starts. The message with the number returned says how it ended. With `signals`, SIGTERM and SIGINT stop it.
+    /// Starts the worker and returns an id; the message with this id reports how the worker ended.
+    /// With `signals`, SIGTERM and SIGINT stop the worker.
     fn start(&self, signals: bool) -> PyResult<u64> {
         let plan = std::mem::take(&mut *self.plan());
         let (id, post, app, stop) = (next_id(), self.post.clone(), self.app.clone(), self.stop.clone());
@@ -157,7 +163,7 @@ impl StreamWorker {
         Ok(id)
     }
 
-    /// Finishes what is in hand and hands everything over.
+    /// Stops the worker: it finishes the events that it has taken and releases its partitions.
     fn stop(&self) {
         self.stop.cancel();
     }
@@ -195,7 +201,8 @@ async fn run_worker(app: &StreamApp, plan: StreamWorkerPlan, stop: CancellationT
     })
 }
 
-/// The first signal drains, the second ends the process: others take over when the leases run out.
+/// The first signal stops the worker gracefully. The second ends the process at once; other workers
+/// take over its partitions when the leases expire.
 async fn watch_signals(stop: CancellationToken) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
@@ -210,11 +217,12 @@ async fn watch_signals(stop: CancellationToken) {
             std::process::exit(FORCED_EXIT_CODE);
         }
         stop.cancel();
-        info!("stopping: finishing what is in hand; once more to end at once");
+        info!("worker stops after the events that it has taken; send the signal again to exit at once");
     }
 }
 
-/// One call of a processor: handed to the loop, fed while it lasts, cancelled if the engine drops it.
+/// Runs one call of a processor on the loop: sends the call, then a `ready` message whenever the
+/// processor asked for one and events are there. Dropping the future cancels the call.
 async fn call_processor(
     post: Arc<LoopMailbox>,
     processor: usize,
@@ -239,7 +247,7 @@ async fn call_processor(
     }
 }
 
-/// One run of a task.
+/// Runs a background task once.
 async fn run_task(post: Arc<LoopMailbox>, task: usize) -> Result<(), BoxError> {
     let (mut awaited, turn) = PendingCoroutineRun::new(&post);
     awaited.send_message(LoopMessage::Task { task, turn });
