@@ -15,18 +15,18 @@ thread_local! {
     static DETACHED_STATE: Cell<*mut ffi::PyThreadState> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Runs `life` attached to the interpreter. `life` builds its runtime from `builder`, which
+/// Runs `run` attached to the interpreter. `run` builds its runtime from `builder`, which
 /// detaches the thread whenever the runtime has nothing to do.
 pub(crate) fn run_attached<R>(
-    curfew: &ThreadDeadline,
+    deadline: &ThreadDeadline,
     builder: &mut Builder,
-    life: impl FnOnce(&mut Builder) -> R,
+    run: impl FnOnce(&mut Builder) -> R,
 ) -> R {
     Python::attach(|py| {
         // The run continues if the watchdog cannot start: only code that never returns needs it.
-        let _watchdog = watchdog::watch(py, Some(curfew.clone()));
+        let _watchdog = watchdog::watch(py, Some(deadline.clone()));
         builder.on_thread_park(park).on_thread_unpark(unpark);
-        life(builder)
+        run(builder)
     })
 }
 

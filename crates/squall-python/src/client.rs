@@ -33,7 +33,7 @@ const KNOWN_URL_SLOTS: usize = 64;
 pub(crate) struct Client {
     routes: Routes,
     /// Where operations are submitted if the user runs on asyncio; otherwise coroutines yield them.
-    port: Option<Py<OperationQueue>>,
+    queue: Option<Py<OperationQueue>>,
     /// Routes by the identity of the URL object: a literal in the source is the same object in
     /// every call. Locked only briefly.
     known: Arc<Mutex<Vec<Option<KnownUrl>>>>,
@@ -48,13 +48,13 @@ struct KnownUrl {
 }
 
 impl Client {
-    pub(crate) fn new(routes: Routes, port: Option<Py<OperationQueue>>) -> Client {
-        Client { routes, port, known: Arc::default() }
+    pub(crate) fn new(routes: Routes, queue: Option<Py<OperationQueue>>) -> Client {
+        Client { routes, queue, known: Arc::default() }
     }
 
     /// The same client for another user. Both share the routes and the remembered URLs.
-    pub(crate) fn with_queue(&self, port: Py<OperationQueue>) -> Client {
-        Client { routes: self.routes.clone(), port: Some(port), known: self.known.clone() }
+    pub(crate) fn with_queue(&self, queue: Py<OperationQueue>) -> Client {
+        Client { routes: self.routes.clone(), queue: Some(queue), known: self.known.clone() }
     }
 
     fn operation(&self, py: Python<'_>, work: OperationWork) -> Operation {
@@ -62,7 +62,7 @@ impl Client {
     }
 
     fn queue(&self, py: Python<'_>) -> Option<Py<OperationQueue>> {
-        self.port.as_ref().map(|port| port.clone_ref(py))
+        self.queue.as_ref().map(|queue| queue.clone_ref(py))
     }
 
     fn request_operation<'py>(
@@ -91,9 +91,9 @@ impl Client {
                 &options,
             );
         }
-        let plain_route = options.name.is_none() && options.timeout.is_none();
-        let known = if plain_route { self.known_route(&method, url) } else { None };
-        let mut ask = RouteCallSpec {
+        let by_url = options.name.is_none() && options.timeout.is_none();
+        let known = if by_url { self.known_route(&method, url) } else { None };
+        let mut spec = RouteCallSpec {
             method,
             url: url.to_str()?,
             name: None,
@@ -104,8 +104,8 @@ impl Client {
             known_route: known,
         };
         if options.is_empty() {
-            let call = self.routes.call(&ask).map_err(|error| exceptions::bad_request(&error))?;
-            self.remember_route(&ask, url, call.route);
+            let call = self.routes.call(&spec).map_err(|error| exceptions::bad_request(&error))?;
+            self.remember_route(&spec, url, call.route);
             return Ok(call);
         }
         let mut body = Vec::new();
@@ -124,18 +124,18 @@ impl Client {
             }
         }
         headers.extend(extra.iter().map(|(name, value)| (*name, value.as_str())));
-        if let Some(kind) = &content_type
+        if let Some(content_type) = &content_type
             && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
         {
-            headers.push(("Content-Type", kind));
+            headers.push(("Content-Type", content_type));
         }
         // An empty name counts as no name.
-        ask.name = options.name.as_ref().map(|name| name.to_str()).transpose()?.filter(|name| !name.is_empty());
-        (ask.query, ask.timeout) = (options.query()?, options.timeout()?);
-        (ask.headers, ask.body) = (headers, &body);
-        let call = self.routes.call(&ask).map_err(|error| exceptions::bad_request(&error))?;
-        if plain_route {
-            self.remember_route(&ask, url, call.route);
+        spec.name = options.name.as_ref().map(|name| name.to_str()).transpose()?.filter(|name| !name.is_empty());
+        (spec.query, spec.timeout) = (options.query()?, options.timeout()?);
+        (spec.headers, spec.body) = (headers, &body);
+        let call = self.routes.call(&spec).map_err(|error| exceptions::bad_request(&error))?;
+        if by_url {
+            self.remember_route(&spec, url, call.route);
         }
         Ok(call)
     }
@@ -146,13 +146,13 @@ impl Client {
         (entry.url.is(url) && entry.method == *method).then_some(entry.route)
     }
 
-    fn remember_route(&self, ask: &RouteCallSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
-        let (None, Some(route)) = (ask.known_route, route) else { return };
+    fn remember_route(&self, spec: &RouteCallSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
+        let (None, Some(route)) = (spec.known_route, route) else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             known.resize_with(KNOWN_URL_SLOTS, || None);
         }
-        let entry = KnownUrl { url: url.clone().unbind(), method: ask.method.clone(), route };
+        let entry = KnownUrl { url: url.clone().unbind(), method: spec.method.clone(), route };
         let old = known[slot_of(url)].replace(entry);
         drop(known);
         drop(old);
@@ -227,9 +227,9 @@ macro_rules! client_methods {
                     check_follow_redirects(follow_redirects)?;
                     let data = data.or(content);
                     let protocol_headers = Vec::new();
-                    let given =
+                    let call_options =
                         ClientCallOptions { headers, params, json, data, files, cookies, auth, timeout, name, path_params, protocol_headers };
-                    self.request_operation(Method::$verb, url, &given)
+                    self.request_operation(Method::$verb, url, &call_options)
                 }
             )*
 
@@ -373,10 +373,10 @@ impl<'py> ClientCallOptions<'py> {
             timeout,
             name,
             path_params,
-            protocol_headers: more,
+            protocol_headers,
         } = self;
         let values = [headers, params, json, data, files, cookies, auth, timeout, path_params];
-        more.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
+        protocol_headers.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
     }
 
     fn read(options: &Bound<'py, PyDict>) -> PyResult<ClientCallOptions<'py>> {
@@ -385,7 +385,7 @@ impl<'py> ClientCallOptions<'py> {
             if value.is_none() && !key.eq("json")? {
                 continue;
             }
-            let place = match key.cast::<PyString>()?.to_str()? {
+            let field = match key.cast::<PyString>()?.to_str()? {
                 "headers" => &mut read.headers,
                 "params" => &mut read.params,
                 "json" => &mut read.json,
@@ -410,7 +410,7 @@ impl<'py> ClientCallOptions<'py> {
                     )));
                 }
             };
-            *place = Some(value);
+            *field = Some(value);
         }
         Ok(read)
     }

@@ -32,14 +32,14 @@ fn load(plans: &[&Plan]) -> Load {
         })
         .collect();
     let longest = plans.iter().map(|plan| plan.duration()).max().unwrap_or_default();
-    let shown: Vec<&Profile> =
+    let shown_profiles: Vec<&Profile> =
         if rates.is_empty() { plans.iter().map(|plan| plan.load.model.profile()).collect() } else { rates.clone() };
-    let sum = Profile::sum(shown.iter().copied()).unwrap_or_else(|| plans[0].load.model.profile().clone());
+    let sum = Profile::sum(shown_profiles.iter().copied()).unwrap_or_else(|| plans[0].load.model.profile().clone());
     // The run lasts as long as the longest scenario, even if the plan does not show that one's
     // load.
-    let rest = longest.saturating_sub(sum.duration());
-    let nothing = squall_model::ProfileStage { duration: rest, from: 0.0, to: 0.0 };
-    let profile = sum.replace_tail(sum.duration(), &[nothing]).unwrap_or(sum);
+    let missing = longest.saturating_sub(sum.duration());
+    let idle_tail = squall_model::ProfileStage { duration: missing, from: 0.0, to: 0.0 };
+    let profile = sum.replace_tail(sum.duration(), &[idle_tail]).unwrap_or(sum);
     let model = match rates.is_empty() {
         true => LoadModel::Closed { users: profile, pause: Pause::NONE },
         false => LoadModel::Open { rate: profile, arrivals: Arrivals::Even },
@@ -52,10 +52,10 @@ fn load(plans: &[&Plan]) -> Load {
 fn tasks(plans: &[&Plan]) -> Vec<TaskSpec> {
     let mut all: Vec<TaskSpec> = Vec::new();
     for plan in plans {
-        let first = all.len();
+        let first_index = all.len();
         all.extend(plan.tasks.iter().map(|task| TaskSpec {
             name: metric_prefix(&plan.name) + &task.name,
-            requires: task.requires.iter().map(|needed| TaskIndex(first + needed.0)).collect(),
+            requires: task.requires.iter().map(|needed| TaskIndex(first_index + needed.0)).collect(),
             ..task.clone()
         }));
     }
@@ -63,13 +63,13 @@ fn tasks(plans: &[&Plan]) -> Vec<TaskSpec> {
 }
 
 fn thresholds(plans: &[&Plan]) -> Vec<Threshold> {
-    let is_full = |metric: &str| plans.iter().any(|plan| metric.starts_with(&metric_prefix(&plan.name)));
+    let has_full_name = |metric: &str| plans.iter().any(|plan| metric.starts_with(&metric_prefix(&plan.name)));
     let has_task = |plan: &Plan, metric: &str| plan.tasks.iter().any(|task| task.name == metric);
     let mut all: Vec<Threshold> = Vec::new();
     for plan in plans {
         for threshold in &plan.thresholds {
             let mut threshold = threshold.clone();
-            if let Some(metric) = threshold.metric.as_mut().filter(|metric| !is_full(metric)) {
+            if let Some(metric) = threshold.metric.as_mut().filter(|metric| !has_full_name(metric)) {
                 // A threshold from a flag is in every plan. If its metric is a task's name, it
                 // applies only to the scenarios with that task.
                 if !has_task(plan, metric) && plans.iter().any(|other| has_task(other, metric)) {

@@ -48,11 +48,11 @@ impl ContextVariables {
         if !entered {
             drop(PyErr::take(py));
         }
-        let done = run();
+        let result = run();
         // SAFETY: as above, and the context was entered here.
         if entered && unsafe { PyContext_Exit(self.0.as_ptr()) } != 0 {
             PyErr::fetch(py).write_unraisable(py, None);
         }
-        done
+        result
     }
 }

@@ -14,8 +14,8 @@ thread_local! {
 }
 
 /// Sets the recorder that receives the samples of this thread.
-pub(crate) fn set_thread_recorder(probe: &ThreadRecorder, prefix: &str) {
-    THREAD_RECORDER.set(Some((probe.clone(), prefix.to_owned())));
+pub(crate) fn set_thread_recorder(recorder: &ThreadRecorder, prefix: &str) {
+    THREAD_RECORDER.set(Some((recorder.clone(), prefix.to_owned())));
 }
 
 /// Records one sample of the metric `name`. The metric of a `group` belongs to the scenario and
@@ -23,11 +23,11 @@ pub(crate) fn set_thread_recorder(probe: &ThreadRecorder, prefix: &str) {
 #[pyfunction]
 #[pyo3(signature = (name, seconds, passed, code, group = false))]
 pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str, group: bool) -> PyResult<()> {
-    let lasted = Duration::try_from_secs_f64(seconds)
+    let elapsed = Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is not a duration in seconds; give 0 or more")))?;
-    THREAD_RECORDER.with_borrow(|probe| {
-        let Some((probe, prefix)) = probe else { return };
-        let metric = probe.metric(match group {
+    THREAD_RECORDER.with_borrow(|recorder| {
+        let Some((recorder, prefix)) = recorder else { return };
+        let metric = recorder.metric(match group {
             true => MetricKey::group(format!("{prefix}{name}")),
             false => MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) },
         });
@@ -35,10 +35,10 @@ pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str, group: bo
         // however long ago the measured code started.
         let started = Instant::now();
         let category = if passed { OutcomeCategory::Ok } else { OutcomeCategory::Exception };
-        probe.record_span(
+        recorder.record_span(
             metric,
             started,
-            started + lasted,
+            started + elapsed,
             Outcome::new(category, crate::driver::exception_code(code)),
         );
     });

@@ -15,14 +15,15 @@ fn exception_class<'py>(
 /// The exception of a request that got no response.
 #[cold]
 pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> PyErr {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let made = match error.error_category() {
+    let exception = match error.error_category() {
         squall_http::HttpErrorCategory::Timeout => exception_class(py, &TIMEOUT, "RequestTimeout"),
-        _ => exception_class(py, &FAILED, "RequestError"),
+        _ => exception_class(py, &REQUEST_ERROR, "RequestError"),
     };
     let message = format!("{name}: {error}");
-    made.and_then(|class| class.call1((message, error.code(), error.category_name())))
+    exception
+        .and_then(|class| class.call1((message, error.code(), error.category_name())))
         .map_or_else(|error| error, PyErr::from_value)
 }
 
@@ -30,9 +31,9 @@ pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> P
 /// requests. The recorder has already counted it.
 #[cold]
 pub(crate) fn worker_fenced(py: Python<'_>, name: &str) -> PyErr {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let message = format!("{name}: the worker did not send it, because it is no longer a member of the fleet");
-    exception_class(py, &FAILED, "RequestError")
+    exception_class(py, &REQUEST_ERROR, "RequestError")
         .and_then(|class| class.call1((message, "FENCED", "transport_error")))
         .map_or_else(|error| error, PyErr::from_value)
 }
@@ -41,8 +42,8 @@ pub(crate) fn worker_fenced(py: Python<'_>, name: &str) -> PyErr {
 /// location or a refused WebSocket handshake.
 #[cold]
 pub(crate) fn protocol_error(py: Python<'_>, code: &'static str, reason: &str, name: &str) -> PyErr {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    exception_class(py, &FAILED, "RequestError")
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    exception_class(py, &REQUEST_ERROR, "RequestError")
         .and_then(|class| class.call1((format!("{name}: {reason}"), code, "protocol_error")))
         .map_or_else(|error| error, PyErr::from_value)
 }
@@ -101,17 +102,17 @@ pub(crate) fn mark_unrecorded(py: Python<'_>, error: PyErr) -> PyErr {
 
 /// Whether `error` is a failed request that has been recorded.
 pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let recorded =
         || error.value(py).getattr(intern!(py, "recorded")).is_ok_and(|recorded| recorded.is_truthy().unwrap_or(true));
-    exception_class(py, &FAILED, "RequestError").is_ok_and(|class| error.is_instance(py, class)) && recorded()
+    exception_class(py, &REQUEST_ERROR, "RequestError").is_ok_and(|class| error.is_instance(py, class)) && recorded()
 }
 
 /// The exception that an asyncio future raises when its result is read too early.
 #[cold]
 pub(crate) fn not_ready(py: Python<'_>) -> PyErr {
-    static EARLY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    EARLY
+    static INVALID_STATE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    INVALID_STATE
         .import(py, "asyncio", "InvalidStateError")
         .and_then(|class| class.call1(("the operation is not done; await it before you read its result",)))
         .map_or_else(|error| error, PyErr::from_value)
@@ -121,9 +122,9 @@ pub(crate) fn not_ready(py: Python<'_>) -> PyErr {
 #[cold]
 pub(crate) fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
     static CANCELLED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let made = CANCELLED.import(py, "asyncio", "CancelledError").and_then(|class| match message {
+    let exception = CANCELLED.import(py, "asyncio", "CancelledError").and_then(|class| match message {
         Some(message) => class.call1((message,)),
         None => class.call0(),
     });
-    made.map_or_else(|error| error, PyErr::from_value)
+    exception.map_or_else(|error| error, PyErr::from_value)
 }

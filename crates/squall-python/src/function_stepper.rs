@@ -49,29 +49,29 @@ pub(crate) enum StepperOutcome {
 }
 
 impl FunctionStepper {
-    /// Calls `hook`. A coroutine does not run before the first `step`.
+    /// Calls `function`. A coroutine does not run before the first `step`.
     pub(crate) fn start(
         py: Python<'_>,
-        script: &PythonScenario,
+        scenario: &PythonScenario,
         fibers: &IdleFibers,
-        hook: &ScenarioFunction,
+        function: &ScenarioFunction,
         arguments: &Py<PyTuple>,
         context: &ContextVariables,
     ) -> PyResult<FunctionStepper> {
-        if hook.kind == FunctionKind::Plain
-            && let Some(make) = &script.new_fiber
+        if function.kind == FunctionKind::Plain
+            && let Some(new_fiber) = &scenario.new_fiber
         {
             let idle = fibers.borrow_mut().pop();
             let switch = match idle {
                 Some(switch) => switch,
-                None => make.bind(py).call0()?.getattr("switch")?.unbind(),
+                None => new_fiber.bind(py).call0()?.getattr("switch")?.unbind(),
             };
             // A greenlet enters its own context whenever it is resumed.
             switch.bind(py).getattr(intern!(py, "__self__"))?.setattr(intern!(py, "gr_context"), context.bind(py))?;
-            let start = Some((hook.call.clone_ref(py), arguments.clone_ref(py)));
+            let start = Some((function.call.clone_ref(py), arguments.clone_ref(py)));
             return Ok(FunctionStepper::Fiber(RunningFiber { switch: Some(switch), start }));
         }
-        let called = context.run(py, || hook.call.bind(py).call1(arguments.bind(py)))?;
+        let called = context.run(py, || function.call.bind(py).call1(arguments.bind(py)))?;
         Ok(match called.is_none() {
             true => FunctionStepper::Finished,
             false => FunctionStepper::Coroutine(RunningCoroutine {
@@ -175,15 +175,15 @@ impl Drop for RunningCoroutine {
 /// function that does not exit: on drop, Python would ask it once more and print a warning for each
 /// such function.
 #[cold]
-fn force_exit(tell: impl for<'py> Fn(Python<'py>) -> Option<Bound<'py, PyAny>>) -> bool {
-    let ends = |py: Python<'_>| {
-        let Some(waits) = tell(py) else { return true };
-        if let Ok(operation) = waits.cast::<Operation>() {
+fn force_exit(request_exit: impl for<'py> Fn(Python<'py>) -> Option<Bound<'py, PyAny>>) -> bool {
+    let exits = |py: Python<'_>| {
+        let Some(awaited) = request_exit(py) else { return true };
+        if let Ok(operation) = awaited.cast::<Operation>() {
             operation.borrow_mut().discard();
         }
         false
     };
-    watchdog::step(None, || Python::attach(|py| (0..EXIT_ATTEMPTS).any(|_| ends(py)))).0
+    watchdog::step(None, || Python::attach(|py| (0..EXIT_ATTEMPTS).any(|_| exits(py)))).0
 }
 
 /// A plain function that is running on a fiber. Dropping it before it has ended makes it exit, as
@@ -213,8 +213,8 @@ impl RunningFiber {
                 return Err(error);
             }
         };
-        let asks = value.is_instance_of::<Operation>();
-        Ok(if asks { PySendResult::Next(value) } else { PySendResult::Return(value) })
+        let awaits = value.is_instance_of::<Operation>();
+        Ok(if awaits { PySendResult::Next(value) } else { PySendResult::Return(value) })
     }
 
     fn throw<'py>(&self, py: Python<'py>, error: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -227,7 +227,7 @@ impl RunningFiber {
     /// Asks the function to exit. Returns what it awaits instead, or `None` if it exited.
     fn request_exit<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let exit = py.import("greenlet").and_then(|greenlet| greenlet.getattr("GreenletExit")).ok()?;
-        self.throw(py, exit.unbind()).ok().filter(|waits| waits.is_instance_of::<Operation>())
+        self.throw(py, exit.unbind()).ok().filter(|awaited| awaited.is_instance_of::<Operation>())
     }
 }
 

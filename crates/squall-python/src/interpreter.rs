@@ -73,8 +73,8 @@ impl ScriptHost for Interpreter {
 
     fn redirect_stdout_to_stderr(&self) {
         Python::attach(|py| {
-            let moved = py.import("sys").and_then(|sys| sys.setattr("stdout", sys.getattr("stderr")?));
-            if let Err(error) = moved {
+            let replaced = py.import("sys").and_then(|sys| sys.setattr("stdout", sys.getattr("stderr")?));
+            if let Err(error) = replaced {
                 error.write_unraisable(py, None);
             }
         });
@@ -82,9 +82,9 @@ impl ScriptHost for Interpreter {
 
     fn is_free_threaded(&self) -> bool {
         Python::attach(|py| {
-            let locked = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());
+            let gil_enabled = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());
             // An interpreter without `_is_gil_enabled` has the GIL.
-            !locked.unwrap_or(true)
+            !gil_enabled.unwrap_or(true)
         })
     }
 
@@ -124,8 +124,8 @@ fn collect_bundle(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec
 type InitParamTuple = (String, String, bool, Option<String>, Option<String>);
 
 fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<ScenarioParam>, bool)> {
-    let told = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
-    let (params, takes_any): (Vec<InitParamTuple>, bool) = told.extract()?;
+    let init_params = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
+    let (params, takes_any): (Vec<InitParamTuple>, bool) = init_params.extract()?;
     let param =
         |(name, kind, required, annotation, default)| ScenarioParam { name, kind, required, annotation, default };
     Ok((params.into_iter().map(param).collect(), takes_any))
@@ -160,9 +160,9 @@ fn open(py: Python<'_>, request: Request) -> Result<LoadedScenario<PythonDriver>
     }
     let description = members.iter().map(|opened| opened.description.as_str()).collect();
     let ConcurrentScenario { threads, make_driver: driver, .. } = members[0].member.clone();
-    let (phases, stock) = (members[0].phases, std::mem::take(&mut members[0].pools));
+    let (phases, pools) = (members[0].phases, std::mem::take(&mut members[0].pools));
     let hooks = members[0].hooks.take();
-    let together =
+    let concurrent =
         if members.len() > 1 { members.into_iter().map(|opened| opened.member).collect() } else { Vec::new() };
     Ok(LoadedScenario::Script(ScriptScenario {
         plan,
@@ -170,10 +170,10 @@ fn open(py: Python<'_>, request: Request) -> Result<LoadedScenario<PythonDriver>
         phases,
         threads,
         make_driver: driver,
-        pools: stock,
+        pools,
         hooks,
         process_commands: None,
-        concurrent: together,
+        concurrent,
     }))
 }
 
@@ -209,20 +209,20 @@ fn open_one(
     }
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(plain_error_text)?, text("toml").map_err(plain_error_text)?);
-    let places: Vec<PlanLineSource> =
-        loaded.getattr("source_lines").and_then(|places| places.extract()).map_err(plain_error_text)?;
+    let source_lines: Vec<PlanLineSource> =
+        loaded.getattr("source_lines").and_then(|source_lines| source_lines.extract()).map_err(plain_error_text)?;
     let headers = flag_headers(&overrides);
-    let absolute: bool =
-        loaded.getattr("absolute_urls").and_then(|absolute| absolute.extract()).map_err(plain_error_text)?;
-    let absolute_only = absolute && overrides.target.is_none();
+    let absolute_urls: bool =
+        loaded.getattr("absolute_urls").and_then(|absolute_urls| absolute_urls.extract()).map_err(plain_error_text)?;
+    let absolute_only = absolute_urls && overrides.target.is_none();
     overrides.allow_unknown_metrics = true;
-    let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
-    let scenario = judged.map_err(|errors| render_problems(&errors, &file, &places))?;
+    let parsed = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
+    let scenario = parsed.map_err(|errors| render_problems(&errors, &file, &source_lines))?;
     let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
-    let wiring =
+    let http_settings =
         ScenarioHttpSettings { connector, base: BaseUrl::new(&scenario.plan.target, absolute_only)?, headers, prefix };
-    let script = Arc::new(PythonScenario::read(loaded, wiring).map_err(plain_error_text)?);
+    let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(plain_error_text)?);
     check_constant_requests(loaded.py(), &script)?;
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().record_phases;
@@ -231,12 +231,12 @@ fn open_one(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
-    let stock = declared_pools(loaded).map_err(plain_error_text)?;
+    let pools = declared_pools(loaded).map_err(plain_error_text)?;
     let hooks = PythonHooks::from_loaded(loaded)
         .map_err(plain_error_text)?
         .map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
     let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
-    Ok(OpenedScenario { member, description, phases, pools: stock, hooks })
+    Ok(OpenedScenario { member, description, phases, pools, hooks })
 }
 
 fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -296,7 +296,7 @@ type PlanLineSource = (String, usize, String);
 
 /// Reports the problems of a plan at the decorators that the plan was made from, with the
 /// decorators' keywords instead of the plan's.
-fn render_problems(errors: &ScenarioErrors, file: &str, places: &[PlanLineSource]) -> String {
+fn render_problems(errors: &ScenarioErrors, file: &str, source_lines: &[PlanLineSource]) -> String {
     let mut text = String::new();
     for problem in &errors.problems {
         let message = problem
@@ -304,16 +304,16 @@ fn render_problems(errors: &ScenarioErrors, file: &str, places: &[PlanLineSource
             .replace("`for`", "`duration`")
             .replace("`profile`", "`mode`")
             .replace("profile `", "mode `");
-        let said = problem.line.checked_sub(1).and_then(|at| places.get(at));
-        text += &match (&problem.location, said) {
+        let source = problem.line.checked_sub(1).and_then(|at| source_lines.get(at));
+        text += &match (&problem.location, source) {
             (SourceLocation::Flag(flag), _) => format!("{flag}: {message}\n"),
             // The message already names the keyword.
-            (SourceLocation::File(_), Some((file, line, word)))
-                if word.is_empty() || message.contains(&format!("`{word}`")) =>
+            (SourceLocation::File(_), Some((file, line, keyword)))
+                if keyword.is_empty() || message.contains(&format!("`{keyword}`")) =>
             {
                 format!("{file}:{line}: {message}\n")
             }
-            (SourceLocation::File(_), Some((file, line, word))) => format!("{file}:{line}: {word}: {message}\n"),
+            (SourceLocation::File(_), Some((file, line, keyword))) => format!("{file}:{line}: {keyword}: {message}\n"),
             (SourceLocation::File(_) | SourceLocation::Unknown, _) => format!("{file}: {message}\n"),
         };
         if let Some(hint) = &problem.hint {

@@ -39,11 +39,11 @@ pub(crate) fn json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyA
             _ => parse_with_stdlib(py, text),
         };
     }
-    let odd = Cell::new(false);
+    let needs_stdlib = Cell::new(false);
     let mut parser = serde_json::Deserializer::from_slice(text);
-    let parsed = PyValueVisitor { py, needs_stdlib: &odd }.deserialize(&mut parser);
+    let parsed = PyValueVisitor { py, needs_stdlib: &needs_stdlib }.deserialize(&mut parser);
     match parsed.and_then(|value| parser.end().map(|()| value)) {
-        Ok(parsed) if !odd.get() => Ok(parsed),
+        Ok(parsed) if !needs_stdlib.get() => Ok(parsed),
         _ => parse_with_stdlib(py, text),
     }
 }
@@ -59,14 +59,14 @@ fn parse_with_stdlib<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, P
             return error;
         }
         let value = error.value(py);
-        let known = || -> PyResult<(String, Py<PyAny>, Py<PyAny>)> {
+        let details = || -> PyResult<(String, Py<PyAny>, Py<PyAny>)> {
             Ok((value.getattr("msg")?.extract()?, value.getattr("doc")?.unbind(), value.getattr("pos")?.unbind()))
         };
-        let (reason, document, place) = known().unwrap_or_else(|_| {
+        let (reason, document, position) = details().unwrap_or_else(|_| {
             (error.to_string(), PyString::new(py, "").into_any().unbind(), PyInt::new(py, 0).into_any().unbind())
         });
         json.getattr("JSONDecodeError")
-            .and_then(|class| class.call1((format!("the body is not JSON: {reason}"), document, place)))
+            .and_then(|class| class.call1((format!("the body is not JSON: {reason}"), document, position)))
             .map_or_else(|error| error, PyErr::from_value)
     })
 }
@@ -173,11 +173,11 @@ impl JsonTree<'_> {
         }
     }
 
-    /// Creates the Python objects. It detaches after every [`OBJECTS_PER_ATTACH`] objects; `made`
-    /// counts them.
-    fn build<'py>(&self, py: Python<'py>, made: &mut u32) -> PyResult<Bound<'py, PyAny>> {
-        *made += 1;
-        if (*made).is_multiple_of(OBJECTS_PER_ATTACH) {
+    /// Creates the Python objects. It detaches after every [`OBJECTS_PER_ATTACH`] objects;
+    /// `created` counts them.
+    fn build<'py>(&self, py: Python<'py>, created: &mut u32) -> PyResult<Bound<'py, PyAny>> {
+        *created += 1;
+        if (*created).is_multiple_of(OBJECTS_PER_ATTACH) {
             py.detach(|| ());
         }
         Ok(match self {
@@ -189,14 +189,14 @@ impl JsonTree<'_> {
             JsonTree::Text(text) => PyString::new(py, text).into_any(),
             JsonTree::List(items) => {
                 let list = PyList::empty(py);
-                items.iter().try_for_each(|item| list.append(item.build(py, made)?))?;
+                items.iter().try_for_each(|item| list.append(item.build(py, created)?))?;
                 list.into_any()
             }
             JsonTree::Object(entries) => {
                 let dict = PyDict::new(py);
                 entries
                     .iter()
-                    .try_for_each(|(key, value)| dict.set_item(key_object(py, key), value.build(py, made)?))?;
+                    .try_for_each(|(key, value)| dict.set_item(key_object(py, key), value.build(py, created)?))?;
                 dict.into_any()
             }
         })
@@ -301,9 +301,9 @@ fn key_object<'py>(py: Python<'py>, key: &str) -> Bound<'py, PyString> {
         {
             return known.bind(py).clone();
         }
-        let made = PyString::new(py, key);
-        *slot = Some(made.clone().unbind());
-        made
+        let created = PyString::new(py, key);
+        *slot = Some(created.clone().unbind());
+        created
     })
 }
 

@@ -40,12 +40,12 @@ pub(crate) struct LongOperation(Box<StartOperation>);
 
 impl LongOperation {
     pub(crate) fn new(
-        begin: impl for<'p> FnOnce(OperationContext<'p>) -> OperationFuture<'p> + Send + Sync + 'static,
+        start: impl for<'p> FnOnce(OperationContext<'p>) -> OperationFuture<'p> + Send + Sync + 'static,
     ) -> LongOperation {
-        LongOperation(Box::new(begin))
+        LongOperation(Box::new(start))
     }
 
-    pub(crate) fn start(self, means: OperationContext<'_>) -> OperationFuture<'_> {
-        (self.0)(means)
+    pub(crate) fn start(self, context: OperationContext<'_>) -> OperationFuture<'_> {
+        (self.0)(context)
     }
 }

@@ -21,8 +21,8 @@ thread_local! {
 pub(crate) fn report_not_awaited(what: &str, port: Option<&Bound<'_, OperationQueue>>) {
     match port {
         Some(port) => port.get().set_not_awaited(what.into()),
-        None => NOT_AWAITED.with_borrow_mut(|forgotten| {
-            forgotten.get_or_insert_with(|| what.into());
+        None => NOT_AWAITED.with_borrow_mut(|report| {
+            report.get_or_insert_with(|| what.into());
         }),
     }
 }
@@ -33,28 +33,28 @@ pub(crate) fn take_report() -> Option<Box<str>> {
 }
 
 /// The result of a function that returned: `NotAwaited` if there is a report.
-pub(crate) fn check_all_awaited(forgotten: Option<Box<str>>) -> PyResult<()> {
+pub(crate) fn check_all_awaited(report: Option<Box<str>>) -> PyResult<()> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let Some(what) = forgotten else { return Ok(()) };
+    let Some(what) = report else { return Ok(()) };
     Err(Python::attach(|py| {
-        let made = CLASS.import(py, "squall._errors", "NotAwaited").and_then(|class| class.call1((&*what,)));
-        made.map_or_else(|error| error, PyErr::from_value)
+        let exception = CLASS.import(py, "squall._errors", "NotAwaited").and_then(|class| class.call1((&*what,)));
+        exception.map_or_else(|error| error, PyErr::from_value)
     }))
 }
 
 /// Reports an operation that is dropped without being awaited, with a Python warning at that place.
 #[cold]
-pub(crate) fn warn_not_awaited(py: Python<'_>, what: &str, sent: &str, port: Option<&Py<OperationQueue>>) {
+pub(crate) fn warn_not_awaited(py: Python<'_>, what: &str, sent: &str, queue: Option<&Py<OperationQueue>>) {
     // Python may drop the operation while an exception propagates, which the warning must not
     // replace.
-    let on_its_way = PyErr::take(py);
-    let told = py
+    let propagating = PyErr::take(py);
+    let warned = py
         .import("squall._errors")
-        .and_then(|errors| errors.call_method1("warn_unawaited", (what, sent, port.map(|port| port.clone_ref(py)))));
-    if let Err(error) = told {
+        .and_then(|errors| errors.call_method1("warn_unawaited", (what, sent, queue.map(|queue| queue.clone_ref(py)))));
+    if let Err(error) = warned {
         error.write_unraisable(py, None);
     }
-    if let Some(error) = on_its_way {
+    if let Some(error) = propagating {
         error.restore(py);
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 pub(crate) struct Operation {
     state: OperationState,
     /// Only for users on asyncio.
-    hosted: Option<Box<AsyncioFutureState>>,
+    future: Option<Box<AsyncioFutureState>>,
 }
 
 /// The part of an operation that makes it an asyncio future.
@@ -67,18 +67,18 @@ pub(crate) enum OperationWork {
 }
 
 impl Operation {
-    pub(crate) fn new(work: OperationWork, port: Option<Py<OperationQueue>>) -> Operation {
-        Operation { state: OperationState::Created(work), hosted: port.map(AsyncioFutureState::new) }
+    pub(crate) fn new(work: OperationWork, queue: Option<Py<OperationQueue>>) -> Operation {
+        Operation { state: OperationState::Created(work), future: queue.map(AsyncioFutureState::new) }
     }
 
     /// An operation that is already done.
     pub(crate) fn completed(value: Py<PyAny>) -> Operation {
-        Operation { state: OperationState::Done(Ok(value)), hosted: None }
+        Operation { state: OperationState::Done(Ok(value)), future: None }
     }
 
     /// An operation that the driver completes later.
-    pub(crate) fn in_progress(port: Py<OperationQueue>) -> Operation {
-        Operation { state: OperationState::InProgress, hosted: Some(AsyncioFutureState::new(port)) }
+    pub(crate) fn in_progress(queue: Py<OperationQueue>) -> Operation {
+        Operation { state: OperationState::InProgress, future: Some(AsyncioFutureState::new(queue)) }
     }
 
     /// Takes the work for the driver; `None` if it was already taken.
@@ -106,14 +106,14 @@ impl Operation {
                 return;
             }
             this.state = OperationState::Done(result);
-            this.hosted.as_mut().map(|hosted| std::mem::take(&mut hosted.callbacks)).unwrap_or_default()
+            this.future.as_mut().map(|future| std::mem::take(&mut future.callbacks)).unwrap_or_default()
         };
         for (callback, context) in callbacks {
-            let told = match context {
+            let called = match context {
                 Some(context) => context.call_method1(py, "run", (callback, slf.clone_ref(py))),
                 None => callback.call1(py, (slf.clone_ref(py),)),
             };
-            if let Err(error) = told {
+            if let Err(error) = called {
                 error.write_unraisable(py, None);
             }
         }
@@ -122,7 +122,7 @@ impl Operation {
     /// Whether a separate task awaits the operation and the function that created it must wait for
     /// that task.
     pub(crate) fn is_background(&self) -> bool {
-        self.hosted.as_ref().is_some_and(|hosted| hosted.background_call.is_some())
+        self.future.as_ref().is_some_and(|future| future.background_call.is_some())
     }
 
     /// Returns `error` to be raised, and remembers it without keeping it alive.
@@ -140,11 +140,11 @@ impl Operation {
     fn raise_again(&mut self, py: Python<'_>) -> PyErr {
         let OperationState::Raised(error, copy) = &mut self.state else { return already_awaited_error() };
         match (error.bind(py).upgrade(), copy.take()) {
-            (Some(error), kept) => {
-                *copy = kept;
+            (Some(error), unused_copy) => {
+                *copy = unused_copy;
                 PyErr::from_value(error)
             }
-            (None, Some(kept)) => self.remember_raised(py, PyErr::from_value(kept.into_bound(py))),
+            (None, Some(copy)) => self.remember_raised(py, PyErr::from_value(copy.into_bound(py))),
             (None, None) => {
                 PyRuntimeError::new_err("this request failed; its exception was raised where it was first awaited")
             }
@@ -158,17 +158,17 @@ impl Operation {
             if let OperationState::Created(work) = std::mem::replace(&mut this.state, OperationState::InProgress) {
                 this.state = OperationState::Submitted(work);
             }
-            if let Some(hosted) = &this.hosted {
-                hosted.queue.get().submit(slf.clone().unbind());
+            if let Some(future) = &this.future {
+                future.queue.get().submit(slf.clone().unbind());
             }
         }
     }
 }
 
 impl AsyncioFutureState {
-    fn new(port: Py<OperationQueue>) -> Box<AsyncioFutureState> {
+    fn new(queue: Py<OperationQueue>) -> Box<AsyncioFutureState> {
         Box::new(AsyncioFutureState {
-            queue: port,
+            queue,
             blocking: false,
             callbacks: Vec::new(),
             cancelled: false,
@@ -191,13 +191,13 @@ impl Operation {
         let mut this = slf.borrow_mut();
         match std::mem::replace(&mut this.state, OperationState::Consumed) {
             OperationState::Done(Ok(value)) => {
-                if this.hosted.is_some() {
+                if this.future.is_some() {
                     // An asyncio future keeps its result.
                     this.state = OperationState::Done(Ok(value.clone_ref(slf.py())));
                 }
                 return stop_iteration(value.into_bound(slf.py()));
             }
-            OperationState::Done(Err(error)) if this.hosted.is_some() => {
+            OperationState::Done(Err(error)) if this.future.is_some() => {
                 return Err(this.remember_raised(slf.py(), error));
             }
             OperationState::Done(Err(error)) => return Err(error),
@@ -208,10 +208,10 @@ impl Operation {
             OperationState::Consumed => return Err(already_awaited_error()),
             waiting => this.state = waiting,
         }
-        let fresh = matches!(this.state, OperationState::Created(_));
-        match &mut this.hosted {
-            Some(hosted) => hosted.blocking = true,
-            None if fresh => return Ok(Some(slf.clone().unbind())),
+        let is_new = matches!(this.state, OperationState::Created(_));
+        match &mut this.future {
+            Some(future) => future.blocking = true,
+            None if is_new => return Ok(Some(slf.clone().unbind())),
             None => return Err(already_awaited_error()),
         }
         drop(this);
@@ -221,7 +221,7 @@ impl Operation {
 
     /// The result, for code that does not await.
     fn result(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if self.hosted.is_some() {
+        if self.future.is_some() {
             return match &self.state {
                 OperationState::Done(Ok(value)) => Ok(value.clone_ref(py)),
                 OperationState::Done(Err(error)) => {
@@ -248,7 +248,7 @@ impl Operation {
     /// is a future, and `asyncio.ensure_future` then expects the future to be running already.
     #[getter(_asyncio_future_blocking)]
     fn blocking(slf: &Bound<'_, Self>) -> Option<bool> {
-        let blocking = slf.borrow().hosted.as_ref().map(|hosted| hosted.blocking);
+        let blocking = slf.borrow().future.as_ref().map(|future| future.blocking);
         if blocking.is_some() {
             Operation::submit(slf);
         }
@@ -257,8 +257,8 @@ impl Operation {
 
     #[setter(_asyncio_future_blocking)]
     fn set_blocking(&mut self, blocking: bool) {
-        if let Some(hosted) = &mut self.hosted {
-            hosted.blocking = blocking;
+        if let Some(future) = &mut self.future {
+            future.blocking = blocking;
         }
     }
 
@@ -266,8 +266,8 @@ impl Operation {
     /// The function that created the operation does not end before `kept` is called.
     #[pyo3(name = "promise")]
     fn start_background(&mut self) {
-        if let Some(hosted) = &mut self.hosted {
-            hosted.background_call = Some(hosted.queue.get().add_background());
+        if let Some(future) = &mut self.future {
+            future.background_call = Some(future.queue.get().add_background());
         }
     }
 
@@ -275,10 +275,10 @@ impl Operation {
     #[pyo3(signature = (_task, /))]
     #[pyo3(name = "kept")]
     fn finish_background(&self, _task: &Bound<'_, PyAny>) {
-        if let Some(hosted) = &self.hosted
-            && let Some(promise) = hosted.background_call
+        if let Some(future) = &self.future
+            && let Some(background_call) = future.background_call
         {
-            hosted.queue.get().finish_background(promise);
+            future.queue.get().finish_background(background_call);
         }
     }
 
@@ -293,40 +293,40 @@ impl Operation {
             drop(this);
             return call_soon(slf, callback, context);
         }
-        let Some(hosted) = &mut this.hosted else { return Err(already_awaited_error()) };
-        hosted.callbacks.push((callback, context));
+        let Some(future) = &mut this.future else { return Err(already_awaited_error()) };
+        future.callbacks.push((callback, context));
         drop(this);
         Operation::submit(slf);
         Ok(())
     }
 
     fn remove_done_callback(&mut self, py: Python<'_>, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let Some(hosted) = &mut self.hosted else { return Ok(0) };
-        let before = hosted.callbacks.len();
-        let mut kept = Vec::with_capacity(before);
-        for entry in hosted.callbacks.drain(..) {
+        let Some(future) = &mut self.future else { return Ok(0) };
+        let before = future.callbacks.len();
+        let mut remaining = Vec::with_capacity(before);
+        for entry in future.callbacks.drain(..) {
             if !entry.0.bind(py).eq(callback)? {
-                kept.push(entry);
+                remaining.push(entry);
             }
         }
-        hosted.callbacks = kept;
-        Ok(before - hosted.callbacks.len())
+        future.callbacks = remaining;
+        Ok(before - future.callbacks.len())
     }
 
     /// Cancels the operation: code that awaits it gets a CancelledError.
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let mut this = slf.borrow_mut();
-        if this.is_done() || this.hosted.is_none() {
+        if this.is_done() || this.future.is_none() {
             return Ok(false);
         }
-        let taken = matches!(this.state, OperationState::InProgress);
+        let in_progress = matches!(this.state, OperationState::InProgress);
         this.state = OperationState::Done(Err(exceptions::cancelled(slf.py(), msg)));
-        let Some(hosted) = &mut this.hosted else { return Ok(false) };
-        hosted.cancelled = true;
-        let callbacks = std::mem::take(&mut hosted.callbacks);
-        if taken {
-            hosted.queue.get().cancel(slf.clone().unbind());
+        let Some(future) = &mut this.future else { return Ok(false) };
+        future.cancelled = true;
+        let callbacks = std::mem::take(&mut future.callbacks);
+        if in_progress {
+            future.queue.get().cancel(slf.clone().unbind());
         }
         drop(this);
         callbacks.into_iter().try_for_each(|(callback, context)| call_soon(slf, callback, context))?;
@@ -339,7 +339,7 @@ impl Operation {
     }
 
     fn cancelled(&self) -> bool {
-        self.hosted.as_ref().is_some_and(|hosted| hosted.cancelled)
+        self.future.as_ref().is_some_and(|future| future.cancelled)
     }
 
     /// The exception that `asyncio.gather` raises when one of its futures was cancelled.
@@ -399,12 +399,12 @@ fn already_awaited_error() -> PyErr {
 impl Drop for Operation {
     fn drop(&mut self) {
         let OperationState::Created(work) = &self.state else { return };
-        let port = match &self.hosted {
-            Some(hosted) if hosted.background_call.is_some() => return,
-            hosted => hosted.as_ref().map(|hosted| &hosted.queue),
+        let queue = match &self.future {
+            Some(future) if future.background_call.is_some() => return,
+            future => future.as_ref().map(|future| &future.queue),
         };
         let (what, sent) = work.description();
-        Python::attach(|py| not_awaited::warn_not_awaited(py, &what, &sent, port));
+        Python::attach(|py| not_awaited::warn_not_awaited(py, &what, &sent, queue));
     }
 }
 

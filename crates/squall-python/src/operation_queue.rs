@@ -99,16 +99,16 @@ impl OperationQueue {
         if !state.driver_waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             state.driver_waker = Some(waker.clone());
         }
-        let mut asked = std::mem::take(&mut state.submitted);
-        if state.call_result.is_some() && asked.len() > state.own_submitted {
-            let late = asked.split_off(state.own_submitted);
-            let promised = |operation: &Py<Operation>| Python::attach(|py| operation.borrow(py).is_background());
-            let (promised, late): (Vec<_>, Vec<_>) = late.into_iter().partition(promised);
-            asked.extend(promised);
-            state.submitted = late;
+        let mut submitted = std::mem::take(&mut state.submitted);
+        if state.call_result.is_some() && submitted.len() > state.own_submitted {
+            let later_submitted = submitted.split_off(state.own_submitted);
+            let is_background = |operation: &Py<Operation>| Python::attach(|py| operation.borrow(py).is_background());
+            let (background, foreign): (Vec<_>, Vec<_>) = later_submitted.into_iter().partition(is_background);
+            submitted.extend(background);
+            state.submitted = foreign;
         }
         state.own_submitted = 0;
-        QueueChanges { submitted: asked, cancelled: std::mem::take(&mut state.cancelled) }
+        QueueChanges { submitted, cancelled: std::mem::take(&mut state.cancelled) }
     }
 
     /// How the call ended; `None` while it runs.

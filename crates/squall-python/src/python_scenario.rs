@@ -81,13 +81,13 @@ pub(crate) struct ScenarioTaskCheck {
 }
 
 impl ScenarioTaskCheck {
-    pub(crate) fn run(&self, py: Python<'_>, user: &Py<PyAny>, answer: &Py<PyResponse>) -> PyResult<()> {
+    pub(crate) fn run(&self, py: Python<'_>, user: &Py<PyAny>, response: &Py<PyResponse>) -> PyResult<()> {
         let check = self.call.bind(py);
-        let verdict = match self.takes_response {
-            true => check.call1((user, answer))?,
-            false => check.call1((user, answer.get().status(), answer.get().for_check(py)?))?,
+        let returned = match self.takes_response {
+            true => check.call1((user, response))?,
+            false => check.call1((user, response.get().status(), response.get().for_check(py)?))?,
         };
-        match verdict.cast::<PyBool>() {
+        match returned.cast::<PyBool>() {
             Ok(passed) if !passed.is_true() => Err(PyAssertionError::new_err("the check returned False")),
             _ => Ok(()),
         }
@@ -103,13 +103,13 @@ pub(crate) struct ScenarioHttpSettings {
 }
 
 impl PythonScenario {
-    pub(crate) fn read(loaded: &Bound<'_, PyAny>, wiring: ScenarioHttpSettings) -> PyResult<PythonScenario> {
+    pub(crate) fn read(loaded: &Bound<'_, PyAny>, http_settings: ScenarioHttpSettings) -> PyResult<PythonScenario> {
         let hooks = |name: &str| -> PyResult<Vec<ScenarioFunction>> {
             loaded.getattr(name)?.try_iter()?.map(|hook| ScenarioFunction::read(&hook?)).collect()
         };
         let tasks: Vec<ScenarioTask> =
             loaded.getattr("tasks")?.try_iter()?.map(|task| ScenarioTask::read(&task?)).collect::<PyResult<_>>()?;
-        let fiber = loaded.getattr("new_fiber")?;
+        let new_fiber = loaded.getattr("new_fiber")?;
         let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
         Ok(PythonScenario {
             needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
@@ -120,12 +120,12 @@ impl PythonScenario {
             on_stop: hooks("on_stop")?,
             tasks,
             describe: loaded.getattr("describe")?.unbind(),
-            new_fiber: (!fiber.is_none()).then(|| fiber.unbind()),
+            new_fiber: (!new_fiber.is_none()).then(|| new_fiber.unbind()),
             blocking_client: loaded.getattr("blocking_client")?.unbind(),
-            connector: wiring.connector,
-            base: wiring.base,
-            headers: wiring.headers,
-            prefix: wiring.prefix,
+            connector: http_settings.connector,
+            base: http_settings.base,
+            headers: http_settings.headers,
+            prefix: http_settings.prefix,
         })
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn fill_path_params(template: &str, values: &Bound<'_, PyAny>) -> PyR
     let values = values
         .cast::<PyDict>()
         .map_err(|_| PyTypeError::new_err("path_params= takes a dict, as in path_params={\"id\": 7}"))?;
-    let (mut out, mut rest, mut used) = (String::new(), template, 0);
+    let (mut out, mut rest, mut replaced) = (String::new(), template, 0);
     while let Some((before, name, after)) = rest
         .split_once('{')
         .and_then(|(before, place)| place.split_once('}').map(|(name, after)| (before, name, after)))
@@ -163,9 +163,9 @@ pub(crate) fn fill_path_params(template: &str, values: &Bound<'_, PyAny>) -> PyR
                 _ => out += &format!("%{byte:02X}"),
             }
         }
-        (rest, used) = (after, used + 1);
+        (rest, replaced) = (after, replaced + 1);
     }
-    if used < values.len() {
+    if replaced < values.len() {
         return Err(PyValueError::new_err(format!(
             "`{template}` does not contain every name in path_params=: write it as {{name}}"
         )));
@@ -199,14 +199,14 @@ pub(crate) fn multipart(
     }
     for (name, file) in named_items(files, "files=")? {
         let name = name.str()?;
-        let given = UploadFile::read(&file, name.to_str()?)?;
-        parts.push((part_head(name.to_str()?, Some((&given.name, &given.kind)))?, given.content));
+        let upload = UploadFile::read(&file, name.to_str()?)?;
+        parts.push((part_head(name.to_str()?, Some((&upload.name, &upload.kind)))?, upload.content));
     }
     // The boundary must not occur in any part. It depends only on the parts, so that a constant
     // task sends the same bytes every time.
     let mut boundary = "squall-3f9d1c6a7b2e48d0".to_owned();
-    let holds = |content: &[u8], text: &str| content.windows(text.len()).any(|piece| piece == text.as_bytes());
-    while parts.iter().any(|(_, content)| holds(content, &boundary)) {
+    let contains = |content: &[u8], text: &str| content.windows(text.len()).any(|piece| piece == text.as_bytes());
+    while parts.iter().any(|(_, content)| contains(content, &boundary)) {
         boundary.push('x');
     }
     for (head, content) in &parts {
@@ -219,12 +219,12 @@ pub(crate) fn multipart(
 }
 
 /// The named items of a dict or a list of pairs.
-fn named_items<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    if let Ok(dict) = given.cast::<PyDict>() {
+fn named_items<'py>(items: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    if let Ok(dict) = items.cast::<PyDict>() {
         return Ok(dict.iter().collect());
     }
     let pair = |entry: PyResult<Bound<'py, PyAny>>| entry?.extract();
-    let pairs = given.try_iter().and_then(|entries| entries.map(pair).collect());
+    let pairs = items.try_iter().and_then(|entries| entries.map(pair).collect());
     pairs.map_err(|_| PyTypeError::new_err(format!("{what} takes a dict or a list of (name, value)")))
 }
 

@@ -6,7 +6,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyIterator, PyList, PyString},
 };
-use squall_http::HeaderIter as Lines;
+use squall_http::HeaderIter;
 use std::{sync::OnceLock, time::Duration};
 
 use crate::{exceptions, json_decode};
@@ -17,7 +17,7 @@ pub(crate) struct PyResponse {
     status: u16,
     /// Head, then body.
     buffer: Box<[u8]>,
-    body_at: usize,
+    body_start: usize,
     elapsed: Duration,
     json: OnceLock<Py<PyAny>>,
 }
@@ -31,22 +31,22 @@ impl PyResponse {
         PyResponse {
             status: response.status,
             buffer: buffer.into_boxed_slice(),
-            body_at: head.len(),
+            body_start: head.len(),
             elapsed,
             json: OnceLock::new(),
         }
     }
 
     fn body(&self) -> &[u8] {
-        &self.buffer[self.body_at..]
+        &self.buffer[self.body_start..]
     }
 
-    fn lines(&self) -> Lines<'_> {
-        Lines::from_head(&self.buffer[..self.body_at])
+    fn header_lines(&self) -> HeaderIter<'_> {
+        HeaderIter::from_head(&self.buffer[..self.body_start])
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.lines().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.header_lines().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -152,7 +152,7 @@ impl PyHeaders {
     }
 
     fn __len__(&self) -> usize {
-        self.response.get().lines().count()
+        self.response.get().header_lines().count()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -160,23 +160,23 @@ impl PyHeaders {
     }
 
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.response.get().lines().map(|(name, _)| name).collect::<Vec<_>>())
+        PyList::new(py, self.response.get().header_lines().map(|(name, _)| name).collect::<Vec<_>>())
     }
 
     /// All values of a header that may occur several times, such as `set-cookie`.
     fn get_all<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
-        let lines = self.response.get().lines();
-        let values = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        let header_lines = self.response.get().header_lines();
+        let values = header_lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         PyList::new(py, values.collect::<Vec<_>>())
     }
 
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.response.get().lines().collect::<Vec<_>>())
+        PyList::new(py, self.response.get().header_lines().collect::<Vec<_>>())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let dict = PyDict::new(py);
-        for (name, value) in self.response.get().lines() {
+        for (name, value) in self.response.get().header_lines() {
             dict.set_item(name, value)?;
         }
         Ok(format!("Headers({})", dict.repr()?))

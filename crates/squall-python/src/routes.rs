@@ -119,24 +119,24 @@ impl Routes {
     }
 
     /// Renders the request of a call.
-    pub(crate) fn call(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
-        let plain = ask.headers.is_empty() && ask.query.is_none() && ask.body.is_empty() && ask.name.is_none();
+    pub(crate) fn call(&self, spec: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
+        let plain = spec.headers.is_empty() && spec.query.is_none() && spec.body.is_empty() && spec.name.is_none();
         let mut table = self.table();
-        let found = ask.known_route.or_else(|| table.find(ask));
-        let Some(index) = found else { return self.first_call(ask, plain, table) };
+        let found = spec.known_route.or_else(|| table.find(spec));
+        let Some(index) = found else { return self.first_call(spec, plain, table) };
         let route = &mut table.routes[index];
         let (route_index, name) = (Some(index), route.name.clone());
         if plain {
             return Ok(PreparedCall { route: route_index, name, request: CallRequest::Shared(route.plain.clone()) });
         }
         let mut own = route.idle.pop().unwrap_or_else(|| Box::new((*route.plain).clone()));
-        let same_path = ask.query.is_none() && ask.name.is_none();
+        let same_path = spec.query.is_none() && spec.name.is_none();
         if same_path && own.path_and_query() == route.plain.path_and_query() {
             drop(table);
-            own.update_keeping_path(&ask.headers, ask.body)?;
+            own.update_keeping_path(&spec.headers, spec.body)?;
         } else {
             drop(table);
-            own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
+            own.update(&self.path(spec.url, spec.query.as_deref()), &spec.headers, spec.body)?;
         }
         Ok(PreparedCall { route: route_index, name, request: CallRequest::Own(own) })
     }
@@ -145,16 +145,16 @@ impl Routes {
     #[cold]
     fn first_call(
         &self,
-        ask: &RouteCallSpec<'_>,
+        spec: &RouteCallSpec<'_>,
         plain: bool,
         mut table: MutexGuard<'_, ClientRouteTable>,
     ) -> Result<PreparedCall, RequestError> {
-        let mut own = self.prepare(ask)?;
-        let name: Arc<str> = ask.name.map_or_else(|| route_name(&ask.method, &own), Arc::from);
-        let route = table.add(ask, &name, &own);
+        let mut own = self.prepare(spec)?;
+        let name: Arc<str> = spec.name.map_or_else(|| route_name(&spec.method, &own), Arc::from);
+        let route = table.add(spec, &name, &own);
         drop(table);
         if !plain {
-            own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
+            own.update(&self.path(spec.url, spec.query.as_deref()), &spec.headers, spec.body)?;
         }
         Ok(PreparedCall { route, name, request: CallRequest::Own(Box::new(own)) })
     }
@@ -175,26 +175,26 @@ impl Routes {
     }
 
     /// Renders the request of a route, without the parts that differ from call to call.
-    fn prepare(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
-        let mut request = match is_absolute(ask.url) {
-            true => HttpRequest::new(ask.method.clone(), ask.url)?,
-            false if has_scheme(ask.url) => {
+    fn prepare(&self, spec: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
+        let mut request = match is_absolute(spec.url) {
+            true => HttpRequest::new(spec.method.clone(), spec.url)?,
+            false if has_scheme(spec.url) => {
                 let reason = "the client supports only http:// and https://".to_owned();
-                return Err(RequestError::BadUrl { url: ask.url.to_owned(), reason });
+                return Err(RequestError::BadUrl { url: spec.url.to_owned(), reason });
             }
             false => HttpRequest {
-                method: ask.method.clone(),
-                url: self.inner.base.url.clone().ok_or_else(|| no_target(ask.url))?,
+                method: spec.method.clone(),
+                url: self.inner.base.url.clone().ok_or_else(|| no_target(spec.url))?,
                 headers: Vec::new(),
                 body: bytes::Bytes::new(),
                 timeout: None,
             },
         };
         request.headers.clone_from(&self.inner.headers);
-        request.timeout = ask.timeout;
+        request.timeout = spec.timeout;
         let mut prepared = PreparedRequest::new(&request, &self.inner.connector)?;
         // Drops the query of the first call, which is not part of the route.
-        prepared.update(&self.path(ask.url, None), &[], &[])?;
+        prepared.update(&self.path(spec.url, None), &[], &[])?;
         Ok(prepared)
     }
 
@@ -222,36 +222,36 @@ impl Routes {
 }
 
 impl ClientRouteTable {
-    fn find(&self, ask: &RouteCallSpec<'_>) -> Option<usize> {
-        let known = match ask.name {
+    fn find(&self, spec: &RouteCallSpec<'_>) -> Option<usize> {
+        let known = match spec.name {
             Some(name) => self.by_name.get(name),
-            None => self.by_url.get(ask.url),
+            None => self.by_url.get(spec.url),
         };
         known?.iter().copied().find(|&index| {
             let route = &self.routes[index];
-            let here = ask.name.is_none() || route.origin.as_deref() == origin(ask.url);
-            here && route.method == ask.method && route.timeout == ask.timeout
+            let same_origin = spec.name.is_none() || route.origin.as_deref() == origin(spec.url);
+            same_origin && route.method == spec.method && route.timeout == spec.timeout
         })
     }
 
-    fn add(&mut self, ask: &RouteCallSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
+    fn add(&mut self, spec: &RouteCallSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
         if self.routes.len() >= MAX_ROUTES {
             return None;
         }
         let index = self.routes.len();
         self.routes.push(Route {
-            method: ask.method.clone(),
-            timeout: ask.timeout,
-            origin: origin(ask.url).map(str::to_owned),
+            method: spec.method.clone(),
+            timeout: spec.timeout,
+            origin: origin(spec.url).map(str::to_owned),
             name: name.clone(),
             plain: Arc::new(prepared.clone()),
             idle: Vec::new(),
         });
-        let places = match ask.name {
+        let indexes = match spec.name {
             Some(name) => self.by_name.entry(name.to_owned()),
-            None => self.by_url.entry(ask.url.to_owned()),
+            None => self.by_url.entry(spec.url.to_owned()),
         };
-        places.or_default().push(index);
+        indexes.or_default().push(index);
         Some(index)
     }
 }

@@ -21,7 +21,7 @@ impl PythonHooks {
     fn call<T>(
         &self,
         name: &str,
-        made: Option<&str>,
+        set_up_data: Option<&str>,
         read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
     ) -> Result<T, String> {
         Python::attach(|py| {
@@ -29,16 +29,16 @@ impl PythonHooks {
             // Hooks have no timeout, but the second Ctrl-C interrupts them like other scenario
             // code.
             let _watchdog = watchdog::watch(py, None);
-            let (called, _) = watchdog::step(None, || match made {
-                Some(made) => hooks.call_method1(name, (made,)),
+            let (called, _) = watchdog::step(None, || match set_up_data {
+                Some(set_up_data) => hooks.call_method1(name, (set_up_data,)),
                 None => hooks.call_method0(name),
             });
             called.and_then(|value| read(&value)).map_err(|error| {
                 // `describe` adds the traceback, which shows where the hook failed.
-                let (short, raised) = (error.to_string(), error.into_value(py));
+                let (message, raised) = (error.to_string(), error.into_value(py));
                 let errors = py.import("squall._errors");
-                let words = errors.and_then(|errors| errors.call_method1("describe", (raised,))?.extract());
-                words.unwrap_or(short)
+                let description = errors.and_then(|errors| errors.call_method1("describe", (raised,))?.extract());
+                description.unwrap_or(message)
             })
         })
     }
@@ -46,14 +46,14 @@ impl PythonHooks {
 
 impl ScenarioHooks for PythonHooks {
     fn set_up(&self) -> Result<String, String> {
-        self.call("set_up", None, |made| made.extract())
+        self.call("set_up", None, |set_up_data| set_up_data.extract())
     }
 
-    fn apply_set_up_data(&self, made: &str) -> Result<(), String> {
-        self.call("share", Some(made), |_| Ok(()))
+    fn apply_set_up_data(&self, set_up_data: &str) -> Result<(), String> {
+        self.call("share", Some(set_up_data), |_| Ok(()))
     }
 
-    fn tear_down(&self, made: &str) -> Result<(), String> {
-        self.call("tear_down", Some(made), |_| Ok(()))
+    fn tear_down(&self, set_up_data: &str) -> Result<(), String> {
+        self.call("tear_down", Some(set_up_data), |_| Ok(()))
     }
 }

@@ -34,7 +34,7 @@ struct StreamedResponseState {
     response: Option<StreamingResponse>,
     status: u16,
     head: Vec<u8>,
-    begun: Option<Instant>,
+    started: Option<Instant>,
     first_chunk: Option<Duration>,
     /// Bytes read and written, once the connection is closed.
     bytes_transferred: (u64, u64),
@@ -50,7 +50,7 @@ impl StreamedResponseState {
 
 impl TransferCounter for StreamedResponseState {
     fn bytes_transferred(&self) -> (u64, u64) {
-        self.response.as_ref().map_or(self.bytes_transferred, |answer| (answer.received(), answer.sent()))
+        self.response.as_ref().map_or(self.bytes_transferred, |response| (response.received(), response.sent()))
     }
 }
 
@@ -59,17 +59,17 @@ impl PyStreamedResponse {
         connector: Connector,
         request: PreparedRequest,
         name: String,
-        port: Option<Py<OperationQueue>>,
+        queue: Option<Py<OperationQueue>>,
     ) -> PyStreamedResponse {
-        PyStreamedResponse(LongConnection::new(connector, request, name, StreamedResponseState::default(), port))
+        PyStreamedResponse(LongConnection::new(connector, request, name, StreamedResponseState::default(), queue))
     }
 
     fn read_operation(&self, py: Python<'_>, iterating: bool) -> Operation {
-        self.0.operation(py, move |link, means| {
+        self.0.operation(py, move |connection, context| {
             Box::pin(async move {
-                let piece = link.read(&means).await?;
-                Python::attach(|py| match piece {
-                    Some(piece) => Ok(PyBytes::new(py, &piece).into_any().unbind()),
+                let chunk = connection.read(&context).await?;
+                Python::attach(|py| match chunk {
+                    Some(chunk) => Ok(PyBytes::new(py, &chunk).into_any().unbind()),
                     None => end_of_iteration(py, iterating),
                 })
             })
@@ -78,40 +78,45 @@ impl PyStreamedResponse {
 }
 
 impl LongConnectionState<StreamedResponseState> {
-    async fn read(&self, means: &OperationContext<'_>) -> PyResult<Option<Vec<u8>>> {
-        let piece = poll_fn(|cx| match &mut self.state().response {
-            Some(answer) => answer.poll_chunk(cx),
+    async fn read(&self, context: &OperationContext<'_>) -> PyResult<Option<Vec<u8>>> {
+        let chunk = poll_fn(|cx| match &mut self.state().response {
+            Some(response) => response.poll_chunk(cx),
             None => Poll::Ready(Ok(None)),
         })
         .await;
         let now = Instant::now();
-        let begun = self.state().begun.unwrap_or(now);
+        let started = self.state().started.unwrap_or(now);
         let ok = Outcome::new(OutcomeCategory::Ok, "OK");
-        match piece {
-            Ok(Some(piece)) => {
+        match chunk {
+            Ok(Some(chunk)) => {
                 if self.state().first_chunk.is_none() {
-                    self.state().first_chunk = Some(now - begun);
-                    means.recorder.record_span(
-                        means.custom_metric(&format!("{} first chunk", self.name)),
-                        begun,
+                    self.state().first_chunk = Some(now - started);
+                    context.recorder.record_span(
+                        context.custom_metric(&format!("{} first chunk", self.name)),
+                        started,
                         now,
                         ok,
                     );
                 }
-                Ok(Some(piece))
+                Ok(Some(chunk))
             }
             Ok(None) => {
                 if self.state().close() {
-                    means.recorder.record_span(means.custom_metric(&format!("{} whole", self.name)), begun, now, ok);
+                    context.recorder.record_span(
+                        context.custom_metric(&format!("{} whole", self.name)),
+                        started,
+                        now,
+                        ok,
+                    );
                 }
                 Ok(None)
             }
             Err(error) => {
                 self.state().close();
                 let (metric, outcome) =
-                    (means.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
-                means.recorder.note_error(metric, outcome, &error.to_string());
-                means.recorder.record_span(metric, begun, now, outcome);
+                    (context.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
+                context.recorder.note_error(metric, outcome, &error.to_string());
+                context.recorder.record_span(metric, started, now, outcome);
                 Err(Python::attach(|py| {
                     exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name))
                 }))
@@ -125,16 +130,16 @@ impl PyStreamedResponse {
     /// Sends the request, waits for the head of the response, and returns this object.
     fn open(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.operation(slf.py(), move |link, means| {
+        slf.get().0.operation(slf.py(), move |connection, context| {
             Box::pin(async move {
-                let (answer, begun) = link.open_following_redirects(&means).await?;
-                let (status, head) = (answer.status(), answer.raw_head().to_vec());
-                let begun = Some(begun);
-                *link.state() = StreamedResponseState {
-                    response: Some(answer),
+                let (response, started) = connection.open_following_redirects(&context).await?;
+                let (status, head) = (response.status(), response.raw_head().to_vec());
+                let started = Some(started);
+                *connection.state() = StreamedResponseState {
+                    response: Some(response),
                     status,
                     head,
-                    begun,
+                    started,
                     ..StreamedResponseState::default()
                 };
                 Ok(this.into_any())

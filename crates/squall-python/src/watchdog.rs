@@ -82,12 +82,12 @@ pub(crate) struct Watchdog {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Starts a watchdog for this thread, which must be attached. After `curfew` it interrupts every
-/// step.
-pub(crate) fn watch(py: Python<'_>, curfew: Option<ThreadDeadline>) -> PyResult<Watchdog> {
-    let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
+/// Starts a watchdog for this thread, which must be attached. After `run_deadline` it interrupts
+/// every step.
+pub(crate) fn watch(py: Python<'_>, run_deadline: Option<ThreadDeadline>) -> PyResult<Watchdog> {
+    let thread_ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
     let watched = Arc::new(WatchedThread {
-        thread_ident: ident,
+        thread_ident,
         base: Instant::now(),
         step_number: AtomicU64::new(0),
         deadline: AtomicU64::new(u64::MAX),
@@ -100,7 +100,7 @@ pub(crate) fn watch(py: Python<'_>, curfew: Option<ThreadDeadline>) -> PyResult<
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new().name("squall-watchdog".to_owned());
     let (ready, listening) = std::sync::mpsc::channel();
-    let thread = thread.spawn(move || watch_thread(&watched, curfew.as_ref(), stopped, ready))?;
+    let thread = thread.spawn(move || watch_thread(&watched, run_deadline.as_ref(), stopped, ready))?;
     // Waits until the watchdog listens for signals: it would not count a Ctrl-C that came earlier.
     // An error means that its thread has already ended.
     let _ = listening.recv();
@@ -131,18 +131,18 @@ pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R,
             watched.deadline.store(watched.since_base(deadline), Relaxed);
         }
         watched.step_number.store(watched.step_number.load(Relaxed) + 1, Relaxed);
-        let begun = coarse_now();
-        let done = run();
-        let took = coarse_now().saturating_sub(begun);
-        if took > LONG_STEP {
-            LONG_STEP_TIME.set(LONG_STEP_TIME.get() + took);
+        let started = coarse_now();
+        let result = run();
+        let elapsed = coarse_now().saturating_sub(started);
+        if elapsed > LONG_STEP {
+            LONG_STEP_TIME.set(LONG_STEP_TIME.get() + elapsed);
         }
         watched.step_number.store(watched.step_number.load(Relaxed) + 1, Relaxed);
         if deadline.is_some() {
             watched.deadline.store(u64::MAX, Relaxed);
         }
-        let noticed = if watched.flagged.load(Relaxed) { Some(watched.take_report()) } else { None };
-        (done, noticed)
+        let report = if watched.flagged.load(Relaxed) { Some(watched.take_report()) } else { None };
+        (result, report)
     })
 }
 
@@ -165,8 +165,8 @@ impl WatchedThread {
         // SAFETY: the thread is attached, as in every step; a null pointer clears its pending
         // exception.
         Python::attach(|_| unsafe { ffi::PyThreadState_SetAsyncExc(self.thread_ident as _, std::ptr::null_mut()) });
-        let held = self.blocking_step.lock().unwrap_or_else(PoisonError::into_inner).take();
-        StepReport { blocking_step: held, timeout_raised: self.timeout_raised.swap(false, Relaxed) }
+        let blocking = self.blocking_step.lock().unwrap_or_else(PoisonError::into_inner).take();
+        StepReport { blocking_step: blocking, timeout_raised: self.timeout_raised.swap(false, Relaxed) }
     }
 
     /// Raises `class` in the step `step_number`, if that is still running. `is_timeout` says
@@ -195,9 +195,9 @@ impl WatchedThread {
     }
 
     fn code_location(&self, py: Python<'_>) -> String {
-        let place =
+        let location =
             py.import("squall._errors").and_then(|errors| errors.call_method1("location_of", (self.thread_ident,)));
-        place.and_then(|place| place.extract()).unwrap_or_else(|_| "the scenario's code".to_owned())
+        location.and_then(|location| location.extract()).unwrap_or_else(|_| "the scenario's code".to_owned())
     }
 }
 
@@ -213,50 +213,50 @@ struct ObservedStep {
 
 fn watch_thread(
     watched: &WatchedThread,
-    curfew: Option<&ThreadDeadline>,
+    run_deadline: Option<&ThreadDeadline>,
     stopped: oneshot::Receiver<()>,
     ready: std::sync::mpsc::Sender<()>,
 ) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
-        let (Ok(mut interrupts), Ok(mut terms)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        let (Ok(mut sigint), Ok(mut sigterm)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
         else {
             return;
         };
         // Fails only if `watch` has stopped waiting.
         let _ = ready.send(());
-        let mut presses = 0;
-        let mut over: Option<Instant> = None;
+        let mut signals = 0;
+        let mut aborted_at: Option<Instant> = None;
         let mut seen: Option<ObservedStep> = None;
         tokio::pin!(stopped);
         loop {
             tokio::select! {
                 _ = &mut stopped => return,
-                _ = interrupts.recv() => presses += 1,
-                _ = terms.recv() => presses += 1,
+                _ = sigint.recv() => signals += 1,
+                _ = sigterm.recv() => signals += 1,
                 () = tokio::time::sleep(CHECK_INTERVAL) => {
-                    if presses > 1 || curfew.is_some_and(ThreadDeadline::has_passed) {
-                        over.get_or_insert_with(Instant::now);
+                    if signals > 1 || run_deadline.is_some_and(ThreadDeadline::has_passed) {
+                        aborted_at.get_or_insert_with(Instant::now);
                     }
-                    check_step(watched, &mut seen, over);
+                    check_step(watched, &mut seen, aborted_at);
                 }
             }
-            if presses > 2 && seen.as_ref().is_some_and(|seen| seen.uninterruptible) {
+            if signals > 2 && seen.as_ref().is_some_and(|seen| seen.uninterruptible) {
                 std::process::exit(130);
             }
         }
     });
 }
 
-/// Reports or interrupts the current step if necessary. `over` is when all code had to end.
-fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, over: Option<Instant>) {
+/// Reports or interrupts the current step if necessary. `aborted_at` is when all code had to end.
+fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, aborted_at: Option<Instant>) {
     let step_number = watched.step_number.load(Relaxed);
     if step_number.is_multiple_of(2) {
         *seen = None;
         return;
     }
     let now = Instant::now();
-    let same = match seen {
+    let observed = match seen {
         Some(step) if step.step_number == step_number => step,
         _ => {
             *seen = Some(ObservedStep {
@@ -271,35 +271,39 @@ fn check_step(watched: &WatchedThread, seen: &mut Option<ObservedStep>, over: Op
     };
     let deadline = watched.deadline.load(Relaxed);
     // After a timeout, code has time to clean up before the next one.
-    let spared = same.timeout_raised_at.is_some_and(|at| now.saturating_duration_since(at) < CLEANUP_TIME);
-    let overdue = !spared && (deadline < watched.since_base(now) || watched.asyncio_task_is_overdue());
-    let held = now.saturating_duration_since(same.since) >= BLOCKING_STEP_MIN && !same.reported;
-    if over.is_none() && !overdue && !held {
+    let cleaning_up = observed.timeout_raised_at.is_some_and(|at| now.saturating_duration_since(at) < CLEANUP_TIME);
+    let overdue = !cleaning_up && (deadline < watched.since_base(now) || watched.asyncio_task_is_overdue());
+    let blocking = now.saturating_duration_since(observed.since) >= BLOCKING_STEP_MIN && !observed.reported;
+    if aborted_at.is_none() && !overdue && !blocking {
         return;
     }
     Python::attach(|py| {
-        if held {
-            same.reported = true;
-            let place = watched.code_location(py);
+        if blocking {
+            observed.reported = true;
+            let location = watched.code_location(py);
             *watched.blocking_step.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(BlockingStep { since: same.since, location: place });
+                Some(BlockingStep { since: observed.since, location });
             watched.flagged.store(watched.step_number.load(Relaxed) == step_number, Relaxed);
         }
-        if over.is_some() {
+        if aborted_at.is_some() {
             watched.raise(py, step_number, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any(), false);
         } else if overdue {
             match py.import("squall._errors").and_then(|errors| errors.getattr("TaskTimeout")) {
                 Ok(class) => {
                     watched.raise(py, step_number, &class, true);
-                    same.timeout_raised_at = Some(now);
+                    observed.timeout_raised_at = Some(now);
                 }
                 Err(error) => error.write_unraisable(py, None),
             }
         }
-        if !same.uninterruptible && over.is_some_and(|at| now.saturating_duration_since(at) > UNINTERRUPTIBLE_AFTER) {
-            same.uninterruptible = true;
-            let place = watched.code_location(py);
-            eprintln!("{place} does not return and cannot be interrupted; press Ctrl-C again to exit without a report");
+        if !observed.uninterruptible
+            && aborted_at.is_some_and(|at| now.saturating_duration_since(at) > UNINTERRUPTIBLE_AFTER)
+        {
+            observed.uninterruptible = true;
+            let location = watched.code_location(py);
+            eprintln!(
+                "{location} does not return and cannot be interrupted; press Ctrl-C again to exit without a report"
+            );
         }
     });
 }

@@ -75,15 +75,15 @@ impl WebSocketHandshake {
     }
 
     /// Checks that the server accepts the handshake.
-    fn judge(accept: &str, answer: &StreamingResponse) -> Result<(), RejectedOpening> {
-        let refused = |category, code, reason| {
+    fn check(accept: &str, response: &StreamingResponse) -> Result<(), RejectedOpening> {
+        let reject = |category, code, reason| {
             Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome: Outcome::new(category, code), reason })
         };
-        let status = answer.status();
+        let status = response.status();
         if status != 101 {
             let mut reason = format!("the server responded with status {status} instead of opening a WebSocket");
             if (300..400).contains(&status)
-                && let Some(location) = header(answer, "location")
+                && let Some(location) = header(response, "location")
             {
                 reason += &format!(
                     "; it redirects to {location}, and the client does not follow redirects of WebSockets: open that URL"
@@ -93,12 +93,12 @@ impl WebSocketHandshake {
             return match outcome.is_error() {
                 true => Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome, reason }),
                 // A status below 400 would count as a success, but no WebSocket was opened.
-                false => refused(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
+                false => reject(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
             };
         }
-        match header(answer, "sec-websocket-accept") {
+        match header(response, "sec-websocket-accept") {
             Some(value) if value == accept => Ok(()),
-            _ => refused(
+            _ => reject(
                 OutcomeCategory::ProtocolError,
                 WEBSOCKET_FAILED,
                 "the server's Sec-WebSocket-Accept does not match the handshake".to_owned(),
@@ -107,8 +107,10 @@ impl WebSocketHandshake {
     }
 }
 
-fn header<'a>(answer: &'a StreamingResponse, name: &str) -> Option<&'a str> {
-    HeaderIter::from_head(answer.raw_head()).find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+fn header<'a>(response: &'a StreamingResponse, name: &str) -> Option<&'a str> {
+    HeaderIter::from_head(response.raw_head())
+        .find(|(other, _)| other.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value)
 }
 
 impl WebSocket {
@@ -117,40 +119,40 @@ impl WebSocket {
         request: PreparedRequest,
         name: String,
         handshake: WebSocketHandshake,
-        port: Option<Py<OperationQueue>>,
+        queue: Option<Py<OperationQueue>>,
     ) -> WebSocket {
         WebSocket(LongConnection::new(
             connector,
             request,
             name,
             WebSocketState { accept: handshake.accept, open: None, bytes_transferred: (0, 0) },
-            port,
+            queue,
         ))
     }
 
     fn receive_operation(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
-        self.0.operation(py, move |link, means| {
+        self.0.operation(py, move |connection, context| {
             Box::pin(async move {
-                let begun = Instant::now();
-                let got = match limit {
-                    None => link.receive().await,
-                    Some(limit) => match tokio::time::timeout(limit, link.receive()).await {
-                        Ok(got) => got,
-                        Err(_) => return Err(link.receive_timeout_error(&means, begun, limit)),
+                let started = Instant::now();
+                let received = match limit {
+                    None => connection.receive().await,
+                    Some(limit) => match tokio::time::timeout(limit, connection.receive()).await {
+                        Ok(received) => received,
+                        Err(_) => return Err(connection.receive_timeout_error(&context, started, limit)),
                     },
                 };
-                let metric = means.custom_metric(&format!("{} receive", link.name));
-                let outcome = match &got {
+                let metric = context.custom_metric(&format!("{} receive", connection.name));
+                let outcome = match &received {
                     Ok(Some(_)) => Outcome::new(OutcomeCategory::Ok, "OK"),
                     Ok(None) => Outcome::new(OutcomeCategory::Ok, "CLOSED"),
                     Err(_) => Outcome::new(OutcomeCategory::TransportError, WEBSOCKET_FAILED),
                 };
-                means.recorder.record_span(metric, begun, Instant::now(), outcome);
-                Python::attach(|py| match got {
+                context.recorder.record_span(metric, started, Instant::now(), outcome);
+                Python::attach(|py| match received {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
                     Ok(None) => end_of_iteration(py, iterating),
-                    Err(error) => Err(link.connection_error(py, &error)),
+                    Err(error) => Err(connection.connection_error(py, &error)),
                 })
             })
         })
@@ -158,11 +160,11 @@ impl WebSocket {
 }
 
 impl LongConnectionState<WebSocketState> {
-    fn receive_timeout_error(&self, means: &OperationContext<'_>, begun: Instant, after: Duration) -> PyErr {
+    fn receive_timeout_error(&self, context: &OperationContext<'_>, started: Instant, after: Duration) -> PyErr {
         let error = HttpError::Timeout { after };
-        let (metric, outcome) = (means.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
-        means.recorder.note_error(metric, outcome, &error.to_string());
-        means.recorder.record_span(metric, begun, Instant::now(), outcome);
+        let (metric, outcome) = (context.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
+        context.recorder.note_error(metric, outcome, &error.to_string());
+        context.recorder.record_span(metric, started, Instant::now(), outcome);
         Python::attach(|py| exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name)))
     }
 
@@ -197,19 +199,19 @@ impl LongConnectionState<WebSocketState> {
         let ready = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_ready(cx).map(Some))).await;
         ready.or_else(closed).unwrap_or(Ok(()))?;
         let mut message = Some(message);
-        let begun = poll_fn(|cx| {
+        let started = poll_fn(|cx| {
             self.poll_socket(cx, |socket, _| Poll::Ready(message.take().map(|message| socket.start_send(message))))
         })
         .await;
-        begun.or_else(closed).unwrap_or(Ok(()))?;
+        started.or_else(closed).unwrap_or(Ok(()))?;
         let flushed = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_flush(cx).map(Some))).await;
         flushed.or_else(closed).unwrap_or(Ok(()))
     }
 
     async fn close(&self) {
-        let goodbye = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_close(cx).map(Some)));
+        let closing = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_close(cx).map(Some)));
         // Closes even if the server does not complete the closing handshake in time.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
         let mut state = self.state();
         state.bytes_transferred = state.bytes_transferred();
         state.open = None;
@@ -233,13 +235,14 @@ impl WebSocket {
     /// Opens the WebSocket and returns this object.
     fn connect(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.operation(slf.py(), move |link, means| {
+        slf.get().0.operation(slf.py(), move |connection, context| {
             Box::pin(async move {
-                let accept = link.state().accept.clone();
-                let answer = link.open(&means, |answer| WebSocketHandshake::judge(&accept, answer)).await?;
-                let (stream, rest) = answer.into_upgraded();
+                let accept = connection.state().accept.clone();
+                let response =
+                    connection.open(&context, |response| WebSocketHandshake::check(&accept, response)).await?;
+                let (stream, rest) = response.into_upgraded();
                 let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
-                link.state().open = Some(socket);
+                connection.state().open = Some(socket);
                 Ok(this.into_any())
             })
         })
@@ -263,12 +266,12 @@ impl WebSocket {
         } else {
             return Err(PyTypeError::new_err("a WebSocket sends only str or bytes"));
         };
-        Ok(self.0.operation(py, move |link, _| {
+        Ok(self.0.operation(py, move |connection, _| {
             Box::pin(async move {
-                let sent = link.send(message).await;
+                let sent = connection.send(message).await;
                 Python::attach(|py| match sent {
                     Ok(()) => Ok(py.None()),
-                    Err(error) => Err(link.connection_error(py, &error)),
+                    Err(error) => Err(connection.connection_error(py, &error)),
                 })
             })
         }))
@@ -292,9 +295,9 @@ impl WebSocket {
 
     /// Closes the connection with a closing handshake.
     fn close(&self, py: Python<'_>) -> Operation {
-        self.0.operation(py, move |link, _| {
+        self.0.operation(py, move |connection, _| {
             Box::pin(async move {
-                link.close().await;
+                connection.close().await;
                 Ok(Python::attach(|py| py.None()))
             })
         })

@@ -33,7 +33,7 @@ pub(crate) struct OpenedStream {
 #[pyfunction]
 pub(crate) fn connect(post: &StreamMailbox, app: String, url: String, namespace: &str) -> PyResult<u64> {
     let namespace = Namespace::new(namespace).map_err(value_error)?;
-    let (id, post) = (next_id(), post.post.clone());
+    let (id, post) = (next_id(), post.mailbox.clone());
     engine_handle()?.spawn(async move {
         let connected = StreamApp::connect_in(&app, &url, namespace).await;
         let outcome = connected.map(|app| StreamAppConnection { app }).map_err(|error| match &error {
@@ -79,7 +79,7 @@ impl StreamAppConnection {
         if definition.drop_unread {
             stream = stream.drop_unread();
         }
-        let (id, post, namespace) = (next_id(), post.post.clone(), self.app.namespace().clone());
+        let (id, post, namespace) = (next_id(), post.mailbox.clone(), self.app.namespace().clone());
         engine_handle()?.spawn(async move {
             let opened = stream.open().await.map(|stream| OpenedStream { stream, namespace });
             post.push(id, LoopMessage::Opened(opened.map_err(|error| bridge_error(open_error_kind(&error), &error))));
@@ -119,7 +119,7 @@ impl OpenedStream {
             Ok(RawRecord { key, body })
         };
         let records: Vec<RawRecord> = records.into_iter().map(raw).collect::<Result<_, _>>().map_err(value_error)?;
-        let (id, post, stream) = (next_id(), post.post.clone(), self.stream.clone());
+        let (id, post, stream) = (next_id(), post.mailbox.clone(), self.stream.clone());
         engine_handle()?.spawn(async move {
             let sent = stream.send_raw(records).await;
             let outcome = sent.map_err(|error| match &error {

@@ -14,7 +14,7 @@ type CoroutineResult = Result<(), String>;
 /// Python's end, which reports how the run ended.
 #[pyclass(name = "StreamTurn", frozen, module = "squall._squall")]
 pub(crate) struct StreamRunHandle {
-    verdict: Mutex<Option<oneshot::Sender<CoroutineResult>>>,
+    result_sender: Mutex<Option<oneshot::Sender<CoroutineResult>>>,
 }
 
 #[pymethods]
@@ -23,9 +23,9 @@ impl StreamRunHandle {
     /// one.
     #[pyo3(signature = (error=None))]
     fn finish(&self, error: Option<String>) {
-        if let Some(verdict) = self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(sender) = self.result_sender.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Sending fails if the engine has dropped the run.
-            let _ = verdict.send(error.map_or(Ok(()), Err));
+            let _ = sender.send(error.map_or(Ok(()), Err));
         }
     }
 }
@@ -40,10 +40,10 @@ pub(super) struct PendingCoroutineRun {
 
 impl PendingCoroutineRun {
     /// Creates both ends of a run. Nothing runs before the engine sends its message.
-    pub(super) fn new(post: &Arc<LoopMailbox>) -> (PendingCoroutineRun, StreamRunHandle) {
-        let (sender, verdict) = oneshot::channel();
-        let awaited = PendingCoroutineRun { id: next_id(), mailbox: post.clone(), result: verdict, ended: false };
-        (awaited, StreamRunHandle { verdict: Mutex::new(Some(sender)) })
+    pub(super) fn new(mailbox: &Arc<LoopMailbox>) -> (PendingCoroutineRun, StreamRunHandle) {
+        let (sender, result) = oneshot::channel();
+        let run = PendingCoroutineRun { id: next_id(), mailbox: mailbox.clone(), result, ended: false };
+        (run, StreamRunHandle { result_sender: Mutex::new(Some(sender)) })
     }
 
     /// Sends the loop a message about this run.
@@ -53,10 +53,10 @@ impl PendingCoroutineRun {
 
     /// Waits until the run has ended. Safe to cancel.
     pub(super) async fn wait_finished(&mut self) -> Result<(), BoxError> {
-        let verdict = (&mut self.result).await;
+        let result = (&mut self.result).await;
         self.ended = true;
-        match verdict {
-            Ok(verdict) => verdict.map_err(BoxError::from),
+        match result {
+            Ok(result) => result.map_err(BoxError::from),
             Err(_) => Err("the asyncio loop ended before the coroutine did".into()),
         }
     }

@@ -37,21 +37,21 @@ impl StreamEventFormat {
     }
 
     fn content<'py>(self, py: Python<'py>, body: &EntryBody) -> PyResult<Bound<'py, PyAny>> {
-        let words = |error: &DecodeError| {
+        let decode_error = |error: &DecodeError| {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
             PyValueError::new_err(format!("{error}{cause}"))
         };
         if *body == EntryBody::Deleted {
-            return Err(words(&DecodeError::Deleted));
+            return Err(decode_error(&DecodeError::Deleted));
         }
         if self == StreamEventFormat::Flat {
             return fields(py, body, |name| PyString::new(py, &String::from_utf8_lossy(name)).into_any());
         }
-        let data = body.data().ok_or_else(|| words(&DecodeError::NoData))?;
+        let data = body.data().ok_or_else(|| decode_error(&DecodeError::NoData))?;
         if self == StreamEventFormat::Bytes {
             return Ok(PyBytes::new(py, data).into_any());
         }
-        let text = decompress(data).map_err(|error| words(&error))?;
+        let text = decompress(data).map_err(|error| decode_error(&error))?;
         json_decode::json(py, &text).map_err(|error| {
             let reason = error.value(py).to_string();
             PyValueError::new_err(format!(
@@ -85,12 +85,16 @@ fn fields<'py>(
 pub(crate) struct StreamSource {
     events: RawPartitionEvents,
     shape: StreamEventFormat,
-    wanted: Arc<Notify>,
+    ready_requested: Arc<Notify>,
 }
 
 impl StreamSource {
-    pub(super) fn new(events: RawPartitionEvents, shape: StreamEventFormat, wanted: Arc<Notify>) -> StreamSource {
-        StreamSource { events, shape, wanted }
+    pub(super) fn new(
+        events: RawPartitionEvents,
+        shape: StreamEventFormat,
+        ready_requested: Arc<Notify>,
+    ) -> StreamSource {
+        StreamSource { events, shape, ready_requested }
     }
 }
 
@@ -174,7 +178,7 @@ impl StreamSource {
     /// return.
     #[pyo3(name = "want")]
     fn request_ready(&self) {
-        self.wanted.notify_one();
+        self.ready_requested.notify_one();
     }
 }
 
