@@ -303,7 +303,7 @@ def test_redirected_websocket_error_names_location(asks, live):
         """
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
-    assert ended.metric("WS /moved/echo")["errors"] == 3 and "nobody follows redirects of WebSockets" in ended.messages()
+    assert ended.metric("WS /moved/echo")["errors"] == 3 and "does not follow redirects of WebSockets" in ended.messages()
 
 
 def test_json_with_byte_order_mark_is_parsed(run, live):

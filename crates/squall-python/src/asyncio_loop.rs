@@ -1,5 +1,6 @@
-//! A real asyncio loop as a guest on an engine thread: tokio watches its descriptor and its next timer and lets it turn once per
-//! wake-up. It never sleeps itself. What its tasks do is not looked at here.
+//! Runs an asyncio loop on an engine thread: tokio watches the loop's selector and its next timer,
+//! and runs one loop iteration per wake-up. The loop itself never blocks. This file does not
+//! inspect the loop's tasks. The driver starts one loop per thread for scenarios that need asyncio.
 
 use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use std::{
@@ -25,64 +26,70 @@ thread_local! {
     static THREAD_LOOP: RefCell<Option<ThreadLoop>> = const { RefCell::new(None) };
 }
 
-/// What the rest of the thread needs to find.
+/// What other code on this thread needs from the loop.
 struct ThreadLoop {
     event_loop: Py<PyAny>,
     wake: Rc<Notify>,
 }
 
-/// The loop of one engine thread, and the task that turns it.
+/// The loop of one engine thread, and the tokio task that runs it.
 pub(crate) struct AsyncioLoop {
     event_loop: Py<PyAny>,
-    /// The loop's own queue of what is to be called next.
+    /// The loop's own queue of callbacks that are ready to run.
     ready: Py<PyAny>,
     wake: Rc<Notify>,
     runner: JoinHandle<()>,
 }
 
 impl AsyncioLoop {
-    /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut; one that
-    /// kept the thread for too long is told.
+    /// Creates the loop, makes it the running loop of this thread, and starts running it. The
+    /// watchdog interrupts an iteration that lasts longer than `step_timeout`. `on_blocking_step`
+    /// receives every iteration that blocked the thread for too long.
     pub(crate) fn start(
         py: Python<'_>,
-        patience: Option<Duration>,
-        tell: impl Fn(&BlockingStep) + 'static,
+        step_timeout: Option<Duration>,
+        on_blocking_step: impl Fn(&BlockingStep) + 'static,
     ) -> PyResult<AsyncioLoop> {
         let event_loop = py.import("squall._asyncio_loop")?.call_method0("start_loop")?;
         let ready = event_loop.getattr("_ready")?.unbind();
         let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
-        // SAFETY: the loop was made just now and keeps its selector open; only a copy of the descriptor is kept.
+        // SAFETY: the loop was created just above and keeps its selector open; the borrow ends when
+        // the descriptor has been duplicated.
         let selector = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let watched = selector
+        let selector = selector
             .try_clone_to_owned()
-            // SAFETY: an owned descriptor gives the same number until it is closed, which the registration outlives in no case.
+            // SAFETY: an owned descriptor keeps its number until it is closed, and `AsyncFd` owns
+            // it, so the registration ends first.
             .and_then(|copy| {
                 unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) }.map_err(io::Error::from)
             })
             .map_err(|error| PyRuntimeError::new_err(format!("cannot watch asyncio's selector: {error}")))?;
-        let kick = Rc::new(Notify::new());
-        let turn = event_loop.getattr("run_once")?.unbind();
-        let turning = tokio::task::spawn_local(run_loop(turn, watched, kick.clone(), patience, tell));
+        let wake = Rc::new(Notify::new());
+        let run_once = event_loop.getattr("run_once")?.unbind();
+        let runner =
+            tokio::task::spawn_local(run_loop(run_once, selector, wake.clone(), step_timeout, on_blocking_step));
         let event_loop = event_loop.unbind();
-        THREAD_LOOP.set(Some(ThreadLoop { event_loop: event_loop.clone_ref(py), wake: kick.clone() }));
-        kick.notify_one();
+        THREAD_LOOP.set(Some(ThreadLoop { event_loop: event_loop.clone_ref(py), wake: wake.clone() }));
+        wake.notify_one();
         watchdog::mark_asyncio_loop();
-        Ok(AsyncioLoop { event_loop, ready, wake: kick, runner: turning })
+        Ok(AsyncioLoop { event_loop, ready, wake, runner })
     }
 
-    /// A task for one user, which runs what its port is given.
+    /// Starts the asyncio task of one user. The task runs the calls that arrive in the user's
+    /// queue.
     pub(crate) fn start_user_task(
         &self,
         py: Python<'_>,
-        port: &Py<OperationQueue>,
+        queue: &Py<OperationQueue>,
         context: &ContextVariables,
     ) -> PyResult<Py<PyAny>> {
-        let task = self.event_loop.bind(py).call_method1("start_user_task", (port, context.bind(py)))?.unbind();
+        let task = self.event_loop.bind(py).call_method1("start_user_task", (queue, context.bind(py)))?.unbind();
         self.wake.notify_one();
         Ok(task)
     }
 
-    /// To be called after anything that ran outside the loop's own turn: it may have left work for it.
+    /// Wakes the loop if it has callbacks to run. Call it after Python code ran outside the loop:
+    /// that code may have scheduled callbacks.
     pub(crate) fn wake_if_ready(&self, py: Python<'_>) {
         if self.ready.bind(py).len().is_ok_and(|waiting| waiting > 0) {
             self.wake.notify_one();
@@ -98,34 +105,34 @@ impl Drop for AsyncioLoop {
                 error.write_unraisable(py, None);
             }
         });
-        // Only now: tasks that are ended ask for their loop.
+        // After `finish`, because the tasks that it cancels still ask for their loop.
         THREAD_LOOP.set(None);
     }
 }
 
 async fn run_loop(
-    turn: Py<PyAny>,
-    watched: AsyncFd<OwnedFd>,
-    kick: Rc<Notify>,
-    patience: Option<Duration>,
-    tell: impl Fn(&BlockingStep),
+    run_once: Py<PyAny>,
+    selector: AsyncFd<OwnedFd>,
+    wake: Rc<Notify>,
+    step_timeout: Option<Duration>,
+    on_blocking_step: impl Fn(&BlockingStep),
 ) {
-    let mut next: Option<Duration> = None;
+    let mut next_timer: Option<Duration> = None;
     loop {
         let timer = async {
-            match next {
+            match next_timer {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            readable = watched.readable() => if let Ok(mut guard) = readable { guard.clear_ready() },
-            () = kick.notified() => {}
+            readable = selector.readable() => if let Ok(mut guard) = readable { guard.clear_ready() },
+            () = wake.notified() => {}
             () = timer => {}
         }
-        let deadline = patience.map(|patience| Instant::now() + patience);
-        let (told, noticed) = watchdog::step(deadline, || {
-            Python::attach(|py| match turn.bind(py).call0().and_then(|wait| wait.extract::<Option<f64>>()) {
+        let deadline = step_timeout.map(|step_timeout| Instant::now() + step_timeout);
+        let (wait_until_timer, report) = watchdog::step(deadline, || {
+            Python::attach(|py| match run_once.bind(py).call0().and_then(|wait| wait.extract::<Option<f64>>()) {
                 Ok(wait) => wait.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)),
                 Err(error) => {
                     error.write_unraisable(py, None);
@@ -133,23 +140,23 @@ async fn run_loop(
                 }
             })
         });
-        noticed.iter().filter_map(|noticed| noticed.blocking_step.as_ref()).for_each(&tell);
-        next = told;
-        if next.is_some_and(|wait| wait.is_zero()) {
-            kick.notify_one();
+        report.iter().filter_map(|report| report.blocking_step.as_ref()).for_each(&on_blocking_step);
+        next_timer = wait_until_timer;
+        if next_timer.is_some_and(|wait| wait.is_zero()) {
+            wake.notify_one();
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// The loop of this thread.
+/// The asyncio loop of this thread.
 pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Py<PyAny>> {
     THREAD_LOOP
-        .with_borrow(|here| here.as_ref().map(|here| here.event_loop.clone_ref(py)))
-        .ok_or_else(|| PyRuntimeError::new_err("there is no asyncio loop on this thread"))
+        .with_borrow(|thread_loop| thread_loop.as_ref().map(|thread_loop| thread_loop.event_loop.clone_ref(py)))
+        .ok_or_else(|| PyRuntimeError::new_err("this thread has no asyncio loop; await this inside a running scenario"))
 }
 
-/// Lets the loop of this thread turn soon.
+/// Schedules an iteration of this thread's loop.
 pub(crate) fn wake_loop() {
-    THREAD_LOOP.with_borrow(|here| here.iter().for_each(|here| here.wake.notify_one()));
+    THREAD_LOOP.with_borrow(|thread_loop| thread_loop.iter().for_each(|thread_loop| thread_loop.wake.notify_one()));
 }

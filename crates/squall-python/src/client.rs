@@ -1,4 +1,6 @@
-//! The client that a scenario is given: keyword arguments in, an operation out. Renders, but sends nothing.
+//! The `client` object of a scenario: turns the arguments of `client.get(...)` and the other
+//! methods into an [`Operation`]. It renders requests but sends none; the driver performs the
+//! operations. Scenario code calls it, and the driver renders constant requests with it.
 
 use http::Method;
 use pyo3::{
@@ -23,20 +25,22 @@ use crate::{
     websocket::{WebSocket, WebSocketHandshake},
 };
 
-/// URLs that a client remembers by their object, a power of two.
+/// How many URL objects a client remembers. A power of two, because `slot_of` masks with it.
 const KNOWN_URL_SLOTS: usize = 64;
 
-/// HTTP client of one virtual user.
+/// The HTTP client of one virtual user.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct Client {
     routes: Routes,
-    /// Where operations go, if the user lives on asyncio; otherwise they are yielded.
-    port: Option<Py<OperationQueue>>,
-    /// The routes of URLs that were seen as the very same object: a literal in the source always is. Taken only for a moment.
+    /// Where operations are submitted if the user runs on asyncio; otherwise coroutines yield them.
+    queue: Option<Py<OperationQueue>>,
+    /// Routes by the identity of the URL object: a literal in the source is the same object in
+    /// every call. Locked only briefly.
     known: Arc<Mutex<Vec<Option<KnownUrl>>>>,
 }
 
-/// A URL whose route is known; held, so that its place in memory stays its own.
+/// A URL whose route is known. It holds the URL object, so that no other object gets the same
+/// address.
 struct KnownUrl {
     url: Py<PyString>,
     method: Method,
@@ -44,13 +48,13 @@ struct KnownUrl {
 }
 
 impl Client {
-    pub(crate) fn new(routes: Routes, port: Option<Py<OperationQueue>>) -> Client {
-        Client { routes, port, known: Arc::default() }
+    pub(crate) fn new(routes: Routes, queue: Option<Py<OperationQueue>>) -> Client {
+        Client { routes, queue, known: Arc::default() }
     }
 
-    /// The same for another user.
-    pub(crate) fn with_queue(&self, port: Py<OperationQueue>) -> Client {
-        Client { routes: self.routes.clone(), port: Some(port), known: self.known.clone() }
+    /// The same client for another user. Both share the routes and the remembered URLs.
+    pub(crate) fn with_queue(&self, queue: Py<OperationQueue>) -> Client {
+        Client { routes: self.routes.clone(), queue: Some(queue), known: self.known.clone() }
     }
 
     fn operation(&self, py: Python<'_>, work: OperationWork) -> Operation {
@@ -58,7 +62,7 @@ impl Client {
     }
 
     fn queue(&self, py: Python<'_>) -> Option<Py<OperationQueue>> {
-        self.port.as_ref().map(|port| port.clone_ref(py))
+        self.queue.as_ref().map(|queue| queue.clone_ref(py))
     }
 
     fn request_operation<'py>(
@@ -87,9 +91,9 @@ impl Client {
                 &options,
             );
         }
-        let plain_route = options.name.is_none() && options.timeout.is_none();
-        let known = if plain_route { self.known_route(&method, url) } else { None };
-        let mut ask = RouteCallSpec {
+        let by_url = options.name.is_none() && options.timeout.is_none();
+        let known = if by_url { self.known_route(&method, url) } else { None };
+        let mut spec = RouteCallSpec {
             method,
             url: url.to_str()?,
             name: None,
@@ -100,8 +104,8 @@ impl Client {
             known_route: known,
         };
         if options.is_empty() {
-            let call = self.routes.call(&ask).map_err(|error| exceptions::bad_request(&error))?;
-            self.remember_route(&ask, url, call.route);
+            let call = self.routes.call(&spec).map_err(|error| exceptions::bad_request(&error))?;
+            self.remember_route(&spec, url, call.route);
             return Ok(call);
         }
         let mut body = Vec::new();
@@ -114,24 +118,24 @@ impl Client {
         let mut headers: Vec<(&str, &str)> = Vec::with_capacity(pairs.len() + extra.len() + 1);
         for (name, value) in &pairs {
             let name = name.to_str()?;
-            // `auth=` stands in for it.
+            // `auth=` replaces an Authorization header.
             if options.auth.is_none() || !name.eq_ignore_ascii_case("authorization") {
                 headers.push((name, value.as_ref().map_or(Ok(OMIT_HEADER), |value| value.to_str())?));
             }
         }
         headers.extend(extra.iter().map(|(name, value)| (*name, value.as_str())));
-        if let Some(kind) = &content_type
+        if let Some(content_type) = &content_type
             && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
         {
-            headers.push(("Content-Type", kind));
+            headers.push(("Content-Type", content_type));
         }
-        // An empty one is none.
-        ask.name = options.name.as_ref().map(|name| name.to_str()).transpose()?.filter(|name| !name.is_empty());
-        (ask.query, ask.timeout) = (options.query()?, options.timeout()?);
-        (ask.headers, ask.body) = (headers, &body);
-        let call = self.routes.call(&ask).map_err(|error| exceptions::bad_request(&error))?;
-        if plain_route {
-            self.remember_route(&ask, url, call.route);
+        // An empty name counts as no name.
+        spec.name = options.name.as_ref().map(|name| name.to_str()).transpose()?.filter(|name| !name.is_empty());
+        (spec.query, spec.timeout) = (options.query()?, options.timeout()?);
+        (spec.headers, spec.body) = (headers, &body);
+        let call = self.routes.call(&spec).map_err(|error| exceptions::bad_request(&error))?;
+        if by_url {
+            self.remember_route(&spec, url, call.route);
         }
         Ok(call)
     }
@@ -142,19 +146,19 @@ impl Client {
         (entry.url.is(url) && entry.method == *method).then_some(entry.route)
     }
 
-    fn remember_route(&self, ask: &RouteCallSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
-        let (None, Some(route)) = (ask.known_route, route) else { return };
+    fn remember_route(&self, spec: &RouteCallSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
+        let (None, Some(route)) = (spec.known_route, route) else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             known.resize_with(KNOWN_URL_SLOTS, || None);
         }
-        let entry = KnownUrl { url: url.clone().unbind(), method: ask.method.clone(), route };
+        let entry = KnownUrl { url: url.clone().unbind(), method: spec.method.clone(), route };
         let old = known[slot_of(url)].replace(entry);
         drop(known);
         drop(old);
     }
 
-    /// A request as its parts say.
+    /// Renders a constant request.
     pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<PreparedCall> {
         let url = PyString::new(options.py(), url);
         self.call(method_of(method)?, &url, &ClientCallOptions::read(options)?)
@@ -170,7 +174,7 @@ impl Client {
         }
         let options = entry
             .cast::<PyDict>()
-            .map_err(|_| PyTypeError::new_err("batch takes paths, (method, path) pairs or dicts with a path"))?
+            .map_err(|_| PyTypeError::new_err("client.batch takes paths, (method, path) pairs or dicts with a `path`"))?
             .copy()?;
         let take = |key: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
             let value = options.get_item(key)?;
@@ -182,26 +186,28 @@ impl Client {
         let method = take("method")?.map_or(Ok(Method::GET), |method| method_of(&method.extract::<String>()?))?;
         let path = match (take("path")?, take("url")?) {
             (Some(path), None) | (None, Some(path)) => path,
-            _ => return Err(PyValueError::new_err("a batch entry needs one `path` (or `url`)")),
+            _ => return Err(PyValueError::new_err("an entry of client.batch needs exactly one of `path` and `url`")),
         };
         self.call(method, path.cast::<PyString>()?, &ClientCallOptions::read(&options)?)
     }
 }
 
-/// The methods that differ in nothing but their verb. Written out as keywords, not as `**options`: Python then makes no dict of them.
+/// The methods that differ only in their verb. Their options are keyword parameters, not
+/// `**options`, so that Python does not build a dict for every call.
 macro_rules! client_methods {
     ($($name:ident $verb:ident)*) => {
         #[pymethods]
         impl Client {
             $(
-                #[doc = concat!("Sends a ", stringify!($verb), " request and gives its response; in `async def`, await it.\n\n")]
-                /// `url` is absolute or starts at the target. `headers`, `params`, `cookies`: dicts; `json`, `data` or `content`, `files`: the
-                /// body; `auth`: (user, password) or a token; `timeout`: seconds; `name`: what it is called in the report;
-                /// `path_params`: values for places in the url such as `/users/{id}`.
+                #[doc = concat!("Sends a ", stringify!($verb), " request and returns its response; in `async def`, await it.\n\n")]
+                /// `url` is absolute or relative to the target. `headers`, `params`, `cookies`:
+                /// dicts; `json`, `data` or `content`, `files`: the body; `auth`: (user, password)
+                /// or a token; `timeout`: seconds; `name`: the request's name in the report;
+                /// `path_params`: values for placeholders in the URL such as `/users/{id}`.
                 #[pyo3(signature = (url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
                                     cookies=None, auth=None, timeout=None, name=None, path_params=None,
                                     follow_redirects=None))]
-                #[allow(clippy::too_many_arguments)] // They are the keywords of the Python method.
+                #[allow(clippy::too_many_arguments)] // The keywords of the Python method.
                 fn $name<'py>(
                     &self,
                     url: &Bound<'py, PyString>,
@@ -221,13 +227,13 @@ macro_rules! client_methods {
                     check_follow_redirects(follow_redirects)?;
                     let data = data.or(content);
                     let protocol_headers = Vec::new();
-                    let given =
+                    let call_options =
                         ClientCallOptions { headers, params, json, data, files, cookies, auth, timeout, name, path_params, protocol_headers };
-                    self.request_operation(Method::$verb, url, &given)
+                    self.request_operation(Method::$verb, url, &call_options)
                 }
             )*
 
-            /// Sends a request of any method; the keywords are those of `get`.
+            /// Sends a request with any method. It takes the keywords of `get`.
             #[pyo3(signature = (method, url, /, **options))]
             fn request(
                 &self,
@@ -239,11 +245,12 @@ macro_rules! client_methods {
                 self.request_operation(method_of(method)?, url, &options)
             }
 
-            /// A WebSocket; nothing is sent before it is entered or connected.
+            /// Returns a WebSocket. It connects in `async with` or with `connect()`, not before.
             #[pyo3(signature = (url, /, **options))]
             fn websocket(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<WebSocket> {
                 let text = url.to_str()?;
-                // `ws://` leads where `http://` does, `wss://` where `https://` does.
+                // `ws://` connects to the same port as `http://`, `wss://` to the same as
+                // `https://`.
                 let http = text.strip_prefix("ws").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
                 let url = http.map_or_else(|| url.clone(), |rest| PyString::new(url.py(), &format!("http{rest}")));
                 let handshake = WebSocketHandshake::new();
@@ -254,7 +261,8 @@ macro_rules! client_methods {
                 Ok(WebSocket::new(self.routes.connector(), call.request().clone(), name, handshake, self.queue(url.py())))
             }
 
-            /// A request whose answer is read piece by piece; nothing is sent before it is entered or opened.
+            /// Returns a request whose response body is read in chunks. It is sent in `async with`
+            /// or with `open()`, not before.
             #[pyo3(signature = (method, url, /, **options))]
             fn stream(
                 &self,
@@ -268,10 +276,10 @@ macro_rules! client_methods {
                 Ok(PyStreamedResponse::new(self.routes.connector(), request, name, self.queue(url.py())))
             }
 
-            /// Sends all requests at once; ends with their responses in the order in which they were given.
+            /// Sends all requests at once and returns their responses in the order of the requests.
             fn batch(&self, requests: &Bound<'_, PyAny>) -> PyResult<Operation> {
                 if requests.is_instance_of::<PyString>() {
-                    return Err(PyTypeError::new_err("batch takes a list of requests, not one text"));
+                    return Err(PyTypeError::new_err("client.batch takes a list of requests, not one string"));
                 }
                 let calls = requests.try_iter()?.map(|entry| self.batch_entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
                 Ok(self.operation(requests.py(), OperationWork::Batch(calls)))
@@ -282,22 +290,22 @@ macro_rules! client_methods {
 
 client_methods! { get GET post POST put PUT patch PATCH delete DELETE head HEAD options OPTIONS }
 
-/// Objects lie at multiples of 16.
+/// The slot of a URL object by its address. Addresses of Python objects are multiples of 16.
 fn slot_of(url: &Bound<'_, PyString>) -> usize {
     (url.as_ptr() as usize >> 4) & (KNOWN_URL_SLOTS - 1)
 }
 
-/// Pauses this user and no other: `await squall.sleep(0.5)`, or without `await` in a plain `def`.
+/// Pauses this user only: `await squall.sleep(0.5)`, or without `await` in a plain `def`.
 #[pyfunction]
 pub(crate) fn sleep<'py>(py: Python<'py>, seconds: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match in_coroutine() {
         true => Ok(Bound::new(py, timer(seconds.extract()?)?)?.into_any()),
-        // On a fiber, on asyncio, or in no run at all: that is for Python to find out.
+        // On a fiber, on asyncio, or outside a run: the Python side finds out which.
         false => py.import("squall._blocking")?.call_method1("pause", (seconds,)),
     }
 }
 
-/// A pause to be awaited.
+/// Returns an operation that pauses the user that awaits it.
 #[pyfunction]
 pub(crate) fn timer(seconds: f64) -> PyResult<Operation> {
     Ok(Operation::new(OperationWork::Sleep(seconds_of(seconds)?), None))
@@ -305,25 +313,26 @@ pub(crate) fn timer(seconds: f64) -> PyResult<Operation> {
 
 pub(crate) fn seconds_of(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no duration in seconds")))
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a duration in seconds; give 0 or more")))
 }
 
 fn method_of(method: &str) -> PyResult<Method> {
     Method::from_bytes(method.to_ascii_uppercase().as_bytes())
-        .map_err(|_| PyValueError::new_err(format!("`{method}` is no HTTP method")))
+        .map_err(|_| PyValueError::new_err(format!("`{method}` is not an HTTP method")))
 }
 
-/// Other clients ask for redirects call by call; here they are followed unless the whole run does not.
+/// Refuses `follow_redirects=False`: other HTTP clients decide about redirects call by call, Squall
+/// decides for the whole run.
 fn check_follow_redirects(follow_redirects: Option<bool>) -> PyResult<()> {
     match follow_redirects {
-        Some(false) => {
-            Err(PyValueError::new_err("follow_redirects=False is for the whole run here: --max-redirects 0"))
-        }
+        Some(false) => Err(PyValueError::new_err(
+            "follow_redirects=False does not work for one call; use --max-redirects 0 for the run",
+        )),
         _ => Ok(()),
     }
 }
 
-/// What a URL with places for values is called: the method and the path as it is written.
+/// The name of a URL with placeholders: the method and the path as written.
 fn template_name(method: &Method, template: &str) -> String {
     let path = match template.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
@@ -344,9 +353,10 @@ struct ClientCallOptions<'py> {
     auth: Option<Bound<'py, PyAny>>,
     timeout: Option<Bound<'py, PyAny>>,
     name: Option<Bound<'py, PyString>>,
-    /// For the places in a URL like `/users/{id}`, which is then its name as well.
+    /// Values for the placeholders in a URL like `/users/{id}`. The URL as written is then the
+    /// request's name.
     path_params: Option<Bound<'py, PyAny>>,
-    /// Headers that the protocol needs and nobody gave.
+    /// Headers that the protocol adds, such as those of a WebSocket handshake.
     protocol_headers: Vec<(&'static str, String)>,
 }
 
@@ -363,10 +373,10 @@ impl<'py> ClientCallOptions<'py> {
             timeout,
             name,
             path_params,
-            protocol_headers: more,
+            protocol_headers,
         } = self;
         let values = [headers, params, json, data, files, cookies, auth, timeout, path_params];
-        more.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
+        protocol_headers.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
     }
 
     fn read(options: &Bound<'py, PyDict>) -> PyResult<ClientCallOptions<'py>> {
@@ -375,7 +385,7 @@ impl<'py> ClientCallOptions<'py> {
             if value.is_none() && !key.eq("json")? {
                 continue;
             }
-            let place = match key.cast::<PyString>()?.to_str()? {
+            let field = match key.cast::<PyString>()?.to_str()? {
                 "headers" => &mut read.headers,
                 "params" => &mut read.params,
                 "json" => &mut read.json,
@@ -395,21 +405,23 @@ impl<'py> ClientCallOptions<'py> {
                 }
                 other => {
                     return Err(PyTypeError::new_err(format!(
-                        "the client knows no `{other}`: there are headers, params, json, data, files, cookies, auth, \
-                         timeout, name and path_params"
+                        "the client has no option `{other}`; the options are headers, params, json, data, content, files, \
+                         cookies, auth, timeout, name, path_params and follow_redirects"
                     )));
                 }
             };
-            *place = Some(value);
+            *field = Some(value);
         }
         Ok(read)
     }
 
-    /// Renders the body and says its type, if it has one.
+    /// Appends the body to `out` and returns its content type, if Squall sets one.
     fn body(&self, out: &mut Vec<u8>) -> PyResult<Option<String>> {
         let json = self.json.as_ref().filter(|json| !json.is_none());
         if json.is_some() && (self.data.is_some() || self.files.is_some()) {
-            return Err(PyValueError::new_err("json= and data= or files= are two bodies: give one"));
+            return Err(PyValueError::new_err(
+                "json= cannot be combined with data=, content= or files=: a request has one body",
+            ));
         }
         if let Some(json) = json {
             request_encode::json(json, out, 0)?;
@@ -442,7 +454,7 @@ impl<'py> ClientCallOptions<'py> {
         self.timeout.as_ref().map(|timeout| seconds_of(timeout.extract()?)).transpose()
     }
 
-    /// What `auth=`, `cookies=` and the protocol become.
+    /// The headers that come from `auth=`, `cookies=` and the protocol.
     fn extra_headers(&self) -> PyResult<Vec<(&'static str, String)>> {
         let mut extra = self.protocol_headers.clone();
         if let Some(auth) = &self.auth {
@@ -460,18 +472,18 @@ impl<'py> ClientCallOptions<'py> {
     }
 }
 
-/// `(user, password)`, or a bearer token as a string.
+/// The Authorization header of `auth=`: `(user, password)`, or a bearer token as a string.
 fn authorization_of(auth: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(token) = auth.cast::<PyString>() {
         return Ok(format!("Bearer {}", token.to_str()?));
     }
     match auth.extract::<Vec<String>>().as_deref() {
         Ok([user, password]) => Ok(authorization(user, password)),
-        _ => Err(PyTypeError::new_err("auth= takes (user, password) or a bearer token")),
+        _ => Err(PyTypeError::new_err("auth= takes (user, password), or a bearer token as a string")),
     }
 }
 
-/// Names and values; one without a value is left out.
+/// Header names and values. A header whose value is `None` is removed from the request.
 type HeaderPairs<'py> = Vec<(Bound<'py, PyString>, Option<Bound<'py, PyString>>)>;
 
 fn header_text<'py>(value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {

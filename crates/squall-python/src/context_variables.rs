@@ -1,10 +1,13 @@
-//! A user's own context variables: whatever of its code runs, runs in one `contextvars.Context`, as on asyncio a task's does.
+//! The context variables of a virtual user: all code of a user runs in one `contextvars.Context`,
+//! as all code of an asyncio task does. The function stepper and the driver enter it around each
+//! step.
 
 use pyo3::{ffi, prelude::*};
 use std::ffi::c_int;
 
-// Not in the stable ABI's headers, and the same in every CPython since 3.7. Calling `Context.run` instead would cost a call of Python's
-// for each step, and an exception for each that is the last.
+// These functions are not in the headers of the stable ABI, but are the same in every CPython since
+// 3.7. Calling `Context.run` instead would cost one Python call per step, and one exception per
+// last step.
 unsafe extern "C" {
     fn PyContext_CopyCurrent() -> *mut ffi::PyObject;
     fn PyContext_Enter(context: *mut ffi::PyObject) -> c_int;
@@ -15,14 +18,16 @@ unsafe extern "C" {
 pub(crate) struct ContextVariables(Py<PyAny>);
 
 impl ContextVariables {
-    /// A copy of the one that is in force now.
+    /// Copies the current context.
     pub(crate) fn new(py: Python<'_>) -> PyResult<ContextVariables> {
-        // SAFETY: attached; it gives a new reference, or null with an exception set.
+        // SAFETY: the thread is attached; the call returns a new reference, or null with an
+        // exception set.
         unsafe { Bound::from_owned_ptr_or_err(py, PyContext_CopyCurrent()) }
             .map(|context| ContextVariables(context.unbind()))
     }
 
-    /// One of its own with what is in this one: it may still be in force with a task that does not end.
+    /// Copies this context. A task that does not end may keep the original entered, so a new task
+    /// needs its own.
     pub(crate) fn copy(&self, py: Python<'_>) -> PyResult<ContextVariables> {
         self.0.call_method0(py, "copy").map(ContextVariables)
     }
@@ -35,18 +40,19 @@ impl ContextVariables {
         self.0.bind(py)
     }
 
-    /// Runs something in it; as it is where it is in force already.
+    /// Runs `run` in this context. If the context is already entered, `run` runs as it is.
     pub(crate) fn run<R>(&self, py: Python<'_>, run: impl FnOnce() -> R) -> R {
-        // SAFETY: attached, and it is a context, which `self` keeps alive; a refusal leaves an exception, which is taken.
+        // SAFETY: the thread is attached and `self` keeps the context alive; a failure sets an
+        // exception, which is cleared below.
         let entered = unsafe { PyContext_Enter(self.0.as_ptr()) } == 0;
         if !entered {
             drop(PyErr::take(py));
         }
-        let done = run();
-        // SAFETY: as above, and it was entered here.
+        let result = run();
+        // SAFETY: as above, and the context was entered here.
         if entered && unsafe { PyContext_Exit(self.0.as_ptr()) } != 0 {
             PyErr::fetch(py).write_unraisable(py, None);
         }
-        done
+        result
     }
 }

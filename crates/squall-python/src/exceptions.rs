@@ -1,4 +1,5 @@
-//! Turns failures of the Rust side into Python exceptions, all of them. The classes live in `squall._errors`.
+//! Turns all failures of the Rust side into Python exceptions. It does not define the exception
+//! classes: those are in `squall._errors` and asyncio. All files of this crate call it.
 
 use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyType};
 use squall_http::{HttpError, RequestError};
@@ -11,62 +12,65 @@ fn exception_class<'py>(
     cell.import(py, "squall._errors", name)
 }
 
-/// A request that got no answer.
+/// The exception of a request that got no response.
 #[cold]
 pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> PyErr {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let made = match error.error_category() {
+    let exception = match error.error_category() {
         squall_http::HttpErrorCategory::Timeout => exception_class(py, &TIMEOUT, "RequestTimeout"),
-        _ => exception_class(py, &FAILED, "RequestError"),
+        _ => exception_class(py, &REQUEST_ERROR, "RequestError"),
     };
     let message = format!("{name}: {error}");
-    made.and_then(|class| class.call1((message, error.code(), error.category_name())))
+    exception
+        .and_then(|class| class.call1((message, error.code(), error.category_name())))
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// A request that this process may not send any more; it has been recorded as such.
+/// The exception of a request that the recorder refused, because the worker may send no more
+/// requests. The recorder has already counted it.
 #[cold]
 pub(crate) fn worker_fenced(py: Python<'_>, name: &str) -> PyErr {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let message = format!("{name}: this worker has lost its place in the fleet");
-    exception_class(py, &FAILED, "RequestError")
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let message = format!("{name}: the worker did not send it, because it is no longer a member of the fleet");
+    exception_class(py, &REQUEST_ERROR, "RequestError")
         .and_then(|class| class.call1((message, "FENCED", "transport_error")))
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// An answer that breaks the protocol: a redirect that leads nowhere, a WebSocket that is none.
+/// The exception of a response that breaks the protocol, such as a redirect without a usable
+/// location or a refused WebSocket handshake.
 #[cold]
 pub(crate) fn protocol_error(py: Python<'_>, code: &'static str, reason: &str, name: &str) -> PyErr {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    exception_class(py, &FAILED, "RequestError")
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    exception_class(py, &REQUEST_ERROR, "RequestError")
         .and_then(|class| class.call1((format!("{name}: {reason}"), code, "protocol_error")))
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// A request that cannot be sent as it was written.
+/// The exception of a call whose arguments make no valid request.
 #[cold]
 pub(crate) fn bad_request(error: &RequestError) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(error.to_string())
 }
 
-/// An answer that `raise_for_status` refuses.
+/// The exception that `raise_for_status` raises.
 #[cold]
 pub(crate) fn bad_status(py: Python<'_>, response: Py<crate::response::PyResponse>, status: u16) -> PyErr {
     static STATUS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     exception_class(py, &STATUS, "StatusError")
-        .and_then(|class| class.call1((format!("the server answered {status}"), response)))
+        .and_then(|class| class.call1((format!("the server responded with status {status}"), response)))
         .map_or_else(|error| error, PyErr::from_value)
 }
 
 static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Whether an exception says that a task took too long.
+/// Whether `error` is a `TaskTimeout`.
 pub(crate) fn is_task_timeout(py: Python<'_>, error: &PyErr) -> bool {
     exception_class(py, &TIMEOUT, "TaskTimeout").is_ok_and(|class| error.is_instance(py, class))
 }
 
-/// A task that took longer than its limit.
+/// The exception of a task that took longer than its timeout.
 #[cold]
 pub(crate) fn task_timeout(py: Python<'_>, task: &str, limit: std::time::Duration) -> PyErr {
     exception_class(py, &TIMEOUT, "TaskTimeout")
@@ -74,7 +78,7 @@ pub(crate) fn task_timeout(py: Python<'_>, task: &str, limit: std::time::Duratio
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// A resource that could not be had.
+/// The exception of a failed `resources.acquire`.
 #[cold]
 pub(crate) fn resource_error(py: Python<'_>, error: &squall_engine::ResourceError) -> PyErr {
     static EXHAUSTED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -86,7 +90,8 @@ pub(crate) fn resource_error(py: Python<'_>, error: &squall_engine::ResourceErro
     }
 }
 
-/// The same failure of something that had been opened: its request is recorded as the success that it was, and the failure is nobody's yet.
+/// Marks the failure of a connection that had been opened as not yet recorded: its opening request
+/// was recorded as a success, so the task must record this failure.
 #[cold]
 pub(crate) fn mark_unrecorded(py: Python<'_>, error: PyErr) -> PyErr {
     match error.value(py).setattr(intern!(py, "recorded"), false) {
@@ -95,31 +100,31 @@ pub(crate) fn mark_unrecorded(py: Python<'_>, error: PyErr) -> PyErr {
     }
 }
 
-/// Whether an exception is a failed request, which has been recorded as such.
+/// Whether `error` is a failed request that has been recorded.
 pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
-    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let recorded =
         || error.value(py).getattr(intern!(py, "recorded")).is_ok_and(|recorded| recorded.is_truthy().unwrap_or(true));
-    exception_class(py, &FAILED, "RequestError").is_ok_and(|class| error.is_instance(py, class)) && recorded()
+    exception_class(py, &REQUEST_ERROR, "RequestError").is_ok_and(|class| error.is_instance(py, class)) && recorded()
 }
 
-/// What asyncio's futures raise when they are asked too early.
+/// The exception that an asyncio future raises when its result is read too early.
 #[cold]
 pub(crate) fn not_ready(py: Python<'_>) -> PyErr {
-    static EARLY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    EARLY
+    static INVALID_STATE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    INVALID_STATE
         .import(py, "asyncio", "InvalidStateError")
-        .and_then(|class| class.call1(("the result is not there yet",)))
+        .and_then(|class| class.call1(("the operation is not done; await it before you read its result",)))
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// What somebody gets who waits for an operation that was given up.
+/// The exception that code gets when it awaits a cancelled operation.
 #[cold]
 pub(crate) fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
     static CANCELLED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let made = CANCELLED.import(py, "asyncio", "CancelledError").and_then(|class| match message {
+    let exception = CANCELLED.import(py, "asyncio", "CancelledError").and_then(|class| match message {
         Some(message) => class.call1((message,)),
         None => class.call0(),
     });
-    made.map_or_else(|error| error, PyErr::from_value)
+    exception.map_or_else(|error| error, PyErr::from_value)
 }

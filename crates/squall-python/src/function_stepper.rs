@@ -1,4 +1,6 @@
-//! Runs a scenario's function up to its next operation: a coroutine directly, a plain function as a fiber. Performs nothing.
+//! Runs a scenario's function up to its next operation: a coroutine directly, a plain function as a
+//! fiber. It does not perform operations; the driver does, and calls `step` again with the result
+//! in place.
 
 use pyo3::{
     exceptions::{PyGeneratorExit, PyStopIteration},
@@ -19,57 +21,57 @@ thread_local! {
     static IN_COROUTINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a coroutine that the engine resumes itself is running on this thread.
+/// Whether this thread is running a coroutine that the engine resumes itself, without asyncio.
 pub(crate) fn in_coroutine() -> bool {
     IN_COROUTINE.get()
 }
 
-/// A function under way.
+/// A function that is running.
 pub(crate) enum FunctionStepper {
     Coroutine(RunningCoroutine),
-    /// A fiber, and what it is started with.
+    /// A plain function on a fiber.
     Fiber(RunningFiber),
-    /// It never waited, or has ended.
+    /// The function has ended, or returned without being a coroutine.
     Finished,
 }
 
-/// How often a function is told to end before it is left where it stands.
+/// How often the stepper asks a function to exit before it abandons the function.
 const EXIT_ATTEMPTS: usize = 100;
 
-/// Where a function stopped.
+/// Why a function stopped.
 pub(crate) enum StepperOutcome {
-    /// It waits for one of our operations.
+    /// The function awaits an operation of the engine.
     AwaitsOperation(Py<Operation>),
-    /// It waits for something that is not ours.
+    /// The function awaits something else.
     AwaitsForeign,
     Returned,
     Raised(PyErr),
 }
 
 impl FunctionStepper {
-    /// Calls `hook`; a coroutine does not run yet.
+    /// Calls `function`. A coroutine does not run before the first `step`.
     pub(crate) fn start(
         py: Python<'_>,
-        script: &PythonScenario,
+        scenario: &PythonScenario,
         fibers: &IdleFibers,
-        hook: &ScenarioFunction,
+        function: &ScenarioFunction,
         arguments: &Py<PyTuple>,
         context: &ContextVariables,
     ) -> PyResult<FunctionStepper> {
-        if hook.kind == FunctionKind::Plain
-            && let Some(make) = &script.new_fiber
+        if function.kind == FunctionKind::Plain
+            && let Some(new_fiber) = &scenario.new_fiber
         {
             let idle = fibers.borrow_mut().pop();
             let switch = match idle {
                 Some(switch) => switch,
-                None => make.bind(py).call0()?.getattr("switch")?.unbind(),
+                None => new_fiber.bind(py).call0()?.getattr("switch")?.unbind(),
             };
-            // Greenlets bring their context along wherever they are resumed.
+            // A greenlet enters its own context whenever it is resumed.
             switch.bind(py).getattr(intern!(py, "__self__"))?.setattr(intern!(py, "gr_context"), context.bind(py))?;
-            let start = Some((hook.call.clone_ref(py), arguments.clone_ref(py)));
+            let start = Some((function.call.clone_ref(py), arguments.clone_ref(py)));
             return Ok(FunctionStepper::Fiber(RunningFiber { switch: Some(switch), start }));
         }
-        let called = context.run(py, || hook.call.bind(py).call1(arguments.bind(py)))?;
+        let called = context.run(py, || function.call.bind(py).call1(arguments.bind(py)))?;
         Ok(match called.is_none() {
             true => FunctionStepper::Finished,
             false => FunctionStepper::Coroutine(RunningCoroutine {
@@ -79,7 +81,7 @@ impl FunctionStepper {
         })
     }
 
-    /// Goes on until the next stop.
+    /// Runs the function until it awaits something or ends.
     pub(crate) fn step(&mut self, py: Python<'_>) -> StepperOutcome {
         let stopped = match self {
             FunctionStepper::Coroutine(coroutine) => coroutine.resume(py),
@@ -96,14 +98,14 @@ impl FunctionStepper {
         }
     }
 
-    /// Keeps the fiber of a function that returned for the next one.
+    /// Keeps the fiber of a function that has returned for the next function.
     pub(crate) fn recycle(self, fibers: &IdleFibers) {
         if let FunctionStepper::Fiber(mut fiber) = self {
             fibers.borrow_mut().extend(fiber.switch.take());
         }
     }
 
-    /// Raises `error` where the function waits.
+    /// Raises `error` at the point where the function waits.
     pub(crate) fn throw(&mut self, py: Python<'_>, error: PyErr) -> StepperOutcome {
         let thrown = match self {
             FunctionStepper::Coroutine(coroutine) => coroutine.throw(py, error.into_value(py).into_any()),
@@ -118,13 +120,13 @@ impl FunctionStepper {
     }
 }
 
-/// Fibers that wait for a function, by their `switch`.
+/// The bound `switch` methods of fibers that have no function to run.
 pub(crate) type IdleFibers = RefCell<Vec<Py<PyAny>>>;
 
-/// A coroutine under way. Dropped before it has ended, it is ended where it stands: its `finally` blocks run, whatever they want to wait
-/// for is refused.
+/// A coroutine that is running. Dropping it before it has ended makes it exit at the point where it
+/// waits: its `finally` blocks run, and operations that they await are not performed.
 pub(crate) struct RunningCoroutine {
-    /// Until it has ended.
+    /// `None` once the coroutine has ended.
     object: Option<Py<PyAny>>,
     context: ContextVariables,
 }
@@ -132,14 +134,16 @@ pub(crate) struct RunningCoroutine {
 impl RunningCoroutine {
     fn resume<'py>(&mut self, py: Python<'py>) -> PyResult<PySendResult<'py>> {
         let Some(object) = &self.object else { return Ok(PySendResult::Return(py.None().into_bound(py))) };
-        // SAFETY: `send` hands the pointer to `PyIter_Send`, which takes any object and itself looks for the slot or the
-        // method; it relies on nothing that a checked cast to an iterator would add, and a coroutine fails that check.
+        // SAFETY: `send` passes the pointer to `PyIter_Send`, which takes any object and looks for
+        // the slot or the method itself. A checked cast to an iterator would add nothing, and a
+        // coroutine fails it.
         let iterator = unsafe { object.bind(py).cast_unchecked::<PyIterator>() };
         IN_COROUTINE.set(true);
         let sent = self.context.run(py, || iterator.send(py.None().bind(py)));
         IN_COROUTINE.set(false);
         if !matches!(sent, Ok(PySendResult::Next(_))) {
-            // Its variables go with it, and what they held that was not awaited is told while somebody listens.
+            // This drops the coroutine's variables now, so that operations among them that were not
+            // awaited are reported against this function.
             self.object = None;
         }
         sent
@@ -152,7 +156,7 @@ impl RunningCoroutine {
         }
     }
 
-    /// Tells it to end; what it waits for instead.
+    /// Asks the function to exit. Returns what it awaits instead, or `None` if it exited.
     fn request_exit<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         self.throw(py, py.get_type::<PyGeneratorExit>().into_any().unbind()).ok()
     }
@@ -166,25 +170,28 @@ impl Drop for RunningCoroutine {
     }
 }
 
-/// Tells a function to end, which is answered with what it waits for instead; says whether it did. What does not listen is better forgotten than dropped: Python would tell it once more, and
-/// the person of each that it did not listen.
+/// Asks a function to exit until it does, at most [`EXIT_ATTEMPTS`] times, and returns whether it
+/// did. `request_exit` returns what the function awaits instead of exiting. The caller must leak a
+/// function that does not exit: on drop, Python would ask it once more and print a warning for each
+/// such function.
 #[cold]
-fn force_exit(tell: impl for<'py> Fn(Python<'py>) -> Option<Bound<'py, PyAny>>) -> bool {
-    let ends = |py: Python<'_>| {
-        let Some(waits) = tell(py) else { return true };
-        if let Ok(operation) = waits.cast::<Operation>() {
+fn force_exit(request_exit: impl for<'py> Fn(Python<'py>) -> Option<Bound<'py, PyAny>>) -> bool {
+    let exits = |py: Python<'_>| {
+        let Some(awaited) = request_exit(py) else { return true };
+        if let Ok(operation) = awaited.cast::<Operation>() {
             operation.borrow_mut().discard();
         }
         false
     };
-    watchdog::step(None, || Python::attach(|py| (0..EXIT_ATTEMPTS).any(|_| ends(py)))).0
+    watchdog::step(None, || Python::attach(|py| (0..EXIT_ATTEMPTS).any(|_| exits(py)))).0
 }
 
-/// A plain function under way. Dropped before it has ended, it is ended as a coroutine is.
+/// A plain function that is running on a fiber. Dropping it before it has ended makes it exit, as
+/// [`RunningCoroutine`] does.
 pub(crate) struct RunningFiber {
-    /// The bound method, looked up once; until it has ended.
+    /// The fiber's bound `switch` method, looked up once; `None` once the fiber has ended.
     switch: Option<Py<PyAny>>,
-    /// The function and its arguments, until it has begun.
+    /// The function and its arguments; `None` once the function has started.
     start: Option<(Py<PyAny>, Py<PyTuple>)>,
 }
 
@@ -206,8 +213,8 @@ impl RunningFiber {
                 return Err(error);
             }
         };
-        let asks = value.is_instance_of::<Operation>();
-        Ok(if asks { PySendResult::Next(value) } else { PySendResult::Return(value) })
+        let awaits = value.is_instance_of::<Operation>();
+        Ok(if awaits { PySendResult::Next(value) } else { PySendResult::Return(value) })
     }
 
     fn throw<'py>(&self, py: Python<'py>, error: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -217,16 +224,16 @@ impl RunningFiber {
         }
     }
 
-    /// Tells it to end; what it waits for instead.
+    /// Asks the function to exit. Returns what it awaits instead, or `None` if it exited.
     fn request_exit<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let exit = py.import("greenlet").and_then(|greenlet| greenlet.getattr("GreenletExit")).ok()?;
-        self.throw(py, exit.unbind()).ok().filter(|waits| waits.is_instance_of::<Operation>())
+        self.throw(py, exit.unbind()).ok().filter(|awaited| awaited.is_instance_of::<Operation>())
     }
 }
 
 impl Drop for RunningFiber {
     fn drop(&mut self) {
-        // One that never began has nothing to end.
+        // A function that never started has nothing to exit from.
         if self.start.is_none() && self.switch.is_some() && !force_exit(|py| self.request_exit(py)) {
             std::mem::forget(self.switch.take());
         }

@@ -1,5 +1,6 @@
-//! Python scenarios for the command line: loads the file in this interpreter, has its plan judged where all plans are, and hands over
-//! a driver. Runs nothing.
+//! Loads Python scenarios for the command line: imports the file in this interpreter, has
+//! `squall-scenario` check its plan, and returns a driver. It runs no scenario. `squall-cli` calls
+//! it through [`ScriptHost`].
 
 use pyo3::{
     prelude::*,
@@ -29,7 +30,7 @@ use crate::{
     run_hooks::PythonHooks,
 };
 
-/// This interpreter.
+/// The interpreter of this process.
 #[derive(Clone)]
 pub(crate) struct Interpreter {
     /// The command line, program name included.
@@ -59,7 +60,8 @@ impl ScriptHost for Interpreter {
     }
 
     fn interpreter(&self) -> Option<PathBuf> {
-        // Not the running file: in a virtual environment that is the interpreter behind it, which does not know our package.
+        // `sys.executable`, not the path of the running process: in a virtual environment that path
+        // is the base interpreter, which does not have the package.
         Python::attach(|py| py.import("sys")?.getattr("executable")?.extract()).ok()
     }
 
@@ -71,8 +73,8 @@ impl ScriptHost for Interpreter {
 
     fn redirect_stdout_to_stderr(&self) {
         Python::attach(|py| {
-            let moved = py.import("sys").and_then(|sys| sys.setattr("stdout", sys.getattr("stderr")?));
-            if let Err(error) = moved {
+            let replaced = py.import("sys").and_then(|sys| sys.setattr("stdout", sys.getattr("stderr")?));
+            if let Err(error) = replaced {
                 error.write_unraisable(py, None);
             }
         });
@@ -80,9 +82,9 @@ impl ScriptHost for Interpreter {
 
     fn is_free_threaded(&self) -> bool {
         Python::attach(|py| {
-            let locked = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());
-            // Interpreters that cannot say so have the lock.
-            !locked.unwrap_or(true)
+            let gil_enabled = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());
+            // An interpreter without `_is_gil_enabled` has the GIL.
+            !gil_enabled.unwrap_or(true)
         })
     }
 
@@ -91,7 +93,8 @@ impl ScriptHost for Interpreter {
     }
 }
 
-/// The functions of a streams app run on a loop of this thread; `squall.streams` finds, judges and starts them.
+/// Runs the processors of a streams app on an asyncio loop of this thread. `squall.streams` finds,
+/// checks and starts them.
 fn run_stream_worker(py: Python<'_>, worker: &StreamWorkerArgs) -> PyResult<u8> {
     let options = PyDict::new(py);
     options.set_item("processors", &worker.processors)?;
@@ -104,7 +107,8 @@ fn run_stream_worker(py: Python<'_>, worker: &StreamWorkerArgs) -> PyResult<u8> 
     py.import("squall.streams._command")?.call_method("work", (&worker.app,), Some(&options))?.extract()
 }
 
-/// Leaves what an earlier run of this process was read from: its modules may have the same names.
+/// Switches to the folder of a new bundle and unloads the modules of the previous run, because the
+/// modules of both may have the same names.
 fn enter_bundle(py: Python<'_>, file: &Path) -> PyResult<()> {
     let folder = file.parent().unwrap_or(Path::new(".")).to_string_lossy();
     py.import("squall._bundle")?.call_method1("enter_folder", (folder,)).map(|_| ())
@@ -115,23 +119,27 @@ fn collect_bundle(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec
     Ok(files.extract::<BTreeMap<String, Vec<u8>>>()?.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect())
 }
 
-/// A parameter as `squall._load.init_params` tells it: name, kind, whether it is required, annotation, default in JSON.
+/// A parameter from `squall._load.init_params`: name, kind, whether it is required, annotation,
+/// default in JSON.
 type InitParamTuple = (String, String, bool, Option<String>, Option<String>);
 
 fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<ScenarioParam>, bool)> {
-    let told = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
-    let (params, takes_any): (Vec<InitParamTuple>, bool) = told.extract()?;
+    let init_params = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
+    let (params, takes_any): (Vec<InitParamTuple>, bool) = init_params.extract()?;
     let param =
         |(name, kind, required, annotation, default)| ScenarioParam { name, kind, required, annotation, default };
     Ok((params.into_iter().map(param).collect(), takes_any))
 }
 
-/// Refuses what would fail in the middle: every package that is not installed here is named.
+/// Refuses a scenario whose requirements are not installed here, before it fails in the middle of a
+/// run. The error lists every missing package.
 fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), String> {
     let missing = || py.import("squall._bundle")?.call_method1("unmet", (requirements,))?.extract::<Vec<String>>();
     match missing().map_err(|error| error_text(py, &error))? {
         missing if missing.is_empty() => Ok(()),
-        missing => Err(format!("what it requires is not here:\n  {}", missing.join("\n  "))),
+        missing => {
+            Err(format!("the scenario requires packages that are not installed here:\n  {}", missing.join("\n  ")))
+        }
     }
 }
 
@@ -152,9 +160,9 @@ fn open(py: Python<'_>, request: Request) -> Result<LoadedScenario<PythonDriver>
     }
     let description = members.iter().map(|opened| opened.description.as_str()).collect();
     let ConcurrentScenario { threads, make_driver: driver, .. } = members[0].member.clone();
-    let (phases, stock) = (members[0].phases, std::mem::take(&mut members[0].pools));
+    let (phases, pools) = (members[0].phases, std::mem::take(&mut members[0].pools));
     let hooks = members[0].hooks.take();
-    let together =
+    let concurrent =
         if members.len() > 1 { members.into_iter().map(|opened| opened.member).collect() } else { Vec::new() };
     Ok(LoadedScenario::Script(ScriptScenario {
         plan,
@@ -162,14 +170,14 @@ fn open(py: Python<'_>, request: Request) -> Result<LoadedScenario<PythonDriver>
         phases,
         threads,
         make_driver: driver,
-        pools: stock,
+        pools,
         hooks,
         process_commands: None,
-        concurrent: together,
+        concurrent,
     }))
 }
 
-/// The load of one user who looks at things for as long as `plan` lasts.
+/// The overrides of a probe: one user for the duration of `plan`.
 fn probe_overrides(plan: &Plan, overrides: &ScenarioOverrides) -> ScenarioOverrides {
     let load = RawLoad {
         users: Some(Sourced::from_flag("--users", "1")),
@@ -179,14 +187,14 @@ fn probe_overrides(plan: &Plan, overrides: &ScenarioOverrides) -> ScenarioOverri
     ScenarioOverrides { load, name: None, thresholds: Vec::new(), ..overrides.clone() }
 }
 
-/// A scenario that was judged.
+/// A scenario whose plan has been checked.
 struct OpenedScenario {
     member: ConcurrentScenario<PythonDriver>,
     description: String,
     phases: bool,
     /// The pools that the file declares, the same for all of its scenarios.
     pools: Vec<PoolContents>,
-    /// Its set-up and tear-down, likewise.
+    /// The file's set-up and tear-down, also the same for all of its scenarios.
     hooks: Option<Arc<dyn ScenarioHooks>>,
 }
 
@@ -196,45 +204,46 @@ fn open_one(
     prefixed: bool,
 ) -> Result<OpenedScenario, String> {
     if prefixed {
-        // The name of the run is not the name of each of its scenarios.
+        // `--name` names the run, not each of its scenarios.
         overrides.name = None;
     }
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(plain_error_text)?, text("toml").map_err(plain_error_text)?);
-    let places: Vec<PlanLineSource> =
-        loaded.getattr("source_lines").and_then(|places| places.extract()).map_err(plain_error_text)?;
+    let source_lines: Vec<PlanLineSource> =
+        loaded.getattr("source_lines").and_then(|source_lines| source_lines.extract()).map_err(plain_error_text)?;
     let headers = flag_headers(&overrides);
-    let absolute: bool =
-        loaded.getattr("absolute_urls").and_then(|absolute| absolute.extract()).map_err(plain_error_text)?;
-    let adrift = absolute && overrides.target.is_none();
+    let absolute_urls: bool =
+        loaded.getattr("absolute_urls").and_then(|absolute_urls| absolute_urls.extract()).map_err(plain_error_text)?;
+    let absolute_only = absolute_urls && overrides.target.is_none();
     overrides.allow_unknown_metrics = true;
-    let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
-    let scenario = judged.map_err(|errors| render_problems(&errors, &file, &places))?;
+    let parsed = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
+    let scenario = parsed.map_err(|errors| render_problems(&errors, &file, &source_lines))?;
     let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
-    let wiring =
-        ScenarioHttpSettings { connector, base: BaseUrl::new(&scenario.plan.target, adrift)?, headers, prefix };
-    let script = Arc::new(PythonScenario::read(loaded, wiring).map_err(plain_error_text)?);
+    let http_settings =
+        ScenarioHttpSettings { connector, base: BaseUrl::new(&scenario.plan.target, absolute_only)?, headers, prefix };
+    let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(plain_error_text)?);
     check_constant_requests(loaded.py(), &script)?;
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().record_phases;
-    // One thread steps all users: more would only wait for each other's turn at the interpreter.
+    // One thread runs the Python code of all users: more threads would only wait for the
+    // interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
-    let stock = declared_pools(loaded).map_err(plain_error_text)?;
+    let pools = declared_pools(loaded).map_err(plain_error_text)?;
     let hooks = PythonHooks::from_loaded(loaded)
         .map_err(plain_error_text)?
         .map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
     let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
-    Ok(OpenedScenario { member, description, phases, pools: stock, hooks })
+    Ok(OpenedScenario { member, description, phases, pools, hooks })
 }
 
 fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let params = PyDict::new(py);
     let json = py.import("json")?;
     for (name, value) in &request.params {
-        // As JSON where it is JSON, else as text.
+        // A value that is not valid JSON stays a string.
         let value =
             json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
         params.set_item(name, value)?;
@@ -243,13 +252,14 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAn
     py.import("squall._load")?.call_method1("load_all", (file, &request.scenario, params, &request.mode))?.extract()
 }
 
-/// The pools that the scenario declares.
+/// The resource pools that the scenario declares.
 fn declared_pools(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<PoolContents>> {
     let pools: Vec<(String, Vec<String>)> = loaded.getattr("pool_contents")?.extract()?;
     Ok(pools.into_iter().map(|(pool, payloads)| PoolContents { pool, payloads }).collect())
 }
 
-/// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.
+/// The text of an error. A `ScenarioError` is a mistake in the scenario and needs one line; any
+/// other exception is a bug and keeps its traceback.
 fn error_text(py: Python<'_>, error: &PyErr) -> String {
     let known = py.import("squall._errors").and_then(|errors| errors.getattr("ScenarioError"));
     if known.is_ok_and(|class| error.is_instance(py, &class)) {
@@ -266,7 +276,7 @@ fn plain_error_text(error: PyErr) -> String {
     error.to_string()
 }
 
-/// What flags add to every request.
+/// The headers that command-line flags add to every request.
 fn flag_headers(overrides: &ScenarioOverrides) -> Vec<(String, String)> {
     let http = &overrides.http;
     let mut headers: Vec<(String, String)> =
@@ -281,11 +291,12 @@ fn flag_headers(overrides: &ScenarioOverrides) -> Vec<(String, String)> {
     headers
 }
 
-/// Where a line of the plan was said, as `squall._load` tells it: file, line, and the word for it.
+/// Where a line of the plan comes from, as `squall._load` reports it: file, line and keyword.
 type PlanLineSource = (String, usize, String);
 
-/// Problems of the plan are those of the decorators that it was made from.
-fn render_problems(errors: &ScenarioErrors, file: &str, places: &[PlanLineSource]) -> String {
+/// Reports the problems of a plan at the decorators that the plan was made from, with the
+/// decorators' keywords instead of the plan's.
+fn render_problems(errors: &ScenarioErrors, file: &str, source_lines: &[PlanLineSource]) -> String {
     let mut text = String::new();
     for problem in &errors.problems {
         let message = problem
@@ -293,16 +304,16 @@ fn render_problems(errors: &ScenarioErrors, file: &str, places: &[PlanLineSource
             .replace("`for`", "`duration`")
             .replace("`profile`", "`mode`")
             .replace("profile `", "mode `");
-        let said = problem.line.checked_sub(1).and_then(|at| places.get(at));
-        text += &match (&problem.location, said) {
+        let source = problem.line.checked_sub(1).and_then(|at| source_lines.get(at));
+        text += &match (&problem.location, source) {
             (SourceLocation::Flag(flag), _) => format!("{flag}: {message}\n"),
-            // It says itself what it is about.
-            (SourceLocation::File(_), Some((file, line, word)))
-                if word.is_empty() || message.contains(&format!("`{word}`")) =>
+            // The message already names the keyword.
+            (SourceLocation::File(_), Some((file, line, keyword)))
+                if keyword.is_empty() || message.contains(&format!("`{keyword}`")) =>
             {
                 format!("{file}:{line}: {message}\n")
             }
-            (SourceLocation::File(_), Some((file, line, word))) => format!("{file}:{line}: {word}: {message}\n"),
+            (SourceLocation::File(_), Some((file, line, keyword))) => format!("{file}:{line}: {keyword}: {message}\n"),
             (SourceLocation::File(_) | SourceLocation::Unknown, _) => format!("{file}: {message}\n"),
         };
         if let Some(hint) = &problem.hint {

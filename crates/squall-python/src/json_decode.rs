@@ -1,5 +1,7 @@
-//! JSON into Python objects: a small document straight, in one pass without a tree in between; a large one is read without the interpreter
-//! first, which others use meanwhile. Keys are cached. Takes and refuses what the standard library does.
+//! Parses JSON into Python objects. It parses a small document in one pass, directly into Python
+//! objects. It parses a large document into a tree first, detached from the interpreter, so that
+//! other threads can use the interpreter meanwhile. It caches keys, and accepts and refuses the
+//! same input as the standard library. Responses and stream events call it.
 
 use pyo3::{
     exceptions::PyValueError,
@@ -13,13 +15,15 @@ use std::{
     fmt,
 };
 
-/// Slots of the key cache, a power of two. A collision only costs the string that would have been made anyway.
+/// Slots of the key cache, a power of two. A collision only costs creating the string.
 const KEY_CACHE_SLOTS: usize = 512;
-/// From here on a document is read without the interpreter: letting go of it and getting it back costs as much as reading a few KiB.
+/// Documents of at least this size are parsed detached from the interpreter: detaching and
+/// attaching again costs as much as parsing a few KiB.
 const DETACHED_PARSE_MIN: usize = 32 << 10;
-/// So many objects are made before others may use the interpreter for a moment.
+/// After creating this many objects, the thread detaches briefly so that other threads can use the
+/// interpreter.
 const OBJECTS_PER_ATTACH: u32 = 4096;
-/// Longer keys are seldom seen again.
+/// Longer keys are not cached, because they seldom occur again.
 const MAX_CACHED_KEY_LEN: usize = 64;
 
 thread_local! {
@@ -35,17 +39,18 @@ pub(crate) fn json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyA
             _ => parse_with_stdlib(py, text),
         };
     }
-    let odd = Cell::new(false);
+    let needs_stdlib = Cell::new(false);
     let mut parser = serde_json::Deserializer::from_slice(text);
-    let parsed = PyValueVisitor { py, needs_stdlib: &odd }.deserialize(&mut parser);
+    let parsed = PyValueVisitor { py, needs_stdlib: &needs_stdlib }.deserialize(&mut parser);
     match parsed.and_then(|value| parser.end().map(|()| value)) {
-        Ok(parsed) if !odd.get() => Ok(parsed),
+        Ok(parsed) if !needs_stdlib.get() => Ok(parsed),
         _ => parse_with_stdlib(py, text),
     }
 }
 
-/// Parses what serde_json does not: what it refuses (NaN, UTF-16, half a surrogate pair, ...) the standard library may take, integers beyond
-/// 64 bits keep their digits there, and what nobody takes is refused as people expect it.
+/// Parses a document with the standard library, which accepts input that serde_json refuses (NaN,
+/// UTF-16, half a surrogate pair, ...) and keeps all digits of integers beyond 64 bits. If it
+/// refuses the document too, the caller gets the usual `JSONDecodeError`.
 #[cold]
 fn parse_with_stdlib<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let json = py.import("json")?;
@@ -54,19 +59,19 @@ fn parse_with_stdlib<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, P
             return error;
         }
         let value = error.value(py);
-        let known = || -> PyResult<(String, Py<PyAny>, Py<PyAny>)> {
+        let details = || -> PyResult<(String, Py<PyAny>, Py<PyAny>)> {
             Ok((value.getattr("msg")?.extract()?, value.getattr("doc")?.unbind(), value.getattr("pos")?.unbind()))
         };
-        let (reason, document, place) = known().unwrap_or_else(|_| {
+        let (reason, document, position) = details().unwrap_or_else(|_| {
             (error.to_string(), PyString::new(py, "").into_any().unbind(), PyInt::new(py, 0).into_any().unbind())
         });
         json.getattr("JSONDecodeError")
-            .and_then(|class| class.call1((format!("the body is not JSON: {reason}"), document, place)))
+            .and_then(|class| class.call1((format!("the body is not JSON: {reason}"), document, position)))
             .map_or_else(|error| error, PyErr::from_value)
     })
 }
 
-/// Without the mark that some put before UTF-8.
+/// Removes the byte order mark that some servers put before UTF-8.
 pub(crate) fn strip_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
@@ -74,7 +79,7 @@ pub(crate) fn strip_bom(text: &[u8]) -> &[u8] {
 #[derive(Clone, Copy)]
 struct PyValueVisitor<'a, 'py> {
     py: Python<'py>,
-    /// Something was met that the standard library knows better.
+    /// Set when the document contains a number that only the standard library parses exactly.
     needs_stdlib: &'a Cell<bool>,
 }
 
@@ -138,12 +143,14 @@ impl<'de, 'py> Visitor<'de> for PyValueVisitor<'_, 'py> {
     }
 }
 
-/// Perhaps an integer: one beyond 64 bits, or -0.
+/// Whether the float may stand for an integer that serde_json cannot represent: one beyond 64 bits,
+/// or -0.
 fn needs_stdlib(value: f64) -> bool {
     value.abs() >= 9.2e18 || value == 0.0 && value.is_sign_negative()
 }
 
-/// A document that was read without the interpreter; an object's entries are in the order in which they stand.
+/// A document that was parsed detached from the interpreter. The entries of an object keep their
+/// order.
 enum JsonTree<'t> {
     Null,
     Bool(bool),
@@ -156,7 +163,7 @@ enum JsonTree<'t> {
 }
 
 impl JsonTree<'_> {
-    /// Whether something is in it that the standard library knows better.
+    /// Whether the tree contains a number that only the standard library parses exactly.
     fn needs_stdlib(&self) -> bool {
         match self {
             JsonTree::Float(value) => needs_stdlib(*value),
@@ -166,10 +173,11 @@ impl JsonTree<'_> {
         }
     }
 
-    /// Makes the objects; now and then others get a turn.
-    fn build<'py>(&self, py: Python<'py>, made: &mut u32) -> PyResult<Bound<'py, PyAny>> {
-        *made += 1;
-        if (*made).is_multiple_of(OBJECTS_PER_ATTACH) {
+    /// Creates the Python objects. It detaches after every [`OBJECTS_PER_ATTACH`] objects;
+    /// `created` counts them.
+    fn build<'py>(&self, py: Python<'py>, created: &mut u32) -> PyResult<Bound<'py, PyAny>> {
+        *created += 1;
+        if (*created).is_multiple_of(OBJECTS_PER_ATTACH) {
             py.detach(|| ());
         }
         Ok(match self {
@@ -181,14 +189,14 @@ impl JsonTree<'_> {
             JsonTree::Text(text) => PyString::new(py, text).into_any(),
             JsonTree::List(items) => {
                 let list = PyList::empty(py);
-                items.iter().try_for_each(|item| list.append(item.build(py, made)?))?;
+                items.iter().try_for_each(|item| list.append(item.build(py, created)?))?;
                 list.into_any()
             }
             JsonTree::Object(entries) => {
                 let dict = PyDict::new(py);
                 entries
                     .iter()
-                    .try_for_each(|(key, value)| dict.set_item(key_object(py, key), value.build(py, made)?))?;
+                    .try_for_each(|(key, value)| dict.set_item(key_object(py, key), value.build(py, created)?))?;
                 dict.into_any()
             }
         })
@@ -201,7 +209,7 @@ impl<'de> Deserialize<'de> for JsonTree<'de> {
     }
 }
 
-/// Makes a [`JsonTree`] of what is met.
+/// Builds a [`JsonTree`].
 struct JsonTreeVisitor;
 
 impl<'de> Visitor<'de> for JsonTreeVisitor {
@@ -256,7 +264,7 @@ impl<'de> Visitor<'de> for JsonTreeVisitor {
     }
 }
 
-/// An object's key, from the cache if it was seen before.
+/// Reads an object's key, from the cache if it is there.
 struct CachedKeyVisitor<'py>(Python<'py>);
 
 impl<'de, 'py> DeserializeSeed<'de> for CachedKeyVisitor<'py> {
@@ -293,13 +301,13 @@ fn key_object<'py>(py: Python<'py>, key: &str) -> Bound<'py, PyString> {
         {
             return known.bind(py).clone();
         }
-        let made = PyString::new(py, key);
-        *slot = Some(made.clone().unbind());
-        made
+        let created = PyString::new(py, key);
+        *slot = Some(created.clone().unbind());
+        created
     })
 }
 
-/// FNV-1a, folded.
+/// The cache slot of a key: its FNV-1a hash, folded.
 fn slot_of(key: &str) -> usize {
     let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (hash ^ (hash >> 16)) as usize & (KEY_CACHE_SLOTS - 1)

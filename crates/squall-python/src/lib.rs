@@ -1,7 +1,8 @@
-//! `squall._squall`: drives Python scenarios, and is the `squall` command inside the user's own interpreter. The SDK that people
-//! import is `python/squall`; what the two say to each other is in `_squall.pyi`.
+//! The extension module `squall._squall`: runs Python scenarios, and runs the `squall` command
+//! inside the user's own interpreter. It is not the SDK that scenarios import: that is
+//! `python/squall`, which calls this module through the interface in `_squall.pyi`.
 
-// The futures of a fleet on a Redis cluster are deeply nested.
+// The futures of a fleet on a Redis cluster nest too deeply for the default limit.
 #![recursion_limit = "256"]
 
 mod asyncio_loop;
@@ -33,7 +34,7 @@ mod websocket;
 
 use pyo3::prelude::*;
 
-// Nothing here relies on a lock around the interpreter: what threads share is behind locks of its own.
+// Nothing here relies on the GIL: state that threads share is behind its own locks.
 #[pymodule(gil_used = false)]
 mod _squall {
     use pyo3::prelude::*;

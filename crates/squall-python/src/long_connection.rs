@@ -1,5 +1,7 @@
-//! What is opened like a request and lasts longer: the base of streamed answers and WebSockets. Opens them, measured like any request, with
-//! the user's cookies, and counts what they move; what is said afterwards is theirs.
+//! Connections that a request opens and that outlive it: the base of streamed responses and
+//! WebSockets. It sends the opening request with the user's cookies, records it like any request,
+//! and counts the bytes transferred. It does not read or write the content; `streamed_response` and
+//! `websocket` do.
 
 use pyo3::{exceptions::PyStopAsyncIteration, prelude::*};
 use squall_engine::ThreadRecorder;
@@ -18,36 +20,38 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// A connection of one user, not reused; `S` is what is known of it.
+/// A connection of one user, which is never reused. `S` is the state of its protocol.
 pub(crate) struct LongConnection<S> {
     connection: Arc<LongConnectionState<S>>,
     queue: Option<Py<OperationQueue>>,
 }
 
-/// The part that outlives a call.
+/// The part that the operations of a connection share.
 pub(crate) struct LongConnectionState<S> {
     connector: Connector,
     request: PreparedRequest,
     pub(crate) name: String,
-    /// Locked only for a moment, so that one may send while one waits for a message.
+    /// Locked only briefly, so that one task can send while another waits for a message.
     state: Mutex<S>,
     opening_request: Mutex<Option<OpeningRequest>>,
 }
 
-/// The request that opened a connection, and what of its bytes is recorded.
+/// The request that opened a connection, and how many of the connection's bytes are recorded.
 struct OpeningRequest {
     name: String,
     due: Instant,
     recorded_bytes: (u64, u64),
 }
 
-/// A connection that knows how much it has moved.
+/// A connection state that counts transferred bytes.
 pub(crate) trait TransferCounter {
-    /// Bytes read and written since it was opened, the request and the head of its answer included; also of one that is closed.
+    /// Bytes read and written since the connection was opened, including the request and the head
+    /// of the response. The counts stay after the connection is closed.
     fn bytes_transferred(&self) -> (u64, u64);
 }
 
-/// Counts what one job moved, however it ends.
+/// Records the bytes that one operation transferred when it is dropped, also if the operation is
+/// cancelled.
 struct TransferGuard<'p, S: TransferCounter> {
     connection: Arc<LongConnectionState<S>>,
     recorder: &'p ThreadRecorder,
@@ -56,11 +60,11 @@ struct TransferGuard<'p, S: TransferCounter> {
 
 impl<S: TransferCounter> Drop for TransferGuard<'_, S> {
     fn drop(&mut self) {
-        let moved = self.connection.state().bytes_transferred();
+        let transferred = self.connection.state().bytes_transferred();
         let mut opened = self.connection.opening_request();
         let Some(opened) = opened.as_mut() else { return };
-        let before = std::mem::replace(&mut opened.recorded_bytes, moved);
-        let (read, written) = (moved.0.saturating_sub(before.0), moved.1.saturating_sub(before.1));
+        let before = std::mem::replace(&mut opened.recorded_bytes, transferred);
+        let (read, written) = (transferred.0.saturating_sub(before.0), transferred.1.saturating_sub(before.1));
         if read + written > 0 {
             let metric = self.recorder.metric(MetricKey::request(format!("{}{}", self.prefix, opened.name)));
             self.recorder.add_bytes(metric, opened.due, read, written);
@@ -68,7 +72,7 @@ impl<S: TransferCounter> Drop for TransferGuard<'_, S> {
     }
 }
 
-/// Why an answer is not the one that was asked for.
+/// Why a response does not open the connection.
 pub(crate) struct RejectedOpening {
     pub(crate) code: &'static str,
     pub(crate) outcome: Outcome,
@@ -88,12 +92,12 @@ impl<S: TransferCounter + Send + 'static> LongConnection<S> {
         request: PreparedRequest,
         name: String,
         state: S,
-        port: Option<Py<OperationQueue>>,
+        queue: Option<Py<OperationQueue>>,
     ) -> LongConnection<S> {
         let (state, opened) = (Mutex::new(state), Mutex::default());
         LongConnection {
             connection: Arc::new(LongConnectionState { connector, request, name, state, opening_request: opened }),
-            queue: port,
+            queue,
         }
     }
 
@@ -101,24 +105,25 @@ impl<S: TransferCounter + Send + 'static> LongConnection<S> {
         self.connection.state()
     }
 
-    /// Something to be awaited that is done with the connection.
-    pub(crate) fn operation<F>(&self, py: Python<'_>, begin: F) -> Operation
+    /// An operation on this connection.
+    pub(crate) fn operation<F>(&self, py: Python<'_>, start: F) -> Operation
     where
         F: for<'p> FnOnce(Arc<LongConnectionState<S>>, OperationContext<'p>) -> OperationFuture<'p>
             + Send
             + Sync
             + 'static,
     {
-        let link = self.connection.clone();
-        let job = LongOperation::new(move |means| {
-            let tally = TransferGuard { connection: link.clone(), recorder: means.recorder, prefix: means.prefix };
-            let running = begin(link, means);
+        let connection = self.connection.clone();
+        let operation = LongOperation::new(move |context| {
+            let transfer_guard =
+                TransferGuard { connection: connection.clone(), recorder: context.recorder, prefix: context.prefix };
+            let running = start(connection, context);
             Box::pin(async move {
-                let _tally = tally;
+                let _transfer_guard = transfer_guard;
                 running.await
             })
         });
-        Operation::new(OperationWork::Long(job), self.queue.as_ref().map(|port| port.clone_ref(py)))
+        Operation::new(OperationWork::Long(operation), self.queue.as_ref().map(|queue| queue.clone_ref(py)))
     }
 }
 
@@ -131,77 +136,81 @@ impl<S> LongConnectionState<S> {
         self.opening_request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the request and waits for the head of an answer that `judge` accepts.
+    /// Sends the request and waits for the head of the response. Fails if `check` rejects the
+    /// response.
     pub(crate) async fn open(
         &self,
-        means: &OperationContext<'_>,
-        judge: impl FnOnce(&StreamingResponse) -> Result<(), RejectedOpening>,
+        context: &OperationContext<'_>,
+        check: impl FnOnce(&StreamingResponse) -> Result<(), RejectedOpening>,
     ) -> PyResult<StreamingResponse> {
-        let (answer, _, ()) = self.send_opening_request(means, &self.request, &self.name, judge).await?;
-        Ok(answer)
+        let (response, _, ()) = self.send_opening_request(context, &self.request, &self.name, check).await?;
+        Ok(response)
     }
 
-    /// Sends the request, follows redirects as other requests do, and waits for the head of the last answer. Also says when that began.
+    /// Sends the request, follows redirects as other requests do, and waits for the head of the
+    /// last response. Returns the response and when the first request was sent.
     pub(crate) async fn open_following_redirects(
         &self,
-        means: &OperationContext<'_>,
+        context: &OperationContext<'_>,
     ) -> PyResult<(StreamingResponse, Instant)> {
-        let judge = |request: &PreparedRequest, answer: &StreamingResponse| {
-            answer.redirect(request).transpose().map_err(RejectedOpening::from_redirect)
+        let check = |request: &PreparedRequest, response: &StreamingResponse| {
+            response.redirect(request).transpose().map_err(RejectedOpening::from_redirect)
         };
-        let (mut answer, begun, mut next) =
-            self.send_opening_request(means, &self.request, &self.name, |answer| judge(&self.request, answer)).await?;
+        let (mut response, first_sent, mut next) = self
+            .send_opening_request(context, &self.request, &self.name, |response| check(&self.request, response))
+            .await?;
         while let Some(request) = next {
             let name = format!("{} (redirect)", self.name);
-            (answer, _, next) =
-                self.send_opening_request(means, &request, &name, |answer| judge(&request, answer)).await?;
+            (response, _, next) =
+                self.send_opening_request(context, &request, &name, |response| check(&request, response)).await?;
         }
-        Ok((answer, begun))
+        Ok((response, first_sent))
     }
 
     async fn send_opening_request<T>(
         &self,
-        means: &OperationContext<'_>,
+        context: &OperationContext<'_>,
         request: &PreparedRequest,
         name: &str,
-        judge: impl FnOnce(&StreamingResponse) -> Result<T, RejectedOpening>,
+        check: impl FnOnce(&StreamingResponse) -> Result<T, RejectedOpening>,
     ) -> PyResult<(StreamingResponse, Instant, T)> {
-        let metric = means.request_metric(name);
+        let metric = context.request_metric(name);
         let due = Instant::now();
-        let started = means.recorder.wait_for_budget(due).await;
-        let Some(flight) = means.recorder.begin(metric, due, started) else {
+        let started = context.recorder.wait_for_budget(due).await;
+        let Some(in_flight) = context.recorder.begin(metric, due, started) else {
             return Err(Python::attach(|py| exceptions::worker_fenced(py, name)));
         };
-        let answer = match StreamingResponse::open(&self.connector, request, &means.cookies).await {
-            Ok(answer) => answer,
+        let response = match StreamingResponse::open(&self.connector, request, &context.cookies).await {
+            Ok(response) => response,
             Err(error) => {
                 let outcome = http_error_outcome(&error);
-                means.recorder.note_error(metric, outcome, &error.to_string());
+                context.recorder.note_error(metric, outcome, &error.to_string());
                 match error.failed_before_sending() {
-                    true => flight.end_unsent(Instant::now(), outcome),
-                    false => flight.end(Instant::now(), outcome, 0, 0),
+                    true => in_flight.end_unsent(Instant::now(), outcome),
+                    false => in_flight.end(Instant::now(), outcome, 0, 0),
                 }
                 return Err(Python::attach(|py| exceptions::request_failed(py, &error, name)));
             }
         };
-        let judged = judge(&answer);
-        let outcome = judged.as_ref().err().map_or(Outcome::of_status(answer.status()), |refused| refused.outcome);
-        let counted = (answer.received(), answer.sent());
-        flight.end(Instant::now(), outcome, counted.0, counted.1);
-        match judged {
-            Ok(verdict) => {
-                *self.opening_request() = Some(OpeningRequest { name: name.to_owned(), due, recorded_bytes: counted });
-                Ok((answer, started, verdict))
+        let checked = check(&response);
+        let outcome = checked.as_ref().err().map_or(Outcome::of_status(response.status()), |rejected| rejected.outcome);
+        let bytes_transferred = (response.received(), response.sent());
+        in_flight.end(Instant::now(), outcome, bytes_transferred.0, bytes_transferred.1);
+        match checked {
+            Ok(accepted) => {
+                *self.opening_request() =
+                    Some(OpeningRequest { name: name.to_owned(), due, recorded_bytes: bytes_transferred });
+                Ok((response, started, accepted))
             }
             Err(RejectedOpening { code, reason, .. }) => {
-                means.recorder.note_error(metric, outcome, &reason);
+                context.recorder.note_error(metric, outcome, &reason);
                 Err(Python::attach(|py| exceptions::protocol_error(py, code, &reason, name)))
             }
         }
     }
 }
 
-/// What an iteration ends with, or a plain call: None.
+/// The end of a stream: `StopAsyncIteration` for an iteration, `None` for a call.
 pub(crate) fn end_of_iteration(py: Python<'_>, iterating: bool) -> PyResult<Py<PyAny>> {
     match iterating {
         true => Err(PyStopAsyncIteration::new_err(())),

@@ -1,5 +1,6 @@
-//! Something longer than a request that a scenario awaits: it is given the means to record itself and performed like any other
-//! operation, in every mode. Knows nothing of what it does.
+//! Operations that are more than one request, as boxed futures. The driver passes a context to
+//! record with and performs them like any other operation, in every mode. This file does not know
+//! what they do; `long_connection` creates them.
 
 use pyo3::prelude::*;
 use squall_engine::ThreadRecorder;
@@ -7,44 +8,44 @@ use squall_http::Cookies;
 use squall_metrics::{MetricId, MetricKey, MetricKind};
 use std::pin::Pin;
 
-/// What a job has to work with.
+/// What a long operation may use.
 pub(crate) struct OperationContext<'p> {
     pub(crate) recorder: &'p ThreadRecorder,
-    /// The user's.
+    /// The user's cookies.
     pub(crate) cookies: Cookies,
-    /// What the names of the scenario's series begin with.
+    /// The prefix of the scenario's metric names.
     pub(crate) prefix: &'p str,
 }
 
 impl OperationContext<'_> {
-    /// The series of requests of this name.
+    /// The metric of requests with this name.
     pub(crate) fn request_metric(&self, name: &str) -> MetricId {
         self.recorder.metric(MetricKey::request(format!("{}{name}", self.prefix)))
     }
 
-    /// The series of times that are no requests.
+    /// The metric of spans that are not requests.
     pub(crate) fn custom_metric(&self, name: &str) -> MetricId {
         self.recorder
             .metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(format!("{}{name}", self.prefix)) })
     }
 }
 
-/// A job under way.
+/// A long operation that is running.
 pub(crate) type OperationFuture<'p> = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + 'p>>;
 
 type StartOperation = dyn for<'p> FnOnce(OperationContext<'p>) -> OperationFuture<'p> + Send + Sync;
 
-/// A job that nobody has begun.
+/// A long operation that has not started.
 pub(crate) struct LongOperation(Box<StartOperation>);
 
 impl LongOperation {
     pub(crate) fn new(
-        begin: impl for<'p> FnOnce(OperationContext<'p>) -> OperationFuture<'p> + Send + Sync + 'static,
+        start: impl for<'p> FnOnce(OperationContext<'p>) -> OperationFuture<'p> + Send + Sync + 'static,
     ) -> LongOperation {
-        LongOperation(Box::new(begin))
+        LongOperation(Box::new(start))
     }
 
-    pub(crate) fn start(self, means: OperationContext<'_>) -> OperationFuture<'_> {
-        (self.0)(means)
+    pub(crate) fn start(self, context: OperationContext<'_>) -> OperationFuture<'_> {
+        (self.0)(context)
     }
 }

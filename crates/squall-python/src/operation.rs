@@ -1,5 +1,7 @@
-//! What a scenario awaits: an operation that the driver carries out. It yields itself once, which is how the driver gets it, and
-//! ends with its result. For a user on asyncio it is a future of the loop's as well. Performs nothing.
+//! The operations that scenario code awaits. An awaited operation yields itself once, which is how
+//! the driver gets it, and returns its result when the driver resumes the code. For a user on
+//! asyncio it is also an asyncio future. It performs nothing itself. The client, connections and
+//! resources create operations.
 
 use pyo3::{
     exceptions::{PyBaseException, PyRuntimeError, PyStopIteration},
@@ -18,40 +20,44 @@ use crate::{
     routes::PreparedCall,
 };
 
-/// Something to be awaited: a request, a batch of requests, a pause.
+/// Something that scenario code can await: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
 pub(crate) struct Operation {
     state: OperationState,
-    /// Only for users that live on asyncio.
-    hosted: Option<Box<AsyncioFutureState>>,
+    /// Only for users on asyncio.
+    future: Option<Box<AsyncioFutureState>>,
 }
 
-/// An operation that asyncio's tasks wait for.
+/// The part of an operation that makes it an asyncio future.
 struct AsyncioFutureState {
     queue: Py<OperationQueue>,
-    /// Set while it is being handed to the task that awaits it: the protocol of asyncio's futures.
+    /// The flag `_asyncio_future_blocking` of asyncio's future protocol: set when the operation
+    /// yields itself to the task that awaits it.
     blocking: bool,
-    /// Whom to tell, and in which context.
+    /// Done callbacks, with the context that each runs in.
     callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
     cancelled: bool,
-    /// The function that waits for it, if a task of its own has taken it over, which may still give it up unasked.
+    /// Set if a separate task awaits the operation: the call that must not end before that task.
+    /// The task may be cancelled before it awaits the operation.
     background_call: Option<BackgroundCall>,
 }
 
 enum OperationState {
     Created(OperationWork),
-    /// Somebody waits, the driver does not have it yet.
+    /// Awaited, but not yet taken by the driver.
     Submitted(OperationWork),
-    /// The driver has it.
+    /// Taken by the driver.
     InProgress,
     Done(PyResult<Py<PyAny>>),
-    /// It failed, and that was raised. Held by a weak reference: an exception holds the frames that it went through, one of them may hold
-    /// this, and the collector of garbage does not see such a circle. A copy that was raised nowhere stands in when it is gone.
+    /// The operation failed and its exception was raised. The reference is weak: an exception holds
+    /// the frames that it passed through, a frame may hold this operation, and the garbage
+    /// collector does not see such a cycle. The copy, which was never raised, replaces the
+    /// exception once that is freed.
     Raised(Py<PyWeakrefReference>, Option<Py<PyAny>>),
     Consumed,
 }
 
-/// What is to be done.
+/// What the driver has to do.
 pub(crate) enum OperationWork {
     Request(PreparedCall),
     Batch(Vec<PreparedCall>),
@@ -61,21 +67,21 @@ pub(crate) enum OperationWork {
 }
 
 impl Operation {
-    pub(crate) fn new(work: OperationWork, port: Option<Py<OperationQueue>>) -> Operation {
-        Operation { state: OperationState::Created(work), hosted: port.map(AsyncioFutureState::new) }
+    pub(crate) fn new(work: OperationWork, queue: Option<Py<OperationQueue>>) -> Operation {
+        Operation { state: OperationState::Created(work), future: queue.map(AsyncioFutureState::new) }
     }
 
-    /// One that is done already.
+    /// An operation that is already done.
     pub(crate) fn completed(value: Py<PyAny>) -> Operation {
-        Operation { state: OperationState::Done(Ok(value)), hosted: None }
+        Operation { state: OperationState::Done(Ok(value)), future: None }
     }
 
-    /// One that the driver knows of.
-    pub(crate) fn in_progress(port: Py<OperationQueue>) -> Operation {
-        Operation { state: OperationState::InProgress, hosted: Some(AsyncioFutureState::new(port)) }
+    /// An operation that the driver completes later.
+    pub(crate) fn in_progress(queue: Py<OperationQueue>) -> Operation {
+        Operation { state: OperationState::InProgress, future: Some(AsyncioFutureState::new(queue)) }
     }
 
-    /// Takes the work for the driver; `None` if somebody already has.
+    /// Takes the work for the driver; `None` if it was already taken.
     pub(crate) fn take_work(&mut self) -> Option<OperationWork> {
         match std::mem::replace(&mut self.state, OperationState::InProgress) {
             OperationState::Created(work) | OperationState::Submitted(work) => Some(work),
@@ -86,12 +92,13 @@ impl Operation {
         }
     }
 
-    /// Leaves the result for the code that awaits it.
+    /// Stores the result for the code that awaits it.
     pub(crate) fn set_result(&mut self, result: PyResult<Py<PyAny>>) {
         self.state = OperationState::Done(result);
     }
 
-    /// Leaves the result and lets those who wait for it go on, now. Only between two steps of asyncio's loop.
+    /// Stores the result and runs the done callbacks at once. Call it only between two iterations
+    /// of the asyncio loop.
     pub(crate) fn complete_and_resume(slf: Py<Self>, py: Python<'_>, result: PyResult<Py<PyAny>>) {
         let callbacks = {
             let mut this = slf.borrow_mut(py);
@@ -99,25 +106,26 @@ impl Operation {
                 return;
             }
             this.state = OperationState::Done(result);
-            this.hosted.as_mut().map(|hosted| std::mem::take(&mut hosted.callbacks)).unwrap_or_default()
+            this.future.as_mut().map(|future| std::mem::take(&mut future.callbacks)).unwrap_or_default()
         };
         for (callback, context) in callbacks {
-            let told = match context {
+            let called = match context {
                 Some(context) => context.call_method1(py, "run", (callback, slf.clone_ref(py))),
                 None => callback.call1(py, (slf.clone_ref(py),)),
             };
-            if let Err(error) = told {
+            if let Err(error) = called {
                 error.write_unraisable(py, None);
             }
         }
     }
 
-    /// Whether the function that made it waits for it, though a task of its own awaits it.
+    /// Whether a separate task awaits the operation and the function that created it must wait for
+    /// that task.
     pub(crate) fn is_background(&self) -> bool {
-        self.hosted.as_ref().is_some_and(|hosted| hosted.background_call.is_some())
+        self.future.as_ref().is_some_and(|future| future.background_call.is_some())
     }
 
-    /// Gives `error` to whoever raises it, and remembers it for as long as somebody else does.
+    /// Returns `error` to be raised, and remembers it without keeping it alive.
     #[cold]
     fn remember_raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {
         let copy = py.import("copy").and_then(|copy| copy.call_method1("copy", (error.value(py),)));
@@ -127,38 +135,40 @@ impl Operation {
         error
     }
 
-    /// What was raised before.
+    /// The exception that was raised before, or its copy.
     #[cold]
     fn raise_again(&mut self, py: Python<'_>) -> PyErr {
         let OperationState::Raised(error, copy) = &mut self.state else { return already_awaited_error() };
         match (error.bind(py).upgrade(), copy.take()) {
-            (Some(error), kept) => {
-                *copy = kept;
+            (Some(error), unused_copy) => {
+                *copy = unused_copy;
                 PyErr::from_value(error)
             }
-            (None, Some(kept)) => self.remember_raised(py, PyErr::from_value(kept.into_bound(py))),
-            (None, None) => PyRuntimeError::new_err("this request failed, which was raised where it was awaited"),
+            (None, Some(copy)) => self.remember_raised(py, PyErr::from_value(copy.into_bound(py))),
+            (None, None) => {
+                PyRuntimeError::new_err("this request failed; its exception was raised where it was first awaited")
+            }
         }
     }
 
-    /// Hands it to the driver, if nobody has yet.
+    /// Submits the operation to the driver, unless it was submitted before.
     fn submit(slf: &Bound<'_, Self>) {
         let mut this = slf.borrow_mut();
         if let OperationState::Created(_) = this.state {
             if let OperationState::Created(work) = std::mem::replace(&mut this.state, OperationState::InProgress) {
                 this.state = OperationState::Submitted(work);
             }
-            if let Some(hosted) = &this.hosted {
-                hosted.queue.get().submit(slf.clone().unbind());
+            if let Some(future) = &this.future {
+                future.queue.get().submit(slf.clone().unbind());
             }
         }
     }
 }
 
 impl AsyncioFutureState {
-    fn new(port: Py<OperationQueue>) -> Box<AsyncioFutureState> {
+    fn new(queue: Py<OperationQueue>) -> Box<AsyncioFutureState> {
         Box::new(AsyncioFutureState {
-            queue: port,
+            queue,
             blocking: false,
             callbacks: Vec::new(),
             cancelled: false,
@@ -181,13 +191,13 @@ impl Operation {
         let mut this = slf.borrow_mut();
         match std::mem::replace(&mut this.state, OperationState::Consumed) {
             OperationState::Done(Ok(value)) => {
-                if this.hosted.is_some() {
-                    // A future of asyncio's keeps its result.
+                if this.future.is_some() {
+                    // An asyncio future keeps its result.
                     this.state = OperationState::Done(Ok(value.clone_ref(slf.py())));
                 }
                 return stop_iteration(value.into_bound(slf.py()));
             }
-            OperationState::Done(Err(error)) if this.hosted.is_some() => {
+            OperationState::Done(Err(error)) if this.future.is_some() => {
                 return Err(this.remember_raised(slf.py(), error));
             }
             OperationState::Done(Err(error)) => return Err(error),
@@ -198,10 +208,10 @@ impl Operation {
             OperationState::Consumed => return Err(already_awaited_error()),
             waiting => this.state = waiting,
         }
-        let fresh = matches!(this.state, OperationState::Created(_));
-        match &mut this.hosted {
-            Some(hosted) => hosted.blocking = true,
-            None if fresh => return Ok(Some(slf.clone().unbind())),
+        let is_new = matches!(this.state, OperationState::Created(_));
+        match &mut this.future {
+            Some(future) => future.blocking = true,
+            None if is_new => return Ok(Some(slf.clone().unbind())),
             None => return Err(already_awaited_error()),
         }
         drop(this);
@@ -209,9 +219,9 @@ impl Operation {
         Ok(Some(slf.clone().unbind()))
     }
 
-    /// What came of it, for code that does not await.
+    /// The result, for code that does not await.
     fn result(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if self.hosted.is_some() {
+        if self.future.is_some() {
             return match &self.state {
                 OperationState::Done(Ok(value)) => Ok(value.clone_ref(py)),
                 OperationState::Done(Err(error)) => {
@@ -228,17 +238,17 @@ impl Operation {
         }
     }
 
-    /// Says that nobody will await it, and that whoever made it knows.
+    /// Drops the work on purpose, so that the operation is not reported as not awaited.
     #[pyo3(name = "forgo")]
     pub(crate) fn discard(&mut self) {
         drop(self.take_work());
     }
 
-    /// Whoever looks at it wants to know whether this is a future. `asyncio.ensure_future` does nothing more with one, because futures are
-    /// under way; so is this one from then on.
+    /// Reading this attribute submits the operation. Asyncio reads it to find out whether an object
+    /// is a future, and `asyncio.ensure_future` then expects the future to be running already.
     #[getter(_asyncio_future_blocking)]
     fn blocking(slf: &Bound<'_, Self>) -> Option<bool> {
-        let blocking = slf.borrow().hosted.as_ref().map(|hosted| hosted.blocking);
+        let blocking = slf.borrow().future.as_ref().map(|future| future.blocking);
         if blocking.is_some() {
             Operation::submit(slf);
         }
@@ -247,27 +257,28 @@ impl Operation {
 
     #[setter(_asyncio_future_blocking)]
     fn set_blocking(&mut self, blocking: bool) {
-        if let Some(hosted) = &mut self.hosted {
-            hosted.blocking = blocking;
+        if let Some(future) = &mut self.future {
+            future.blocking = blocking;
         }
     }
 
-    /// Says that a task will await it, unless that is cancelled first. The function that made it does not end before `kept`.
+    /// Notes that a separate task will await the operation, unless that task is cancelled first.
+    /// The function that created the operation does not end before `kept` is called.
     #[pyo3(name = "promise")]
     fn start_background(&mut self) {
-        if let Some(hosted) = &mut self.hosted {
-            hosted.background_call = Some(hosted.queue.get().add_background());
+        if let Some(future) = &mut self.future {
+            future.background_call = Some(future.queue.get().add_background());
         }
     }
 
-    /// Says that this task has ended.
+    /// Notes that the task of `promise` has ended.
     #[pyo3(signature = (_task, /))]
     #[pyo3(name = "kept")]
     fn finish_background(&self, _task: &Bound<'_, PyAny>) {
-        if let Some(hosted) = &self.hosted
-            && let Some(promise) = hosted.background_call
+        if let Some(future) = &self.future
+            && let Some(background_call) = future.background_call
         {
-            hosted.queue.get().finish_background(promise);
+            future.queue.get().finish_background(background_call);
         }
     }
 
@@ -282,40 +293,40 @@ impl Operation {
             drop(this);
             return call_soon(slf, callback, context);
         }
-        let Some(hosted) = &mut this.hosted else { return Err(already_awaited_error()) };
-        hosted.callbacks.push((callback, context));
+        let Some(future) = &mut this.future else { return Err(already_awaited_error()) };
+        future.callbacks.push((callback, context));
         drop(this);
         Operation::submit(slf);
         Ok(())
     }
 
     fn remove_done_callback(&mut self, py: Python<'_>, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let Some(hosted) = &mut self.hosted else { return Ok(0) };
-        let before = hosted.callbacks.len();
-        let mut kept = Vec::with_capacity(before);
-        for entry in hosted.callbacks.drain(..) {
+        let Some(future) = &mut self.future else { return Ok(0) };
+        let before = future.callbacks.len();
+        let mut remaining = Vec::with_capacity(before);
+        for entry in future.callbacks.drain(..) {
             if !entry.0.bind(py).eq(callback)? {
-                kept.push(entry);
+                remaining.push(entry);
             }
         }
-        hosted.callbacks = kept;
-        Ok(before - hosted.callbacks.len())
+        future.callbacks = remaining;
+        Ok(before - future.callbacks.len())
     }
 
-    /// Gives it up: whoever awaits it gets a CancelledError.
+    /// Cancels the operation: code that awaits it gets a CancelledError.
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let mut this = slf.borrow_mut();
-        if this.is_done() || this.hosted.is_none() {
+        if this.is_done() || this.future.is_none() {
             return Ok(false);
         }
-        let taken = matches!(this.state, OperationState::InProgress);
+        let in_progress = matches!(this.state, OperationState::InProgress);
         this.state = OperationState::Done(Err(exceptions::cancelled(slf.py(), msg)));
-        let Some(hosted) = &mut this.hosted else { return Ok(false) };
-        hosted.cancelled = true;
-        let callbacks = std::mem::take(&mut hosted.callbacks);
-        if taken {
-            hosted.queue.get().cancel(slf.clone().unbind());
+        let Some(future) = &mut this.future else { return Ok(false) };
+        future.cancelled = true;
+        let callbacks = std::mem::take(&mut future.callbacks);
+        if in_progress {
+            future.queue.get().cancel(slf.clone().unbind());
         }
         drop(this);
         callbacks.into_iter().try_for_each(|(callback, context)| call_soon(slf, callback, context))?;
@@ -328,12 +339,13 @@ impl Operation {
     }
 
     fn cancelled(&self) -> bool {
-        self.hosted.as_ref().is_some_and(|hosted| hosted.cancelled)
+        self.future.as_ref().is_some_and(|future| future.cancelled)
     }
 
-    /// What `gather` gives to whoever awaits it when one of its futures was given up.
+    /// The exception that `asyncio.gather` raises when one of its futures was cancelled.
     fn _make_cancelled_error(&self, py: Python<'_>) -> Py<PyAny> {
-        // A new one: it holds the frames that it goes through, and they may hold this.
+        // A new exception each time: it holds the frames that it passes through, and those may hold
+        // this operation.
         exceptions::cancelled(py, None).into_value(py).into_any()
     }
 
@@ -351,21 +363,23 @@ impl Operation {
     }
 }
 
-/// Ends the iteration with `value`: the usual ones without making an exception of them, which costs more than the rest of an await.
+/// Ends the iteration with `value`. Where possible it creates no exception object, because that
+/// costs more than the rest of an await.
 fn stop_iteration(value: Bound<'_, PyAny>) -> PyResult<Option<Py<Operation>>> {
     if value.is_none() {
         return Ok(None);
     }
-    // A tuple would be taken for several arguments, an exception for the one that is raised.
+    // Python would take a tuple for several arguments, and an exception for the one to raise.
     if value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>() {
         return Err(PyStopIteration::new_err((value.unbind(),)));
     }
-    // SAFETY: attached; both are objects. To return nothing with an exception set is how an iterator ends with a value.
+    // SAFETY: the thread is attached and both pointers are objects. An iterator ends with a value
+    // by returning null with StopIteration set.
     unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
     Ok(None)
 }
 
-/// Calls `callback` from the loop, as its futures do when nobody may be called at once.
+/// Schedules `callback` on the loop, as asyncio futures do.
 fn call_soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
     let py = slf.py();
     let options = PyDict::new(py);
@@ -379,23 +393,23 @@ fn call_soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py
 
 #[cold]
 fn already_awaited_error() -> PyErr {
-    PyRuntimeError::new_err("this request was already awaited; call the client again for another one")
+    PyRuntimeError::new_err("this request was already awaited; call the client again to send another one")
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
         let OperationState::Created(work) = &self.state else { return };
-        let port = match &self.hosted {
-            Some(hosted) if hosted.background_call.is_some() => return,
-            hosted => hosted.as_ref().map(|hosted| &hosted.queue),
+        let queue = match &self.future {
+            Some(future) if future.background_call.is_some() => return,
+            future => future.as_ref().map(|future| &future.queue),
         };
         let (what, sent) = work.description();
-        Python::attach(|py| not_awaited::warn_not_awaited(py, &what, &sent, port));
+        Python::attach(|py| not_awaited::warn_not_awaited(py, &what, &sent, queue));
     }
 }
 
 impl OperationWork {
-    /// What the scenario calls it, and the request that it would have been.
+    /// The call in the scenario, and the request that it would have sent.
     fn description(&self) -> (String, String) {
         match self {
             OperationWork::Request(call) => {

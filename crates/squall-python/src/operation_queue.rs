@@ -1,4 +1,6 @@
-//! Between a user's asyncio task and its driver: operations go out, results come in, on one thread. Performs nothing itself.
+//! The queue between a user's asyncio task and its driver, which run on the same thread: the task
+//! submits operations, the driver delivers the functions to call. It performs no operations. The
+//! asyncio call of the driver polls it; `squall._asyncio_loop` runs the task.
 
 use pyo3::{prelude::*, types::PyTuple};
 use std::{
@@ -9,43 +11,44 @@ use std::{
 
 use crate::{operation::Operation, watchdog::CLEANUP_TIME};
 
-/// One user's side door out of its asyncio task.
+/// The operation queue of one user on asyncio.
 #[pyclass(name = "Port", frozen, module = "squall._squall")]
 pub(crate) struct OperationQueue {
     state: Mutex<OperationQueueState>,
 }
 
-/// The function, by its number, that a promise was made to.
+/// The number of the function call that waits for a background operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BackgroundCall(u64);
 
 #[derive(Default)]
 struct OperationQueueState {
-    /// Awaited by somebody, not yet taken by the driver.
+    /// Awaited, but not yet taken by the driver.
     submitted: Vec<Py<Operation>>,
-    /// Taken by the driver, no longer wanted.
+    /// Taken by the driver, then cancelled.
     cancelled: Vec<Py<Operation>>,
-    /// What the task waits in between two functions.
+    /// The operation that the task awaits between two calls.
     idle_wait: Option<Py<Operation>>,
-    /// What it shall run as soon as it asks.
+    /// The call that the task runs as soon as it asks for one.
     next_call: Option<Py<PyAny>>,
-    /// How the last function ended: `None`, or the exception.
+    /// How the last call ended: `Some(None)`, or the exception.
     call_result: Option<Option<Py<PyAny>>>,
-    /// How many of those that were asked for then are the function's. Further ones are others', and wait for the next function: somebody who
-    /// asks for one thing after the other would keep this one from ending.
+    /// How many operations in `submitted` were there when the call ended. They belong to the call.
+    /// Later ones come from other tasks and wait for the next call: a task that submits one
+    /// operation after the other would otherwise keep this call from ending.
     own_submitted: usize,
     driver_waker: Option<Waker>,
-    /// What the function that runs made and did not await.
+    /// The first operation that the current call created and did not await.
     not_awaited: Option<Box<str>>,
-    /// When the function that runs must be over.
+    /// When the current call must end.
     deadline: Option<Instant>,
-    /// How many functions have begun.
+    /// How many calls have started.
     calls_started: u64,
-    /// Requests of the function that runs which tasks of their own will await.
+    /// Operations of the current call that separate tasks await.
     background_operations: usize,
 }
 
-/// What the driver finds when it looks.
+/// What changed since the driver's last poll.
 pub(crate) struct QueueChanges {
     pub(crate) submitted: Vec<Py<Operation>>,
     pub(crate) cancelled: Vec<Py<Operation>>,
@@ -56,8 +59,8 @@ impl OperationQueue {
         OperationQueue { state: Mutex::default() }
     }
 
-    /// Lets the task run `function(*arguments)`, at once if it is waiting for something to run.
-    /// `deadline`: when it must be over.
+    /// Makes the task run `function(*arguments)`, at once if it is waiting for a call. The call
+    /// must end by `deadline`.
     pub(crate) fn start_call(
         &self,
         py: Python<'_>,
@@ -77,7 +80,7 @@ impl OperationQueue {
         Ok(())
     }
 
-    /// Lets the task end.
+    /// Makes the task end.
     pub(crate) fn end_task(&self, py: Python<'_>) {
         self.deliver_call(py, py.None());
     }
@@ -90,30 +93,31 @@ impl OperationQueue {
         }
     }
 
-    /// What happened since the last look; `waker` is woken at the next thing that does.
+    /// Takes the changes since the last poll. The queue wakes `waker` at the next change.
     pub(crate) fn poll(&self, waker: &Waker) -> QueueChanges {
         let mut state = self.state();
         if !state.driver_waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             state.driver_waker = Some(waker.clone());
         }
-        let mut asked = std::mem::take(&mut state.submitted);
-        if state.call_result.is_some() && asked.len() > state.own_submitted {
-            let late = asked.split_off(state.own_submitted);
-            let promised = |operation: &Py<Operation>| Python::attach(|py| operation.borrow(py).is_background());
-            let (promised, late): (Vec<_>, Vec<_>) = late.into_iter().partition(promised);
-            asked.extend(promised);
-            state.submitted = late;
+        let mut submitted = std::mem::take(&mut state.submitted);
+        if state.call_result.is_some() && submitted.len() > state.own_submitted {
+            let later_submitted = submitted.split_off(state.own_submitted);
+            let is_background = |operation: &Py<Operation>| Python::attach(|py| operation.borrow(py).is_background());
+            let (background, foreign): (Vec<_>, Vec<_>) = later_submitted.into_iter().partition(is_background);
+            submitted.extend(background);
+            state.submitted = foreign;
         }
         state.own_submitted = 0;
-        QueueChanges { submitted: asked, cancelled: std::mem::take(&mut state.cancelled) }
+        QueueChanges { submitted, cancelled: std::mem::take(&mut state.cancelled) }
     }
 
-    /// How the function ended, once it has.
+    /// How the call ended; `None` while it runs.
     pub(crate) fn take_call_result(&self) -> Option<Option<Py<PyAny>>> {
         self.state().call_result.take()
     }
 
-    /// Whether the function goes on and has nothing to ask for: it awaits something that is not ours.
+    /// Whether the call is running and has submitted nothing: then it awaits something that is not
+    /// an operation.
     pub(crate) fn awaits_foreign(&self) -> bool {
         let state = self.state();
         state.call_result.is_none() && state.submitted.is_empty()
@@ -133,7 +137,7 @@ impl OperationQueue {
         BackgroundCall(state.calls_started)
     }
 
-    /// A promise to a function that is over is nobody's any more.
+    /// Ignores background operations of a call that has ended.
     pub(crate) fn finish_background(&self, BackgroundCall(function): BackgroundCall) {
         let mut state = self.state();
         if state.calls_started == function {
@@ -142,7 +146,7 @@ impl OperationQueue {
         }
     }
 
-    /// Whether the function that runs has started what it does not await, and that is not over.
+    /// Whether background operations of the current call are still running.
     pub(crate) fn has_background(&self) -> bool {
         self.state().background_operations > 0
     }
@@ -174,7 +178,7 @@ impl OperationQueueState {
 
 #[pymethods]
 impl OperationQueue {
-    /// What to run next: `(function, arguments)`, or None if the user is over.
+    /// Returns the next call: `(function, arguments)`, or None if the user has ended.
     fn next(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Operation>> {
         let ready = slf.get().state().next_call.take();
         match ready {
@@ -187,7 +191,8 @@ impl OperationQueue {
         }
     }
 
-    /// Whether the time of the function that runs is over. Once that was said it has some more, to clean up after itself.
+    /// Whether the current call has passed its deadline. After returning `true` it extends the
+    /// deadline, so that the call can clean up.
     fn overdue(&self) -> bool {
         let (mut state, now) = (self.state(), Instant::now());
         let overdue = state.call_result.is_none() && state.deadline.is_some_and(|deadline| deadline < now);
@@ -197,7 +202,7 @@ impl OperationQueue {
         overdue
     }
 
-    /// Says that the function has ended: with None, or the exception that it raised.
+    /// Notes that the call has ended: with None, or with the exception that it raised.
     #[pyo3(signature = (error = None))]
     fn done(&self, error: Option<Py<PyAny>>) {
         let mut state = self.state();

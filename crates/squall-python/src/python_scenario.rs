@@ -1,5 +1,6 @@
-//! A loaded scenario as the driver needs it: callables, limits, where requests go. Read once from the SDK's description
-//! (`squall._load.Loaded`); judges nothing, the SDK and the scenario room already have.
+//! A loaded scenario in the form that the driver needs: callables, limits, HTTP settings. It is
+//! read once from the SDK's description (`squall._load.Loaded`). It checks nothing, because the SDK
+//! and `squall-scenario` already have. The interpreter creates it and the driver uses it.
 
 use pyo3::{
     exceptions::PyAssertionError,
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use crate::{response::PyResponse, routes::BaseUrl};
 
-/// Everything that the threads of a run share.
+/// What the threads of a run share.
 pub(crate) struct PythonScenario {
     /// `(user number, seed) -> object`.
     pub(crate) make_user: Py<PyAny>,
@@ -20,28 +21,29 @@ pub(crate) struct PythonScenario {
     /// Run after the last iteration.
     pub(crate) on_stop: Vec<ScenarioFunction>,
     pub(crate) tasks: Vec<ScenarioTask>,
-    /// Words for an exception: `describe(exception)`.
+    /// Describes an exception for the report: `describe(exception)`.
     pub(crate) describe: Py<PyAny>,
-    /// Makes a fiber: `fiber().switch(function, user, client)` runs a plain function up to its next operation, and a further
-    /// `switch()` goes on; it returns something else than an operation when the function is done, and can then be given another.
-    /// Absent if greenlet is.
+    /// Creates a fiber. `new_fiber().switch(function, user, client)` runs a plain function up to
+    /// its next operation, and every further `switch()` up to the one after. When `switch` returns
+    /// something other than an operation, the function has ended and the fiber can run another one.
+    /// `None` if greenlet is not installed.
     pub(crate) new_fiber: Option<Py<PyAny>>,
-    /// The client of plain functions around ours.
+    /// Wraps a client for plain functions.
     pub(crate) blocking_client: Py<PyAny>,
     pub(crate) connector: Connector,
     pub(crate) base: BaseUrl,
     pub(crate) headers: Vec<(String, String)>,
-    /// What the names of its series begin with.
+    /// The prefix of its metric names.
     pub(crate) prefix: String,
-    /// Whether any code of the scenario's runs: tasks that are not constant, hooks.
+    /// Whether the run executes Python code: hooks, or tasks that are not constant.
     pub(crate) needs_python: bool,
     /// Whether coroutines run on an asyncio loop.
     pub(crate) on_asyncio: bool,
-    /// Why coroutines run where they do.
+    /// Why coroutines run on asyncio, or why the engine resumes them itself.
     pub(crate) mode_reason: String,
 }
 
-/// Something of the scenario's that is called with the user and a client.
+/// A function of the scenario that takes the user and a client.
 pub(crate) struct ScenarioFunction {
     pub(crate) call: Py<PyAny>,
     pub(crate) kind: FunctionKind,
@@ -65,34 +67,34 @@ pub(crate) struct ScenarioTask {
     pub(crate) function: ScenarioFunction,
     pub(crate) check: Option<ScenarioTaskCheck>,
     pub(crate) timeout: Option<Duration>,
-    /// What it sends, if that is always the same. Such a task needs no Python.
+    /// The requests of a constant task, which always sends the same and needs no Python.
     pub(crate) requests: Option<Vec<ConstantRequest>>,
-    /// Why it runs as it does.
+    /// Why the task runs in its mode.
     pub(crate) mode_reason: String,
 }
 
-/// Looks at a task's last answer.
+/// Checks a task's last response.
 pub(crate) struct ScenarioTaskCheck {
     call: Py<PyAny>,
-    /// Whether it takes the response, and not its status and body.
+    /// Whether it takes the response instead of its status and body.
     takes_response: bool,
 }
 
 impl ScenarioTaskCheck {
-    pub(crate) fn run(&self, py: Python<'_>, user: &Py<PyAny>, answer: &Py<PyResponse>) -> PyResult<()> {
+    pub(crate) fn run(&self, py: Python<'_>, user: &Py<PyAny>, response: &Py<PyResponse>) -> PyResult<()> {
         let check = self.call.bind(py);
-        let verdict = match self.takes_response {
-            true => check.call1((user, answer))?,
-            false => check.call1((user, answer.get().status(), answer.get().for_check(py)?))?,
+        let returned = match self.takes_response {
+            true => check.call1((user, response))?,
+            false => check.call1((user, response.get().status(), response.get().for_check(py)?))?,
         };
-        match verdict.cast::<PyBool>() {
+        match returned.cast::<PyBool>() {
             Ok(passed) if !passed.is_true() => Err(PyAssertionError::new_err("the check returned False")),
             _ => Ok(()),
         }
     }
 }
 
-/// What the run brings besides the scenario.
+/// The HTTP settings of a run.
 pub(crate) struct ScenarioHttpSettings {
     pub(crate) connector: Connector,
     pub(crate) base: BaseUrl,
@@ -101,13 +103,13 @@ pub(crate) struct ScenarioHttpSettings {
 }
 
 impl PythonScenario {
-    pub(crate) fn read(loaded: &Bound<'_, PyAny>, wiring: ScenarioHttpSettings) -> PyResult<PythonScenario> {
+    pub(crate) fn read(loaded: &Bound<'_, PyAny>, http_settings: ScenarioHttpSettings) -> PyResult<PythonScenario> {
         let hooks = |name: &str| -> PyResult<Vec<ScenarioFunction>> {
             loaded.getattr(name)?.try_iter()?.map(|hook| ScenarioFunction::read(&hook?)).collect()
         };
         let tasks: Vec<ScenarioTask> =
             loaded.getattr("tasks")?.try_iter()?.map(|task| ScenarioTask::read(&task?)).collect::<PyResult<_>>()?;
-        let fiber = loaded.getattr("new_fiber")?;
+        let new_fiber = loaded.getattr("new_fiber")?;
         let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
         Ok(PythonScenario {
             needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
@@ -118,18 +120,18 @@ impl PythonScenario {
             on_stop: hooks("on_stop")?,
             tasks,
             describe: loaded.getattr("describe")?.unbind(),
-            new_fiber: (!fiber.is_none()).then(|| fiber.unbind()),
+            new_fiber: (!new_fiber.is_none()).then(|| new_fiber.unbind()),
             blocking_client: loaded.getattr("blocking_client")?.unbind(),
-            connector: wiring.connector,
-            base: wiring.base,
-            headers: wiring.headers,
-            prefix: wiring.prefix,
+            connector: http_settings.connector,
+            base: http_settings.base,
+            headers: http_settings.headers,
+            prefix: http_settings.prefix,
         })
     }
 }
 
 impl PythonScenario {
-    /// A name as it stands in the report.
+    /// The name of a metric in the report.
     pub(crate) fn full_metric_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -164,7 +166,7 @@ impl ScenarioTask {
     }
 }
 
-/// The arguments of a user's every call, made once.
+/// The arguments of every call for a user, created once.
 pub(crate) fn call_arguments<'py>(
     user: &Bound<'py, PyAny>,
     client: &Bound<'py, PyAny>,

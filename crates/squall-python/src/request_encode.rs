@@ -1,4 +1,5 @@
-//! Python values as they travel: JSON, forms, queries, multipart. Decides nothing about requests.
+//! Encodes Python values for requests: JSON, forms, query strings, multipart bodies, path
+//! parameters. It does not decide what a request contains; the client calls it.
 
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
@@ -7,7 +8,7 @@ use pyo3::{
 };
 use std::fmt::Write as _;
 
-/// Deeper values are refused, as a circular one would be.
+/// The deepest nesting that `json=` accepts. A circular value exceeds it.
 const MAX_DEPTH: usize = 200;
 
 /// Appends `value` as JSON.
@@ -25,7 +26,8 @@ pub(crate) fn json(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) ->
     } else if let Ok(number) = value.cast::<PyInt>() {
         match number.extract::<i64>() {
             Ok(small) => out.extend_from_slice(small.to_string().as_bytes()),
-            // int.__repr__, as the standard library does: a subclass (IntEnum) may print itself otherwise.
+            // `int.__repr__`, as in the standard library: a subclass such as IntEnum may print
+            // itself differently.
             Err(_) => out.extend_from_slice(
                 value
                     .py()
@@ -39,7 +41,7 @@ pub(crate) fn json(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) ->
     } else if let Ok(number) = value.cast::<PyFloat>() {
         let number = number.value();
         if !number.is_finite() {
-            return Err(PyValueError::new_err(format!("{number} has no form in JSON")));
+            return Err(PyValueError::new_err(format!("json= contains {number}, which JSON cannot represent")));
         }
         serde_json::to_writer(out, &number).expect("writing to a Vec cannot fail");
     } else if let Ok(dict) = value.cast::<PyDict>() {
@@ -62,7 +64,7 @@ pub(crate) fn json(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) ->
         write_sequence(tuple.iter(), out, depth)?;
     } else {
         let kind = value.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("json= cannot carry a {kind}")));
+        return Err(PyTypeError::new_err(format!("json= contains a {kind}, which JSON cannot represent")));
     }
     Ok(())
 }
@@ -88,7 +90,7 @@ fn write_string(text: &str, out: &mut Vec<u8>) -> PyResult<()> {
     Ok(())
 }
 
-/// A key that is no string, in the words of the standard library.
+/// The text of a key that is not a string, as the standard library writes it.
 fn key_text(key: &Bound<'_, PyAny>) -> PyResult<String> {
     if key.is_none() {
         return Ok("null".to_owned());
@@ -102,7 +104,8 @@ fn key_text(key: &Bound<'_, PyAny>) -> PyResult<String> {
     Err(PyTypeError::new_err(format!("json= keys must be strings, not {}", key.get_type().name()?)))
 }
 
-/// A dict or a list of pairs as `a=1&b=2`, percent-encoded as UTF-8. A list as a value repeats its name; None leaves it out.
+/// Appends a dict or a list of pairs as `a=1&b=2`, percent-encoded as UTF-8. A list as a value
+/// repeats its name; a value of None is left out.
 pub(crate) fn form(value: &Bound<'_, PyAny>, out: &mut String) -> PyResult<()> {
     if let Ok(dict) = value.cast::<PyDict>() {
         for (name, item) in dict.iter() {
@@ -139,18 +142,19 @@ fn write_pairs(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, out: &mut Stri
     Ok(())
 }
 
-/// A URL with values in the places that are written as `{name}`; each value is one part of the path, whatever is in it.
+/// Replaces the placeholders `{name}` in a URL. A value is always one segment of the path:
+/// characters such as `/` are percent-encoded.
 pub(crate) fn fill_path_params(template: &str, values: &Bound<'_, PyAny>) -> PyResult<String> {
     let values = values
         .cast::<PyDict>()
         .map_err(|_| PyTypeError::new_err("path_params= takes a dict, as in path_params={\"id\": 7}"))?;
-    let (mut out, mut rest, mut used) = (String::new(), template, 0);
+    let (mut out, mut rest, mut replaced) = (String::new(), template, 0);
     while let Some((before, name, after)) = rest
         .split_once('{')
         .and_then(|(before, place)| place.split_once('}').map(|(name, after)| (before, name, after)))
     {
         let value = values.get_item(name)?.ok_or_else(|| {
-            PyValueError::new_err(format!("`{template}` has a place for `{name}`, which path_params= lacks"))
+            PyValueError::new_err(format!("`{template}` contains {{{name}}}, but path_params= has no `{name}`"))
         })?;
         out += before;
         for byte in value.str()?.to_str()?.bytes() {
@@ -159,11 +163,11 @@ pub(crate) fn fill_path_params(template: &str, values: &Bound<'_, PyAny>) -> PyR
                 _ => out += &format!("%{byte:02X}"),
             }
         }
-        (rest, used) = (after, used + 1);
+        (rest, replaced) = (after, replaced + 1);
     }
-    if used < values.len() {
+    if replaced < values.len() {
         return Err(PyValueError::new_err(format!(
-            "`{template}` has no place for all of path_params=: write {{name}}"
+            "`{template}` does not contain every name in path_params=: write it as {{name}}"
         )));
     }
     Ok(out + rest)
@@ -181,7 +185,7 @@ fn percent_encode(text: &str, out: &mut String) {
     }
 }
 
-/// `files=` and the fields of `data=` as multipart/form-data; returns the content type.
+/// Appends `files=` and the fields of `data=` as multipart/form-data, and returns the content type.
 pub(crate) fn multipart(
     files: &Bound<'_, PyAny>,
     fields: Option<&Bound<'_, PyAny>>,
@@ -195,13 +199,14 @@ pub(crate) fn multipart(
     }
     for (name, file) in named_items(files, "files=")? {
         let name = name.str()?;
-        let given = UploadFile::read(&file, name.to_str()?)?;
-        parts.push((part_head(name.to_str()?, Some((&given.name, &given.kind)))?, given.content));
+        let upload = UploadFile::read(&file, name.to_str()?)?;
+        parts.push((part_head(name.to_str()?, Some((&upload.name, &upload.kind)))?, upload.content));
     }
-    // The same for the same contents, so that a constant task stays one, and nothing that any of them contains.
+    // The boundary must not occur in any part. It depends only on the parts, so that a constant
+    // task sends the same bytes every time.
     let mut boundary = "squall-3f9d1c6a7b2e48d0".to_owned();
-    let holds = |content: &[u8], text: &str| content.windows(text.len()).any(|piece| piece == text.as_bytes());
-    while parts.iter().any(|(_, content)| holds(content, &boundary)) {
+    let contains = |content: &[u8], text: &str| content.windows(text.len()).any(|piece| piece == text.as_bytes());
+    while parts.iter().any(|(_, content)| contains(content, &boundary)) {
         boundary.push('x');
     }
     for (head, content) in &parts {
@@ -213,17 +218,18 @@ pub(crate) fn multipart(
     Ok(format!("multipart/form-data; boundary={boundary}"))
 }
 
-/// What has a name each: a dict, or a list of pairs.
-fn named_items<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    if let Ok(dict) = given.cast::<PyDict>() {
+/// The named items of a dict or a list of pairs.
+fn named_items<'py>(items: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    if let Ok(dict) = items.cast::<PyDict>() {
         return Ok(dict.iter().collect());
     }
     let pair = |entry: PyResult<Bound<'py, PyAny>>| entry?.extract();
-    let pairs = given.try_iter().and_then(|entries| entries.map(pair).collect());
-    pairs.map_err(|_| PyTypeError::new_err(format!("{what} takes a dict, or a list of (name, value)")))
+    let pairs = items.try_iter().and_then(|entries| entries.map(pair).collect());
+    pairs.map_err(|_| PyTypeError::new_err(format!("{what} takes a dict or a list of (name, value)")))
 }
 
-/// Appends `value` if it is a body as it stands: text, bytes of any kind, an open file. Says whether it was.
+/// Appends `value` if it is raw content: text, bytes of any kind, or an open file. Returns whether
+/// it was.
 pub(crate) fn write_raw(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<bool> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         out.extend_from_slice(bytes.as_bytes());
@@ -240,7 +246,7 @@ pub(crate) fn write_raw(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult
     Ok(true)
 }
 
-/// One field; a list is the field several times, as in forms.
+/// Adds a form field. A list repeats the field, as in [`form`].
 fn write_field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Vec<(String, Vec<u8>)>) -> PyResult<()> {
     if value.is_none() {
         return Ok(());
@@ -257,7 +263,7 @@ fn write_field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Vec<(String, Ve
     Ok(())
 }
 
-/// A file as it was given: bytes, text, an open file, `(name, content)` or `(name, content, type)`.
+/// An entry of `files=`: bytes, text, an open file, `(name, content)` or `(name, content, type)`.
 struct UploadFile {
     name: String,
     kind: String,
@@ -273,7 +279,7 @@ impl UploadFile {
         if let Ok((name, content)) = file.extract::<(String, Bound<'_, PyAny>)>() {
             return Ok(UploadFile { name, kind, content: content_of(&content)? });
         }
-        // An open file knows its name.
+        // An open file has a `name`.
         let path = file.getattr("name").ok().and_then(|name| name.extract::<String>().ok());
         let name = path.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or(field).to_owned();
         Ok(UploadFile { name, kind, content: content_of(file)? })
@@ -285,19 +291,21 @@ fn content_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     match write_raw(value, &mut content)? {
         true => Ok(content),
         false => Err(PyTypeError::new_err(format!(
-            "a file is bytes, text or an open file, not a {}",
+            "an entry of files= must be bytes, text or an open file, not a {}",
             value.get_type().name()?
         ))),
     }
 }
 
-/// The head of a part. Names are escaped as browsers do.
+/// The head of a part. Names are escaped as in browsers.
 fn part_head(name: &str, file: Option<(&str, &str)>) -> PyResult<String> {
     let escaped = |text: &str| text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A");
     let mut head = format!("Content-Disposition: form-data; name=\"{}\"", escaped(name));
     if let Some((file, kind)) = file {
         if kind.contains(['\r', '\n']) {
-            return Err(PyValueError::new_err("the type of a file contains a line break"));
+            return Err(PyValueError::new_err(
+                "the content type of an entry of files= contains a line break; remove it",
+            ));
         }
         head += &format!("; filename=\"{}\"\r\nContent-Type: {kind}", escaped(file));
     }

@@ -1,5 +1,6 @@
-//! Resources: borrows from the run's pools for a user, and has its factory make more where a pool has none left. Keeps nothing: what is
-//! held by whom is known where the pools are.
+//! Acquires resources from the run's pools for a user, and creates more with the scenario's factory
+//! when a pool is empty. It does not track leases; the pools do. `self.resources` of the SDK calls
+//! it.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall_engine::{ResourceClient, ResourceError, ThreadRecorder};
@@ -14,39 +15,39 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// What somebody wants out of a pool.
+/// A request for a resource of a pool.
 pub(crate) struct ResourceAcquire {
     pool: String,
     wait: Duration,
-    /// From a number to a payload, where things are made as they are needed.
+    /// Creates the payload of a new resource from its number. `None` for pools of fixed size.
     factory: Option<Py<PyAny>>,
-    /// Most things that are made.
+    /// The most resources that the factory creates.
     limit: Option<u64>,
 }
 
-/// Something that a user holds; when nobody refers to it any more, it goes back.
+/// A resource that a user holds. It returns to the pool when Python drops the last reference.
 #[pyclass(name = "Loan", frozen, module = "squall._squall")]
 pub(crate) struct PyResourceLease {
-    loan: Mutex<Option<squall_engine::ResourceLease>>,
-    /// Its name in the pool.
+    lease: Mutex<Option<squall_engine::ResourceLease>>,
+    /// The resource's name in the pool.
     #[pyo3(get)]
     id: String,
-    /// JSON.
+    /// The resource's payload in JSON.
     #[pyo3(get)]
     payload: String,
 }
 
 #[pymethods]
 impl PyResourceLease {
-    /// Gives it back. Doing it twice is doing it once.
+    /// Returns the resource to the pool. A second call has no effect.
     fn release(&self) {
-        drop(self.loan.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lease.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Whether it is certainly nobody else's.
+    /// Whether the lease is valid, so that no other user can hold the resource.
     #[pyo3(name = "held")]
     fn is_held(&self) -> bool {
-        self.loan
+        self.lease
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
@@ -54,7 +55,8 @@ impl PyResourceLease {
     }
 }
 
-/// Borrows something out of a pool, within `wait` seconds: the awaitable behind `self.resources.acquire`.
+/// Acquires a resource of `pool` and waits at most `wait` seconds for it: the operation of
+/// `self.resources.acquire`.
 #[pyfunction]
 #[pyo3(signature = (pool, wait, make, limit, port))]
 #[pyo3(name = "borrow")]
@@ -65,40 +67,40 @@ pub(crate) fn acquire_resource(
     limit: Option<u64>,
     port: Option<Py<OperationQueue>>,
 ) -> PyResult<Operation> {
-    let refuse = |_| PyValueError::new_err(format!("wait={wait}: give seconds of 0 or more"));
-    let wait = Duration::try_from_secs_f64(wait).map_err(refuse)?;
+    let invalid_wait = |_| PyValueError::new_err(format!("wait={wait} is not a duration in seconds; give 0 or more"));
+    let wait = Duration::try_from_secs_f64(wait).map_err(invalid_wait)?;
     Ok(Operation::new(OperationWork::Acquire(Box::new(ResourceAcquire { pool, wait, factory: make, limit })), port))
 }
 
 impl ResourceAcquire {
-    pub(crate) async fn perform(self, probe: &ThreadRecorder) -> PyResult<Py<PyAny>> {
-        let loan = self.acquire(probe).await?;
+    pub(crate) async fn perform(self, recorder: &ThreadRecorder) -> PyResult<Py<PyAny>> {
+        let lease = self.acquire(recorder).await?;
         Python::attach(|py| {
-            let (id, payload) = (loan.id().to_owned(), loan.payload().to_owned());
-            Ok(Py::new(py, PyResourceLease { loan: Mutex::new(Some(loan)), id, payload })?.into_any())
+            let (id, payload) = (lease.id().to_owned(), lease.payload().to_owned());
+            Ok(Py::new(py, PyResourceLease { lease: Mutex::new(Some(lease)), id, payload })?.into_any())
         })
     }
 
-    async fn acquire(&self, probe: &ThreadRecorder) -> PyResult<squall_engine::ResourceLease> {
-        let lender = probe.resources().map_err(acquire_error)?;
+    async fn acquire(&self, recorder: &ThreadRecorder) -> PyResult<squall_engine::ResourceLease> {
+        let resources = recorder.resources().map_err(acquire_error)?;
         if let Some(make) = &self.factory {
-            while let Some(number) = match lender.acquire(&self.pool, Duration::ZERO).await {
-                Ok(loan) => return Ok(loan),
+            while let Some(number) = match resources.acquire(&self.pool, Duration::ZERO).await {
+                Ok(lease) => return Ok(lease),
                 Err(ResourceError::Exhausted(_)) => {
-                    lender.allocate_number(&self.pool, self.limit).await.map_err(acquire_error)?
+                    resources.allocate_number(&self.pool, self.limit).await.map_err(acquire_error)?
                 }
                 Err(error) => return Err(acquire_error(error)),
             } {
-                self.add_created(lender, make, number).await?;
+                self.add_created(resources, make, number).await?;
             }
         }
-        lender.acquire(&self.pool, self.wait).await.map_err(acquire_error)
+        resources.acquire(&self.pool, self.wait).await.map_err(acquire_error)
     }
 
-    /// Puts one more into the pool, where whoever is first in the queue finds it.
-    async fn add_created(&self, lender: &ResourceClient, make: &Py<PyAny>, number: u64) -> PyResult<()> {
+    /// Creates a resource and adds it to the pool. The first user that waits for the pool gets it.
+    async fn add_created(&self, resources: &ResourceClient, make: &Py<PyAny>, number: u64) -> PyResult<()> {
         let payload: String = Python::attach(|py| make.call1(py, (number,))?.extract(py))?;
-        lender.add(&self.pool, number.to_string(), payload).await.map_err(acquire_error)
+        resources.add(&self.pool, number.to_string(), payload).await.map_err(acquire_error)
     }
 }
 

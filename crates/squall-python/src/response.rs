@@ -1,22 +1,23 @@
-//! What came back, over one buffer that is copied once: head and body are read from it when they are asked for.
+//! The `Response` and `Headers` objects of scenario code. A response copies head and body once into
+//! one buffer and decodes them only when the scenario reads them. The driver creates responses.
 
 use pyo3::{
     exceptions::PyKeyError,
     prelude::*,
     types::{PyBytes, PyDict, PyIterator, PyList, PyString},
 };
-use squall_http::HeaderIter as Lines;
+use squall_http::HeaderIter;
 use std::{sync::OnceLock, time::Duration};
 
 use crate::{exceptions, json_decode};
 
-/// An answer to a request.
+/// The response to a request.
 #[pyclass(name = "Response", frozen, module = "squall._squall")]
 pub(crate) struct PyResponse {
     status: u16,
     /// Head, then body.
     buffer: Box<[u8]>,
-    body_at: usize,
+    body_start: usize,
     elapsed: Duration,
     json: OnceLock<Py<PyAny>>,
 }
@@ -30,29 +31,30 @@ impl PyResponse {
         PyResponse {
             status: response.status,
             buffer: buffer.into_boxed_slice(),
-            body_at: head.len(),
+            body_start: head.len(),
             elapsed,
             json: OnceLock::new(),
         }
     }
 
     fn body(&self) -> &[u8] {
-        &self.buffer[self.body_at..]
+        &self.buffer[self.body_start..]
     }
 
-    fn lines(&self) -> Lines<'_> {
-        Lines::from_head(&self.buffer[..self.body_at])
+    fn header_lines(&self) -> HeaderIter<'_> {
+        HeaderIter::from_head(&self.buffer[..self.body_start])
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.lines().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.header_lines().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     pub(crate) fn status(&self) -> u16 {
         self.status
     }
 
-    /// What a check gets to see: the parsed document if the body is JSON, its text otherwise.
+    /// The body as a check receives it: the parsed document if the body is JSON, otherwise its
+    /// text.
     pub(crate) fn for_check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let looks_like_json =
             matches!(json_decode::strip_bom(self.body()).trim_ascii_start().first(), Some(b'{' | b'['));
@@ -105,7 +107,7 @@ impl PyResponse {
         self.elapsed.as_secs_f64() * 1e3
     }
 
-    /// The body as Python objects; parsed at the first call and kept.
+    /// The body as Python objects. The first call parses it and keeps the result.
     fn json(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if let Some(parsed) = self.json.get() {
             return Ok(parsed.clone_ref(py));
@@ -125,7 +127,7 @@ impl PyResponse {
     }
 }
 
-/// The headers of a response; names are compared without regard to case, the first value counts.
+/// The headers of a response. Names are case-insensitive; the first value of a name counts.
 #[pyclass(name = "Headers", frozen, mapping, module = "squall._squall")]
 pub(crate) struct PyHeaders {
     response: Py<PyResponse>,
@@ -150,7 +152,7 @@ impl PyHeaders {
     }
 
     fn __len__(&self) -> usize {
-        self.response.get().lines().count()
+        self.response.get().header_lines().count()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -158,23 +160,23 @@ impl PyHeaders {
     }
 
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.response.get().lines().map(|(name, _)| name).collect::<Vec<_>>())
+        PyList::new(py, self.response.get().header_lines().map(|(name, _)| name).collect::<Vec<_>>())
     }
 
-    /// All values of a header that may come several times, such as `set-cookie`.
+    /// All values of a header that may occur several times, such as `set-cookie`.
     fn get_all<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
-        let lines = self.response.get().lines();
-        let values = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        let header_lines = self.response.get().header_lines();
+        let values = header_lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         PyList::new(py, values.collect::<Vec<_>>())
     }
 
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.response.get().lines().collect::<Vec<_>>())
+        PyList::new(py, self.response.get().header_lines().collect::<Vec<_>>())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let dict = PyDict::new(py);
-        for (name, value) in self.response.get().lines() {
+        for (name, value) in self.response.get().header_lines() {
             dict.set_item(name, value)?;
         }
         Ok(format!("Headers({})", dict.repr()?))

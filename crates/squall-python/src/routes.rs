@@ -1,5 +1,6 @@
-//! Requests rendered once and resent: one entry for each method and route of a thread, patched where a call brings headers, a query
-//! or a body of its own. Sends nothing.
+//! Rendered requests by route: a thread renders a method and URL once, and patches the bytes for
+//! calls with their own headers, query or body. It sends nothing. The client asks it for prepared
+//! calls; the driver sends them and recycles their buffers.
 
 use http::Method;
 use squall_http::{Connector, HttpRequest, PreparedRequest, RequestError, basic_auth};
@@ -10,9 +11,10 @@ use std::{
 };
 use url::Url;
 
-/// Rendered requests that are kept for further calls of the same route.
+/// How many rendered requests a route keeps for further calls.
 const IDLE_PER_ROUTE: usize = 1024;
-/// URLs that carry an id make a route each; past this many they are rendered for one call and forgotten.
+/// How many routes a thread keeps. Every URL with an id in it makes a route; beyond this number,
+/// requests are rendered for one call and dropped.
 const MAX_ROUTES: usize = 4096;
 
 /// The routes of one engine thread, shared by the clients of its users.
@@ -29,20 +31,21 @@ struct RoutesInner {
     table: Mutex<ClientRouteTable>,
 }
 
-/// Where relative URLs lead.
+/// The base of relative URLs.
 #[derive(Debug, Clone)]
 pub(crate) struct BaseUrl {
-    /// None if there is no target, and only absolute URLs lead somewhere.
+    /// `None` if there is no target; then only absolute URLs are valid.
     url: Option<Url>,
-    /// The base URL's own path without its last slash.
+    /// The path of the base URL without its last slash.
     prefix: String,
 }
 
 #[derive(Default)]
 struct ClientRouteTable {
-    /// Of calls without a name; few methods and timeouts share one.
+    /// Routes of calls without a name. The routes of one URL differ in method or timeout.
     by_url: HashMap<String, Vec<usize>>,
-    /// Of calls that bring a name; it may serve several origins, and each needs a request of its own.
+    /// Routes of calls with a name. One name may have several origins, and each origin needs its
+    /// own request.
     by_name: HashMap<String, Vec<usize>>,
     routes: Vec<Route>,
 }
@@ -50,32 +53,32 @@ struct ClientRouteTable {
 struct Route {
     method: Method,
     timeout: Option<Duration>,
-    /// Where it leads, unless that is the target.
+    /// The origin of an absolute URL; `None` for the target.
     origin: Option<String>,
     name: Arc<str>,
-    /// As it is sent when a call brings nothing of its own.
+    /// The request for calls without their own headers, query or body.
     plain: Arc<PreparedRequest>,
-    /// Copies that are not in flight. In boxes, because they change hands several times per request.
+    /// Copies that are not in flight. They are boxed, because a request moves several times.
     #[allow(clippy::vec_box)]
     idle: Vec<Box<PreparedRequest>>,
 }
 
 /// A request that is ready to be sent.
 pub(crate) struct PreparedCall {
-    /// Its place in the table; `None` if it is not kept.
+    /// The index of its route in the table; `None` if the table does not keep the route.
     pub(crate) route: Option<usize>,
-    /// Under which it is recorded.
+    /// The name that the request is recorded under.
     pub(crate) name: Arc<str>,
     pub(crate) request: CallRequest,
 }
 
-/// Rendered bytes, of the route or of this call.
+/// A rendered request: shared by all calls of the route, or owned by this call.
 pub(crate) enum CallRequest {
     Shared(Arc<PreparedRequest>),
     Own(Box<PreparedRequest>),
 }
 
-/// What a call asks for.
+/// The parts of a call.
 pub(crate) struct RouteCallSpec<'a> {
     pub(crate) method: Method,
     pub(crate) url: &'a str,
@@ -84,7 +87,7 @@ pub(crate) struct RouteCallSpec<'a> {
     pub(crate) headers: Vec<(&'a str, &'a str)>,
     pub(crate) body: &'a [u8],
     pub(crate) timeout: Option<Duration>,
-    /// The route, where the caller has seen that it is the same.
+    /// The route, if the caller already knows it.
     pub(crate) known_route: Option<usize>,
 }
 
@@ -98,11 +101,11 @@ impl PreparedCall {
 }
 
 impl BaseUrl {
-    /// Paths start at `target`; if `adrift`, at nothing.
-    pub(crate) fn new(target: &str, adrift: bool) -> Result<BaseUrl, String> {
+    /// Paths are relative to `target`. With `absolute_only`, relative URLs are errors.
+    pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, String> {
         let url = Url::parse(target).map_err(|error| format!("`{target}` is not a URL: {error}"))?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(BaseUrl { url: (!adrift).then_some(url), prefix })
+        Ok(BaseUrl { url: (!absolute_only).then_some(url), prefix })
     }
 }
 
@@ -115,48 +118,48 @@ impl Routes {
         self.inner.connector.clone()
     }
 
-    /// Renders what is asked for.
-    pub(crate) fn call(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
-        let plain = ask.headers.is_empty() && ask.query.is_none() && ask.body.is_empty() && ask.name.is_none();
+    /// Renders the request of a call.
+    pub(crate) fn call(&self, spec: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
+        let plain = spec.headers.is_empty() && spec.query.is_none() && spec.body.is_empty() && spec.name.is_none();
         let mut table = self.table();
-        let found = ask.known_route.or_else(|| table.find(ask));
-        let Some(index) = found else { return self.first_call(ask, plain, table) };
+        let found = spec.known_route.or_else(|| table.find(spec));
+        let Some(index) = found else { return self.first_call(spec, plain, table) };
         let route = &mut table.routes[index];
         let (route_index, name) = (Some(index), route.name.clone());
         if plain {
             return Ok(PreparedCall { route: route_index, name, request: CallRequest::Shared(route.plain.clone()) });
         }
         let mut own = route.idle.pop().unwrap_or_else(|| Box::new((*route.plain).clone()));
-        let same_path = ask.query.is_none() && ask.name.is_none();
+        let same_path = spec.query.is_none() && spec.name.is_none();
         if same_path && own.path_and_query() == route.plain.path_and_query() {
             drop(table);
-            own.update_keeping_path(&ask.headers, ask.body)?;
+            own.update_keeping_path(&spec.headers, spec.body)?;
         } else {
             drop(table);
-            own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
+            own.update(&self.path(spec.url, spec.query.as_deref()), &spec.headers, spec.body)?;
         }
         Ok(PreparedCall { route: route_index, name, request: CallRequest::Own(own) })
     }
 
-    /// The first call of a route.
+    /// Renders the first call of a route and adds the route to the table.
     #[cold]
     fn first_call(
         &self,
-        ask: &RouteCallSpec<'_>,
+        spec: &RouteCallSpec<'_>,
         plain: bool,
         mut table: MutexGuard<'_, ClientRouteTable>,
     ) -> Result<PreparedCall, RequestError> {
-        let mut own = self.prepare(ask)?;
-        let name: Arc<str> = ask.name.map_or_else(|| route_name(&ask.method, &own), Arc::from);
-        let route = table.add(ask, &name, &own);
+        let mut own = self.prepare(spec)?;
+        let name: Arc<str> = spec.name.map_or_else(|| route_name(&spec.method, &own), Arc::from);
+        let route = table.add(spec, &name, &own);
         drop(table);
         if !plain {
-            own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
+            own.update(&self.path(spec.url, spec.query.as_deref()), &spec.headers, spec.body)?;
         }
         Ok(PreparedCall { route, name, request: CallRequest::Own(Box::new(own)) })
     }
 
-    /// Takes back what a call has used.
+    /// Keeps the buffer of a finished call for the next call of its route.
     pub(crate) fn recycle(&self, call: PreparedCall) {
         if let (Some(index), CallRequest::Own(own)) = (call.route, call.request) {
             let mut table = self.table();
@@ -171,31 +174,31 @@ impl Routes {
         self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request of a route: without what differs from call to call.
-    fn prepare(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
-        let mut request = match is_absolute(ask.url) {
-            true => HttpRequest::new(ask.method.clone(), ask.url)?,
-            false if has_scheme(ask.url) => {
-                let reason = "only http:// and https:// can be asked".to_owned();
-                return Err(RequestError::BadUrl { url: ask.url.to_owned(), reason });
+    /// Renders the request of a route, without the parts that differ from call to call.
+    fn prepare(&self, spec: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
+        let mut request = match is_absolute(spec.url) {
+            true => HttpRequest::new(spec.method.clone(), spec.url)?,
+            false if has_scheme(spec.url) => {
+                let reason = "the client supports only http:// and https://".to_owned();
+                return Err(RequestError::BadUrl { url: spec.url.to_owned(), reason });
             }
             false => HttpRequest {
-                method: ask.method.clone(),
-                url: self.inner.base.url.clone().ok_or_else(|| no_target(ask.url))?,
+                method: spec.method.clone(),
+                url: self.inner.base.url.clone().ok_or_else(|| no_target(spec.url))?,
                 headers: Vec::new(),
                 body: bytes::Bytes::new(),
                 timeout: None,
             },
         };
         request.headers.clone_from(&self.inner.headers);
-        request.timeout = ask.timeout;
+        request.timeout = spec.timeout;
         let mut prepared = PreparedRequest::new(&request, &self.inner.connector)?;
-        // Without the query of the call that happens to be the first.
-        prepared.update(&self.path(ask.url, None), &[], &[])?;
+        // Drops the query of the first call, which is not part of the route.
+        prepared.update(&self.path(spec.url, None), &[], &[])?;
         Ok(prepared)
     }
 
-    /// Path and query as a call asks for them.
+    /// The path and query of a call.
     fn path(&self, url: &str, query: Option<&str>) -> String {
         let mut path = String::with_capacity(url.len() + 16);
         if is_absolute(url) {
@@ -219,36 +222,36 @@ impl Routes {
 }
 
 impl ClientRouteTable {
-    fn find(&self, ask: &RouteCallSpec<'_>) -> Option<usize> {
-        let known = match ask.name {
+    fn find(&self, spec: &RouteCallSpec<'_>) -> Option<usize> {
+        let known = match spec.name {
             Some(name) => self.by_name.get(name),
-            None => self.by_url.get(ask.url),
+            None => self.by_url.get(spec.url),
         };
         known?.iter().copied().find(|&index| {
             let route = &self.routes[index];
-            let here = ask.name.is_none() || route.origin.as_deref() == origin(ask.url);
-            here && route.method == ask.method && route.timeout == ask.timeout
+            let same_origin = spec.name.is_none() || route.origin.as_deref() == origin(spec.url);
+            same_origin && route.method == spec.method && route.timeout == spec.timeout
         })
     }
 
-    fn add(&mut self, ask: &RouteCallSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
+    fn add(&mut self, spec: &RouteCallSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
         if self.routes.len() >= MAX_ROUTES {
             return None;
         }
         let index = self.routes.len();
         self.routes.push(Route {
-            method: ask.method.clone(),
-            timeout: ask.timeout,
-            origin: origin(ask.url).map(str::to_owned),
+            method: spec.method.clone(),
+            timeout: spec.timeout,
+            origin: origin(spec.url).map(str::to_owned),
             name: name.clone(),
             plain: Arc::new(prepared.clone()),
             idle: Vec::new(),
         });
-        let places = match ask.name {
+        let indexes = match spec.name {
             Some(name) => self.by_name.entry(name.to_owned()),
-            None => self.by_url.entry(ask.url.to_owned()),
+            None => self.by_url.entry(spec.url.to_owned()),
         };
-        places.or_default().push(index);
+        indexes.or_default().push(index);
         Some(index)
     }
 }
@@ -269,7 +272,7 @@ fn origin(url: &str) -> Option<&str> {
     Some(&url[..end])
 }
 
-/// Whether it leads somewhere else by other means.
+/// Whether a URL starts with a scheme, such as `ftp://`.
 fn has_scheme(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -280,13 +283,13 @@ fn is_absolute(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// The method and the path, without the query.
+/// The name of a route: method and path, without the query.
 fn route_name(method: &Method, prepared: &PreparedRequest) -> Arc<str> {
     let path = prepared.path_and_query();
     Arc::from(format!("{method} {}", &path[..path.find('?').unwrap_or(path.len())]))
 }
 
-/// The value of an Authorization header.
+/// The Authorization header of a user and password.
 pub(crate) fn authorization(user: &str, password: &str) -> String {
     basic_auth(user, password)
 }

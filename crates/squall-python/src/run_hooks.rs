@@ -1,17 +1,18 @@
-//! Set-up and tear-down of a run: functions of the scenario's module, called outside of any user. Decides neither when nor where.
+//! Calls the set-up and tear-down functions of a scenario's module, outside of any user. It does
+//! not decide when or on which worker they run; `squall-cli` does, through [`ScenarioHooks`].
 
 use pyo3::prelude::*;
 use squall_cli::ScenarioHooks;
 
 use crate::watchdog;
 
-/// `squall._hooks.ScenarioHooks` of a loaded scenario.
+/// The `squall._hooks.Hooks` object of a loaded scenario.
 pub(crate) struct PythonHooks {
     hooks: Py<PyAny>,
 }
 
 impl PythonHooks {
-    /// Those of `loaded`, if it has any.
+    /// The hooks of `loaded`, if it has any.
     pub(crate) fn from_loaded(loaded: &Bound<'_, PyAny>) -> PyResult<Option<PythonHooks>> {
         let hooks = loaded.getattr("hooks")?;
         Ok((!hooks.is_none()).then(|| PythonHooks { hooks: hooks.unbind() }))
@@ -20,23 +21,24 @@ impl PythonHooks {
     fn call<T>(
         &self,
         name: &str,
-        made: Option<&str>,
+        set_up_data: Option<&str>,
         read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
     ) -> Result<T, String> {
         Python::attach(|py| {
             let hooks = self.hooks.bind(py);
-            // Nobody's time limits it, but the second Ctrl-C ends it like any other code.
+            // Hooks have no timeout, but the second Ctrl-C interrupts them like other scenario
+            // code.
             let _watchdog = watchdog::watch(py, None);
-            let (called, _) = watchdog::step(None, || match made {
-                Some(made) => hooks.call_method1(name, (made,)),
+            let (called, _) = watchdog::step(None, || match set_up_data {
+                Some(set_up_data) => hooks.call_method1(name, (set_up_data,)),
                 None => hooks.call_method0(name),
             });
             called.and_then(|value| read(&value)).map_err(|error| {
-                // With its traceback, which says where.
-                let (short, raised) = (error.to_string(), error.into_value(py));
+                // `describe` adds the traceback, which shows where the hook failed.
+                let (message, raised) = (error.to_string(), error.into_value(py));
                 let errors = py.import("squall._errors");
-                let words = errors.and_then(|errors| errors.call_method1("describe", (raised,))?.extract());
-                words.unwrap_or(short)
+                let description = errors.and_then(|errors| errors.call_method1("describe", (raised,))?.extract());
+                description.unwrap_or(message)
             })
         })
     }
@@ -44,14 +46,14 @@ impl PythonHooks {
 
 impl ScenarioHooks for PythonHooks {
     fn set_up(&self) -> Result<String, String> {
-        self.call("set_up", None, |made| made.extract())
+        self.call("set_up", None, |set_up_data| set_up_data.extract())
     }
 
-    fn apply_set_up_data(&self, made: &str) -> Result<(), String> {
-        self.call("share", Some(made), |_| Ok(()))
+    fn apply_set_up_data(&self, set_up_data: &str) -> Result<(), String> {
+        self.call("share", Some(set_up_data), |_| Ok(()))
     }
 
-    fn tear_down(&self, made: &str) -> Result<(), String> {
-        self.call("tear_down", Some(made), |_| Ok(()))
+    fn tear_down(&self, set_up_data: &str) -> Result<(), String> {
+        self.call("tear_down", Some(set_up_data), |_| Ok(()))
     }
 }

@@ -1,5 +1,7 @@
-//! Answers that are read while they come: `async with client.stream("GET", "/events") as answer`, then piece by piece. The request counts until
-//! its head is there; the time to the first piece and to the last are series of their own.
+//! Responses that the scenario reads in chunks while they arrive: `async with client.stream("GET",
+//! "/events") as response`. The request is recorded until the head arrives; the times to the first
+//! and to the last chunk are separate metrics. It does not open the connection: `long_connection`
+//! does. `client.stream` creates it.
 
 use pyo3::{
     exceptions::PyRuntimeError,
@@ -23,7 +25,7 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// An answer whose body is read piece by piece.
+/// A response whose body is read in chunks.
 #[pyclass(name = "StreamedAnswer", frozen, module = "squall._squall")]
 pub(crate) struct PyStreamedResponse(LongConnection<StreamedResponseState>);
 
@@ -32,14 +34,14 @@ struct StreamedResponseState {
     response: Option<StreamingResponse>,
     status: u16,
     head: Vec<u8>,
-    begun: Option<Instant>,
+    started: Option<Instant>,
     first_chunk: Option<Duration>,
-    /// What was read and written by the time it was given up.
+    /// Bytes read and written, once the connection is closed.
     bytes_transferred: (u64, u64),
 }
 
 impl StreamedResponseState {
-    /// Gives the connection up; `false` if there was none.
+    /// Closes the connection. Returns `false` if it was not open.
     fn close(&mut self) -> bool {
         self.bytes_transferred = self.bytes_transferred();
         self.response.take().is_some()
@@ -48,7 +50,7 @@ impl StreamedResponseState {
 
 impl TransferCounter for StreamedResponseState {
     fn bytes_transferred(&self) -> (u64, u64) {
-        self.response.as_ref().map_or(self.bytes_transferred, |answer| (answer.received(), answer.sent()))
+        self.response.as_ref().map_or(self.bytes_transferred, |response| (response.received(), response.sent()))
     }
 }
 
@@ -57,17 +59,17 @@ impl PyStreamedResponse {
         connector: Connector,
         request: PreparedRequest,
         name: String,
-        port: Option<Py<OperationQueue>>,
+        queue: Option<Py<OperationQueue>>,
     ) -> PyStreamedResponse {
-        PyStreamedResponse(LongConnection::new(connector, request, name, StreamedResponseState::default(), port))
+        PyStreamedResponse(LongConnection::new(connector, request, name, StreamedResponseState::default(), queue))
     }
 
     fn read_operation(&self, py: Python<'_>, iterating: bool) -> Operation {
-        self.0.operation(py, move |link, means| {
+        self.0.operation(py, move |connection, context| {
             Box::pin(async move {
-                let piece = link.read(&means).await?;
-                Python::attach(|py| match piece {
-                    Some(piece) => Ok(PyBytes::new(py, &piece).into_any().unbind()),
+                let chunk = connection.read(&context).await?;
+                Python::attach(|py| match chunk {
+                    Some(chunk) => Ok(PyBytes::new(py, &chunk).into_any().unbind()),
                     None => end_of_iteration(py, iterating),
                 })
             })
@@ -76,40 +78,45 @@ impl PyStreamedResponse {
 }
 
 impl LongConnectionState<StreamedResponseState> {
-    async fn read(&self, means: &OperationContext<'_>) -> PyResult<Option<Vec<u8>>> {
-        let piece = poll_fn(|cx| match &mut self.state().response {
-            Some(answer) => answer.poll_chunk(cx),
+    async fn read(&self, context: &OperationContext<'_>) -> PyResult<Option<Vec<u8>>> {
+        let chunk = poll_fn(|cx| match &mut self.state().response {
+            Some(response) => response.poll_chunk(cx),
             None => Poll::Ready(Ok(None)),
         })
         .await;
         let now = Instant::now();
-        let begun = self.state().begun.unwrap_or(now);
+        let started = self.state().started.unwrap_or(now);
         let ok = Outcome::new(OutcomeCategory::Ok, "OK");
-        match piece {
-            Ok(Some(piece)) => {
+        match chunk {
+            Ok(Some(chunk)) => {
                 if self.state().first_chunk.is_none() {
-                    self.state().first_chunk = Some(now - begun);
-                    means.recorder.record_span(
-                        means.custom_metric(&format!("{} first chunk", self.name)),
-                        begun,
+                    self.state().first_chunk = Some(now - started);
+                    context.recorder.record_span(
+                        context.custom_metric(&format!("{} first chunk", self.name)),
+                        started,
                         now,
                         ok,
                     );
                 }
-                Ok(Some(piece))
+                Ok(Some(chunk))
             }
             Ok(None) => {
                 if self.state().close() {
-                    means.recorder.record_span(means.custom_metric(&format!("{} whole", self.name)), begun, now, ok);
+                    context.recorder.record_span(
+                        context.custom_metric(&format!("{} whole", self.name)),
+                        started,
+                        now,
+                        ok,
+                    );
                 }
                 Ok(None)
             }
             Err(error) => {
                 self.state().close();
                 let (metric, outcome) =
-                    (means.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
-                means.recorder.note_error(metric, outcome, &error.to_string());
-                means.recorder.record_span(metric, begun, now, outcome);
+                    (context.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
+                context.recorder.note_error(metric, outcome, &error.to_string());
+                context.recorder.record_span(metric, started, now, outcome);
                 Err(Python::attach(|py| {
                     exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name))
                 }))
@@ -120,19 +127,19 @@ impl LongConnectionState<StreamedResponseState> {
 
 #[pymethods]
 impl PyStreamedResponse {
-    /// Sends the request and waits for the head of the answer; ends with itself.
+    /// Sends the request, waits for the head of the response, and returns this object.
     fn open(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.operation(slf.py(), move |link, means| {
+        slf.get().0.operation(slf.py(), move |connection, context| {
             Box::pin(async move {
-                let (answer, begun) = link.open_following_redirects(&means).await?;
-                let (status, head) = (answer.status(), answer.raw_head().to_vec());
-                let begun = Some(begun);
-                *link.state() = StreamedResponseState {
-                    response: Some(answer),
+                let (response, started) = connection.open_following_redirects(&context).await?;
+                let (status, head) = (response.status(), response.raw_head().to_vec());
+                let started = Some(started);
+                *connection.state() = StreamedResponseState {
+                    response: Some(response),
                     status,
                     head,
-                    begun,
+                    started,
                     ..StreamedResponseState::default()
                 };
                 Ok(this.into_any())
@@ -150,7 +157,7 @@ impl PyStreamedResponse {
         Operation::completed(py.None())
     }
 
-    /// The next piece of the body; None at its end.
+    /// Reads the next chunk of the body; None at its end.
     fn chunk(&self, py: Python<'_>) -> Operation {
         self.read_operation(py, false)
     }
@@ -163,7 +170,7 @@ impl PyStreamedResponse {
         self.read_operation(py, true)
     }
 
-    /// Gives the connection up, whatever may still come.
+    /// Closes the connection, even if the body has not ended.
     fn close(&self) {
         self.0.state().close();
     }
@@ -171,12 +178,12 @@ impl PyStreamedResponse {
     #[getter]
     fn status_code(&self) -> PyResult<u16> {
         match self.0.state().status {
-            0 => Err(PyRuntimeError::new_err("the stream is not open yet: use `async with`")),
+            0 => Err(PyRuntimeError::new_err("the stream is not open yet: open it with `async with`")),
             status => Ok(status),
         }
     }
 
-    /// The headers of the answer, by their names in lower case.
+    /// The headers of the response, with names in lower case.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
@@ -186,7 +193,7 @@ impl PyStreamedResponse {
         Ok(found)
     }
 
-    /// From the start of the request to the first piece of its body.
+    /// Milliseconds from the start of the request to the first chunk of the body.
     #[getter]
     fn first_chunk_ms(&self) -> Option<f64> {
         self.0.state().first_chunk.map(|first| first.as_secs_f64() * 1e3)

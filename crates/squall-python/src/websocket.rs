@@ -1,5 +1,7 @@
-//! WebSockets: `async with client.websocket("/feed") as feed`, then `send`, `receive` and iteration. Opening one is measured like a request,
-//! each wait for a message as a series of its own. A connection is its user's alone and is not reused.
+//! WebSockets for scenario code: `async with client.websocket("/feed") as feed`, then `send`,
+//! `receive` and iteration. Opening a WebSocket is recorded like a request, and each wait for a
+//! message under a separate metric. A connection belongs to one user and is never reused.
+//! `client.websocket` creates it.
 
 use futures_util::{Sink, Stream};
 use pyo3::{
@@ -34,7 +36,7 @@ use crate::{
     operation_queue::OperationQueue,
 };
 
-/// How long saying goodbye may take.
+/// How long the closing handshake may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const WEBSOCKET_FAILED: &str = "WEBSOCKET_FAILED";
 
@@ -42,11 +44,11 @@ const WEBSOCKET_FAILED: &str = "WEBSOCKET_FAILED";
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct WebSocket(LongConnection<WebSocketState>);
 
-/// The connection, once it is open, and what the server must answer to open it.
+/// The connection once it is open, and the accept key that the server must send to open it.
 struct WebSocketState {
     accept: String,
     open: Option<WebSocketStream<UpgradedStream>>,
-    /// What was read and written by the time it was closed.
+    /// Bytes read and written, once the connection is closed.
     bytes_transferred: (u64, u64),
 }
 
@@ -56,7 +58,7 @@ impl TransferCounter for WebSocketState {
     }
 }
 
-/// What turns a request into one for a WebSocket.
+/// The headers of a handshake request, and the accept key that must come back.
 pub(crate) struct WebSocketHandshake {
     pub(crate) headers: Vec<(&'static str, String)>,
     accept: String,
@@ -72,40 +74,43 @@ impl WebSocketHandshake {
         WebSocketHandshake { headers, accept }
     }
 
-    /// Whether the server agrees.
-    fn judge(accept: &str, answer: &StreamingResponse) -> Result<(), RejectedOpening> {
-        let refused = |category, code, reason| {
+    /// Checks that the server accepts the handshake.
+    fn check(accept: &str, response: &StreamingResponse) -> Result<(), RejectedOpening> {
+        let reject = |category, code, reason| {
             Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome: Outcome::new(category, code), reason })
         };
-        let status = answer.status();
+        let status = response.status();
         if status != 101 {
-            let mut reason = format!("the server answered {status} instead of opening a WebSocket");
+            let mut reason = format!("the server responded with status {status} instead of opening a WebSocket");
             if (300..400).contains(&status)
-                && let Some(location) = header(answer, "location")
+                && let Some(location) = header(response, "location")
             {
-                reason +=
-                    &format!("; it leads to {location}, and nobody follows redirects of WebSockets: open that instead");
+                reason += &format!(
+                    "; it redirects to {location}, and the client does not follow redirects of WebSockets: open that URL"
+                );
             }
             let outcome = Outcome::of_status(status);
             return match outcome.is_error() {
                 true => Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome, reason }),
-                // A status below 400 would pass for a success; it is none.
-                false => refused(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
+                // A status below 400 would count as a success, but no WebSocket was opened.
+                false => reject(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
             };
         }
-        match header(answer, "sec-websocket-accept") {
+        match header(response, "sec-websocket-accept") {
             Some(value) if value == accept => Ok(()),
-            _ => refused(
+            _ => reject(
                 OutcomeCategory::ProtocolError,
                 WEBSOCKET_FAILED,
-                "the server's answer is not to this handshake".to_owned(),
+                "the server's Sec-WebSocket-Accept does not match the handshake".to_owned(),
             ),
         }
     }
 }
 
-fn header<'a>(answer: &'a StreamingResponse, name: &str) -> Option<&'a str> {
-    HeaderIter::from_head(answer.raw_head()).find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+fn header<'a>(response: &'a StreamingResponse, name: &str) -> Option<&'a str> {
+    HeaderIter::from_head(response.raw_head())
+        .find(|(other, _)| other.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value)
 }
 
 impl WebSocket {
@@ -114,40 +119,40 @@ impl WebSocket {
         request: PreparedRequest,
         name: String,
         handshake: WebSocketHandshake,
-        port: Option<Py<OperationQueue>>,
+        queue: Option<Py<OperationQueue>>,
     ) -> WebSocket {
         WebSocket(LongConnection::new(
             connector,
             request,
             name,
             WebSocketState { accept: handshake.accept, open: None, bytes_transferred: (0, 0) },
-            port,
+            queue,
         ))
     }
 
     fn receive_operation(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
-        self.0.operation(py, move |link, means| {
+        self.0.operation(py, move |connection, context| {
             Box::pin(async move {
-                let begun = Instant::now();
-                let got = match limit {
-                    None => link.receive().await,
-                    Some(limit) => match tokio::time::timeout(limit, link.receive()).await {
-                        Ok(got) => got,
-                        Err(_) => return Err(link.receive_timeout_error(&means, begun, limit)),
+                let started = Instant::now();
+                let received = match limit {
+                    None => connection.receive().await,
+                    Some(limit) => match tokio::time::timeout(limit, connection.receive()).await {
+                        Ok(received) => received,
+                        Err(_) => return Err(connection.receive_timeout_error(&context, started, limit)),
                     },
                 };
-                let metric = means.custom_metric(&format!("{} receive", link.name));
-                let outcome = match &got {
+                let metric = context.custom_metric(&format!("{} receive", connection.name));
+                let outcome = match &received {
                     Ok(Some(_)) => Outcome::new(OutcomeCategory::Ok, "OK"),
                     Ok(None) => Outcome::new(OutcomeCategory::Ok, "CLOSED"),
                     Err(_) => Outcome::new(OutcomeCategory::TransportError, WEBSOCKET_FAILED),
                 };
-                means.recorder.record_span(metric, begun, Instant::now(), outcome);
-                Python::attach(|py| match got {
+                context.recorder.record_span(metric, started, Instant::now(), outcome);
+                Python::attach(|py| match received {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
                     Ok(None) => end_of_iteration(py, iterating),
-                    Err(error) => Err(link.connection_error(py, &error)),
+                    Err(error) => Err(connection.connection_error(py, &error)),
                 })
             })
         })
@@ -155,11 +160,11 @@ impl WebSocket {
 }
 
 impl LongConnectionState<WebSocketState> {
-    fn receive_timeout_error(&self, means: &OperationContext<'_>, begun: Instant, after: Duration) -> PyErr {
+    fn receive_timeout_error(&self, context: &OperationContext<'_>, started: Instant, after: Duration) -> PyErr {
         let error = HttpError::Timeout { after };
-        let (metric, outcome) = (means.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
-        means.recorder.note_error(metric, outcome, &error.to_string());
-        means.recorder.record_span(metric, begun, Instant::now(), outcome);
+        let (metric, outcome) = (context.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
+        context.recorder.note_error(metric, outcome, &error.to_string());
+        context.recorder.record_span(metric, started, Instant::now(), outcome);
         Python::attach(|py| exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name)))
     }
 
@@ -170,19 +175,19 @@ impl LongConnectionState<WebSocketState> {
         )
     }
 
-    /// The next message that is for people; `None` once the other side has closed.
+    /// The next text or binary message; `None` once the server has closed the connection.
     async fn receive(&self) -> Result<Option<Message>, Error> {
         loop {
             let next = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_next(cx))).await;
             match next {
                 None | Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) => return Ok(None),
                 Some(Ok(Message::Close(_))) => {
-                    // The answer to the goodbye, if the other side still listens; nothing more can come.
+                    // Completes the closing handshake; no further message can arrive.
                     self.close().await;
                     return Ok(None);
                 }
                 Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => return Ok(Some(message)),
-                // Pings are answered by the library.
+                // The library responds to pings.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
             }
@@ -194,25 +199,25 @@ impl LongConnectionState<WebSocketState> {
         let ready = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_ready(cx).map(Some))).await;
         ready.or_else(closed).unwrap_or(Ok(()))?;
         let mut message = Some(message);
-        let begun = poll_fn(|cx| {
+        let started = poll_fn(|cx| {
             self.poll_socket(cx, |socket, _| Poll::Ready(message.take().map(|message| socket.start_send(message))))
         })
         .await;
-        begun.or_else(closed).unwrap_or(Ok(()))?;
+        started.or_else(closed).unwrap_or(Ok(()))?;
         let flushed = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_flush(cx).map(Some))).await;
         flushed.or_else(closed).unwrap_or(Ok(()))
     }
 
     async fn close(&self) {
-        let goodbye = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_close(cx).map(Some)));
-        // Whoever does not answer a goodbye is left all the same.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
+        let closing = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_close(cx).map(Some)));
+        // Closes even if the server does not complete the closing handshake in time.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
         let mut state = self.state();
         state.bytes_transferred = state.bytes_transferred();
         state.open = None;
     }
 
-    /// Polls the open socket; `None` if there is none.
+    /// Polls the open socket; `None` if it is not open.
     fn poll_socket<T>(
         &self,
         cx: &mut Context<'_>,
@@ -227,16 +232,17 @@ impl LongConnectionState<WebSocketState> {
 
 #[pymethods]
 impl WebSocket {
-    /// Opens it; ends with itself.
+    /// Opens the WebSocket and returns this object.
     fn connect(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.operation(slf.py(), move |link, means| {
+        slf.get().0.operation(slf.py(), move |connection, context| {
             Box::pin(async move {
-                let accept = link.state().accept.clone();
-                let answer = link.open(&means, |answer| WebSocketHandshake::judge(&accept, answer)).await?;
-                let (stream, rest) = answer.into_upgraded();
+                let accept = connection.state().accept.clone();
+                let response =
+                    connection.open(&context, |response| WebSocketHandshake::check(&accept, response)).await?;
+                let (stream, rest) = response.into_upgraded();
                 let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
-                link.state().open = Some(socket);
+                connection.state().open = Some(socket);
                 Ok(this.into_any())
             })
         })
@@ -258,21 +264,22 @@ impl WebSocket {
         } else if let Ok(bytes) = message.cast::<PyBytes>() {
             Message::binary(bytes.as_bytes().to_vec())
         } else {
-            return Err(PyTypeError::new_err("a WebSocket sends str or bytes"));
+            return Err(PyTypeError::new_err("a WebSocket sends only str or bytes"));
         };
-        Ok(self.0.operation(py, move |link, _| {
+        Ok(self.0.operation(py, move |connection, _| {
             Box::pin(async move {
-                let sent = link.send(message).await;
+                let sent = connection.send(message).await;
                 Python::attach(|py| match sent {
                     Ok(()) => Ok(py.None()),
-                    Err(error) => Err(link.connection_error(py, &error)),
+                    Err(error) => Err(connection.connection_error(py, &error)),
                 })
             })
         }))
     }
 
-    /// Waits for the next message: text as `str`, binary as `bytes`, None once the other side has closed. With a `timeout`, in seconds,
-    /// for no longer: then it raises RequestTimeout, and the connection stays open.
+    /// Waits for the next message: text as `str`, binary as `bytes`, None once the server has
+    /// closed the connection. After `timeout` seconds it raises RequestTimeout, and the connection
+    /// stays open.
     #[pyo3(signature = (timeout = None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Operation> {
         Ok(self.receive_operation(py, false, timeout.map(seconds_of).transpose()?))
@@ -286,11 +293,11 @@ impl WebSocket {
         self.receive_operation(py, true, None)
     }
 
-    /// Says goodbye and closes.
+    /// Closes the connection with a closing handshake.
     fn close(&self, py: Python<'_>) -> Operation {
-        self.0.operation(py, move |link, _| {
+        self.0.operation(py, move |connection, _| {
             Box::pin(async move {
-                link.close().await;
+                connection.close().await;
                 Ok(Python::attach(|py| py.None()))
             })
         })

@@ -126,7 +126,7 @@ def test_sigterm_finishes_current_event(fleet: Fleet) -> None:
     fleet.send(3)
     eventually("an iteration", lambda: fleet.log("begun"), worker)
     worker.send_signal(signal.SIGTERM)
-    eventually("the signal", lambda: "finishing what is in hand" in fleet.said(worker), worker)
+    eventually("the signal", lambda: "send the signal again" in fleet.said(worker), worker)
     (fleet.folder / "go").touch()
     assert worker.wait(120) == 0
     assert len(fleet.log("seen")) == 1, "the one in hand, and no other"
@@ -147,7 +147,7 @@ def test_second_signal_ends_worker_at_once(fleet: Fleet) -> None:
     fleet.send(1)
     eventually("an iteration", lambda: fleet.log("begun"), worker)
     worker.send_signal(signal.SIGINT)
-    eventually("the signal", lambda: "finishing what is in hand" in fleet.said(worker), worker)
+    eventually("the signal", lambda: "send the signal again" in fleet.said(worker), worker)
     worker.send_signal(signal.SIGINT)
     assert worker.wait(120) == 130
 

@@ -1,5 +1,6 @@
-//! A connected app and its opened streams, for Python: connect, open, send. Everything that talks to the server happens on the
-//! engine's thread and is answered by post; the number that a method returns is the number of its answer.
+//! A connected streams app and its open streams, for Python: connect, open, send. The engine thread
+//! talks to Redis and puts the result into the mailbox of the asyncio loop. Each method returns an
+//! id, and the message with its result has the same id. `squall.streams` calls it.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde_json::Value;
@@ -15,24 +16,24 @@ use super::{
     mailbox::{LoopMessage, StreamBridgeError, StreamMailbox, next_id},
 };
 
-/// An app on a server.
+/// A streams app that is connected to Redis.
 #[pyclass(name = "StreamLink", frozen, module = "squall._squall")]
 pub(crate) struct StreamAppConnection {
     pub(super) app: StreamApp,
 }
 
-/// A stream whose definition has been agreed upon.
+/// A stream whose definition matches the one in Redis.
 #[pyclass(name = "Stream", frozen, module = "squall._squall")]
 pub(crate) struct OpenedStream {
     pub(super) stream: squall_streams::RecordStream<Value>,
     namespace: Namespace,
 }
 
-/// Connects an app.
+/// Connects an app. The result arrives in the mailbox `post`.
 #[pyfunction]
 pub(crate) fn connect(post: &StreamMailbox, app: String, url: String, namespace: &str) -> PyResult<u64> {
     let namespace = Namespace::new(namespace).map_err(value_error)?;
-    let (id, post) = (next_id(), post.post.clone());
+    let (id, post) = (next_id(), post.mailbox.clone());
     engine_handle()?.spawn(async move {
         let connected = StreamApp::connect_in(&app, &url, namespace).await;
         let outcome = connected.map(|app| StreamAppConnection { app }).map_err(|error| match &error {
@@ -53,19 +54,19 @@ struct StreamOpenOptions {
     size: usize,
     hasher: String,
     compression: String,
-    /// Seconds; none to fail at once.
+    /// Seconds to wait while a partition is full; `None` fails at once.
     wait: Option<f64>,
     drop_unread: bool,
 }
 
 #[pymethods]
 impl StreamAppConnection {
-    /// Agrees on a stream's definition.
+    /// Opens a stream: stores its definition, or compares it with the stored one.
     fn open(&self, post: &StreamMailbox, definition: StreamOpenOptions) -> PyResult<u64> {
         let mut stream = self
             .app
             .stream::<Value>(&definition.name)
-            // Keys are taken in Python and come as their `repr`.
+            // Python takes the key of each record and passes its `repr`.
             .partition_by_key(|_| Value::Null)
             .partitions(definition.partitions)
             .partition_size(definition.size)
@@ -78,7 +79,7 @@ impl StreamAppConnection {
         if definition.drop_unread {
             stream = stream.drop_unread();
         }
-        let (id, post, namespace) = (next_id(), post.post.clone(), self.app.namespace().clone());
+        let (id, post, namespace) = (next_id(), post.mailbox.clone(), self.app.namespace().clone());
         engine_handle()?.spawn(async move {
             let opened = stream.open().await.map(|stream| OpenedStream { stream, namespace });
             post.push(id, LoopMessage::Opened(opened.map_err(|error| bridge_error(open_error_kind(&error), &error))));
@@ -91,7 +92,7 @@ fn open_error_kind(error: &StreamOpenError) -> &'static str {
     if matches!(error, StreamOpenError::Redis { .. }) { "unreachable" } else { "misconfigured" }
 }
 
-/// One record on its way: the `repr` of its key, and either its data or its fields.
+/// A record to send: the `repr` of its key, and either its data or its fields.
 type EncodedStreamRecord = (Option<String>, Option<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>);
 
 #[pymethods]
@@ -106,7 +107,8 @@ impl OpenedStream {
         self.namespace.events_key(self.stream.name(), partition)
     }
 
-    /// Appends records in order. `data` that is `packed` is stored as it is; other data is compressed as the stream says.
+    /// Appends records in order. With `packed`, `data` is stored as it is; otherwise it is
+    /// compressed with the stream's compression.
     fn send(&self, post: &StreamMailbox, records: Vec<EncodedStreamRecord>, packed: bool) -> PyResult<u64> {
         let raw = |(key, data, fields): EncodedStreamRecord| -> Result<RawRecord, SendError> {
             let body = match data {
@@ -117,7 +119,7 @@ impl OpenedStream {
             Ok(RawRecord { key, body })
         };
         let records: Vec<RawRecord> = records.into_iter().map(raw).collect::<Result<_, _>>().map_err(value_error)?;
-        let (id, post, stream) = (next_id(), post.post.clone(), self.stream.clone());
+        let (id, post, stream) = (next_id(), post.mailbox.clone(), self.stream.clone());
         engine_handle()?.spawn(async move {
             let sent = stream.send_raw(records).await;
             let outcome = sent.map_err(|error| match &error {
@@ -134,7 +136,7 @@ pub(super) fn hasher(name: &str) -> PyResult<PartitionHasher> {
     match name {
         "xxh64" => Ok(PartitionHasher::Xxh64),
         "md5" => Ok(PartitionHasher::Md5),
-        other => Err(PyValueError::new_err(format!("`{other}` is not a hasher; there are xxh64 and md5"))),
+        other => Err(PyValueError::new_err(format!("`{other}` is not a hasher; use xxh64 or md5"))),
     }
 }
 
@@ -144,19 +146,18 @@ fn compression(name: &str) -> PyResult<Compression> {
         "gzip" => Ok(Compression::Gzip),
         "lz4" => Ok(Compression::Lz4),
         "zstd" => Ok(Compression::Zstd),
-        other => {
-            Err(PyValueError::new_err(format!("`{other}` is not a compression; there are none, gzip, lz4 and zstd")))
-        }
+        other => Err(PyValueError::new_err(format!("`{other}` is not a compression; use none, gzip, lz4 or zstd"))),
     }
 }
 
-/// A duration that Python gives as seconds.
+/// Converts the option `what` from seconds.
 pub(super) fn seconds(what: &str, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("`{what}` is {seconds}, which is no duration in seconds")))
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!("`{what}` is {seconds}, which is not a duration in seconds; give 0 or more"))
+    })
 }
 
-/// What Python cannot have meant.
+/// The ValueError of an invalid argument.
 fn value_error(error: impl Error) -> PyErr {
     PyValueError::new_err(error_chain(&error))
 }

@@ -1,4 +1,6 @@
-//! One run of a Python coroutine on behalf of the engine: asked for by post, ended by its word, cancelled when the engine gives up.
+//! One run of a Python coroutine for the engine: the engine starts it with a message, Python
+//! reports its result, and the engine cancels it by dropping its end. It does not run the
+//! coroutine: the asyncio loop does. `stream_worker` creates runs.
 
 use pyo3::prelude::*;
 use squall_streams::BoxError;
@@ -9,25 +11,26 @@ use super::mailbox::{LoopMailbox, LoopMessage, next_id};
 
 type CoroutineResult = Result<(), String>;
 
-/// Python's end: it says how the run ended.
+/// Python's end, which reports how the run ended.
 #[pyclass(name = "StreamTurn", frozen, module = "squall._squall")]
 pub(crate) struct StreamRunHandle {
-    verdict: Mutex<Option<oneshot::Sender<CoroutineResult>>>,
+    result_sender: Mutex<Option<oneshot::Sender<CoroutineResult>>>,
 }
 
 #[pymethods]
 impl StreamRunHandle {
-    /// The coroutine has ended; with an error, if these words are given.
+    /// Reports that the coroutine has ended; `error` is the text of its exception, if it raised
+    /// one.
     #[pyo3(signature = (error=None))]
     fn finish(&self, error: Option<String>) {
-        if let Some(verdict) = self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // Nobody listens to one that was given up on.
-            let _ = verdict.send(error.map_or(Ok(()), Err));
+        if let Some(sender) = self.result_sender.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Sending fails if the engine has dropped the run.
+            let _ = sender.send(error.map_or(Ok(()), Err));
         }
     }
 }
 
-/// The engine's end. Dropped before the verdict, it cancels the coroutine.
+/// The engine's end. Dropping it before the run has ended cancels the coroutine.
 pub(super) struct PendingCoroutineRun {
     id: u64,
     mailbox: Arc<LoopMailbox>,
@@ -36,25 +39,25 @@ pub(super) struct PendingCoroutineRun {
 }
 
 impl PendingCoroutineRun {
-    /// A run to be, and what Python gets to answer it.
-    pub(super) fn new(post: &Arc<LoopMailbox>) -> (PendingCoroutineRun, StreamRunHandle) {
-        let (sender, verdict) = oneshot::channel();
-        let awaited = PendingCoroutineRun { id: next_id(), mailbox: post.clone(), result: verdict, ended: false };
-        (awaited, StreamRunHandle { verdict: Mutex::new(Some(sender)) })
+    /// Creates both ends of a run. Nothing runs before the engine sends its message.
+    pub(super) fn new(mailbox: &Arc<LoopMailbox>) -> (PendingCoroutineRun, StreamRunHandle) {
+        let (sender, result) = oneshot::channel();
+        let run = PendingCoroutineRun { id: next_id(), mailbox: mailbox.clone(), result, ended: false };
+        (run, StreamRunHandle { result_sender: Mutex::new(Some(sender)) })
     }
 
-    /// Tells the loop something about this run.
+    /// Sends the loop a message about this run.
     pub(super) fn send_message(&self, message: LoopMessage) {
         self.mailbox.push(self.id, message);
     }
 
-    /// How it ended. Safe to cancel.
+    /// Waits until the run has ended. Safe to cancel.
     pub(super) async fn wait_finished(&mut self) -> Result<(), BoxError> {
-        let verdict = (&mut self.result).await;
+        let result = (&mut self.result).await;
         self.ended = true;
-        match verdict {
-            Ok(verdict) => verdict.map_err(BoxError::from),
-            Err(_) => Err("the Python event loop has ended".into()),
+        match result {
+            Ok(result) => result.map_err(BoxError::from),
+            Err(_) => Err("the asyncio loop ended before the coroutine did".into()),
         }
     }
 }

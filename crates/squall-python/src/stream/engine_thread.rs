@@ -1,11 +1,13 @@
-//! The thread on which the streams engine lives. It never touches Python, so it may outlive the interpreter.
+//! The thread that runs the streams engine. The thread never calls Python, so it may outlive the
+//! interpreter. All methods of this module that talk to Redis spawn their work here.
 
 use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Builder, Handle};
 
 static ENGINE: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
 
-/// The engine's thread, started when it is first needed and again in a process that was forked.
+/// The runtime of the engine thread. The first call starts the thread; the first call in a forked
+/// process starts it again.
 pub(super) fn engine_handle() -> std::io::Result<Handle> {
     let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();

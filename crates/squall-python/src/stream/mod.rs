@@ -1,7 +1,10 @@
-//! Stream processors in Python: the streams room fetches, holds leases and acknowledges on a thread of its own; the functions run on
-//! one asyncio loop. The two threads meet in a mailbox ([`post`]), so that the engine never waits for the interpreter: a worker whose
-//! Python is busy still beats. Refuses to attach; Python calls in, and nothing calls out.
+//! Stream processors in Python. `squall-streams` fetches events, holds leases and acknowledges on
+//! its own thread; the Python functions run on one asyncio loop. The two threads exchange messages
+//! through a [`mailbox`], so that the engine never waits for the interpreter and a worker with busy
+//! Python code still sends heartbeats. The engine thread never attaches to the interpreter: Python
+//! calls this module, and this module calls no Python on its own.
 
+mod app_connection;
 mod coroutine_run;
 mod engine_thread;
 mod logs;
@@ -9,8 +12,6 @@ mod mailbox;
 mod partition_events;
 mod prometheus;
 mod stream_worker;
-
-mod app_connection;
 
 pub(crate) use {
     app_connection::{OpenedStream, StreamAppConnection, connect},

@@ -1,5 +1,6 @@
-//! The events of one partition as a Python processor takes them: without waiting, from the loop's thread. Decodes outside the
-//! partition's lock, so that slow Python cannot hold the engine up. Refuses to wait; the loop does, after asking to be told.
+//! The events of one partition for a Python processor, which takes them on the loop's thread. It
+//! decodes outside the partition's lock, so that slow Python code cannot delay the engine. It never
+//! waits: the loop calls `want` and waits for a `ready` message. `squall.streams` calls it.
 
 use pyo3::{
     exceptions::{PyException, PyValueError},
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::json_decode;
 
-/// What a record is made from.
+/// The form in which a processor receives an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamEventFormat {
     /// The JSON of the field `data`, decompressed and parsed.
@@ -29,26 +30,28 @@ impl StreamEventFormat {
             "json" => Ok(StreamEventFormat::Json),
             "flat" => Ok(StreamEventFormat::Flat),
             "bytes" => Ok(StreamEventFormat::Bytes),
-            other => Err(PyValueError::new_err(format!("`{other}` is not a shape of events"))),
+            other => {
+                Err(PyValueError::new_err(format!("`{other}` is not a format of events; use json, flat or bytes")))
+            }
         }
     }
 
     fn content<'py>(self, py: Python<'py>, body: &EntryBody) -> PyResult<Bound<'py, PyAny>> {
-        let words = |error: &DecodeError| {
+        let decode_error = |error: &DecodeError| {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
             PyValueError::new_err(format!("{error}{cause}"))
         };
         if *body == EntryBody::Deleted {
-            return Err(words(&DecodeError::Deleted));
+            return Err(decode_error(&DecodeError::Deleted));
         }
         if self == StreamEventFormat::Flat {
             return fields(py, body, |name| PyString::new(py, &String::from_utf8_lossy(name)).into_any());
         }
-        let data = body.data().ok_or_else(|| words(&DecodeError::NoData))?;
+        let data = body.data().ok_or_else(|| decode_error(&DecodeError::NoData))?;
         if self == StreamEventFormat::Bytes {
             return Ok(PyBytes::new(py, data).into_any());
         }
-        let text = decompress(data).map_err(|error| words(&error))?;
+        let text = decompress(data).map_err(|error| decode_error(&error))?;
         json_decode::json(py, &text).map_err(|error| {
             let reason = error.value(py).to_string();
             PyValueError::new_err(format!(
@@ -77,17 +80,21 @@ fn fields<'py>(
     Ok(dict.into_any())
 }
 
-/// The events of one partition while one call of a processor lasts.
+/// The events of one partition during one call of a processor.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamSource {
     events: RawPartitionEvents,
     shape: StreamEventFormat,
-    wanted: Arc<Notify>,
+    ready_requested: Arc<Notify>,
 }
 
 impl StreamSource {
-    pub(super) fn new(events: RawPartitionEvents, shape: StreamEventFormat, wanted: Arc<Notify>) -> StreamSource {
-        StreamSource { events, shape, wanted }
+    pub(super) fn new(
+        events: RawPartitionEvents,
+        shape: StreamEventFormat,
+        ready_requested: Arc<Notify>,
+    ) -> StreamSource {
+        StreamSource { events, shape, ready_requested }
     }
 }
 
@@ -98,19 +105,21 @@ impl StreamSource {
         self.events.partition()
     }
 
-    /// Key and epoch of the partition's lock: proof of ownership, to be checked where effects happen.
+    /// Key and epoch of the partition's lock. Code with side effects compares them to prove
+    /// ownership.
     #[getter]
     fn fence(&self) -> (String, u64) {
         let fence = self.events.fence_token();
         (fence.key, fence.epoch.0)
     }
 
-    /// Everything taken so far is processed.
+    /// Marks all events taken so far as processed.
     fn complete(&self) {
         self.events.complete();
     }
 
-    /// The next event; `None` when there is none yet, `...` when the processor should return.
+    /// Takes the next event. Returns `None` if there is none yet, `...` if the processor should
+    /// return.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -134,8 +143,8 @@ impl StreamSource {
         }
     }
 
-    /// Completes what was taken before, takes the next event and makes a record of it with `read`. What cannot be read goes to the
-    /// failure policy, and the processor should return.
+    /// Completes the events taken so far, takes the next event and converts it with `read`. If
+    /// `read` fails, the failure policy handles the event, and the processor should return.
     fn record<'py>(&self, py: Python<'py>, read: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.events.complete();
         match self.events.poll() {
@@ -159,30 +168,31 @@ impl StreamSource {
         self.events.requeue_last(count);
     }
 
-    /// The last event taken cannot be read.
+    /// Passes the last event taken to the failure policy, because it cannot be decoded.
     #[pyo3(name = "spoil")]
     fn reject_last(&self, error: String) {
         self.events.reject_last(error.into());
     }
 
-    /// Asks for a `ready` message when there is something to take, or a reason to return.
+    /// Requests a `ready` message for the time when there is an event to take or a reason to
+    /// return.
     #[pyo3(name = "want")]
     fn request_ready(&self) {
-        self.wanted.notify_one();
+        self.ready_requested.notify_one();
     }
 }
 
-/// One event as it lies in its stream.
+/// One event as stored in its stream.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamEvent {
-    /// Where it came from.
+    /// The partition that it came from.
     #[pyo3(get)]
     partition: Py<PyAny>,
     /// The processor's name.
     #[pyo3(get)]
     group: Py<PyAny>,
     xid: String,
-    /// Whether an earlier owner of the partition had it in hand.
+    /// Whether an earlier owner of the partition had already taken it.
     #[pyo3(get)]
     recovering: bool,
     shape: StreamEventFormat,
@@ -197,7 +207,7 @@ impl StreamEvent {
         PyBytes::new(py, self.xid.as_bytes())
     }
 
-    /// Its fields, names and values as bytes. May be replaced by middleware.
+    /// Its fields, with names and values as bytes. Middleware may replace them.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         fields(py, &self.body(), |name| PyBytes::new(py, name).into_any())
@@ -211,7 +221,7 @@ impl StreamEvent {
         Ok(())
     }
 
-    /// The record that `read` makes of its content.
+    /// Converts its content to a record with `read`.
     fn load<'py>(&self, py: Python<'py>, read: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         read.call1((self.shape.content(py, &self.body())?,))
     }

@@ -1,4 +1,5 @@
-//! Answers Prometheus: the counters of a worker's processors, rendered when asked for.
+//! Serves the metrics of a streams worker's processors to Prometheus. It renders them for each
+//! request and keeps no history. `stream_worker` starts it.
 
 use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode, body::Bytes, header, server::conn::http1, service::service_fn};
@@ -7,12 +8,12 @@ use squall_streams::{ProcessorName, StreamMetrics};
 use std::{convert::Infallible, net::TcpListener, sync::Arc};
 use tokio::task::JoinSet;
 
-/// Scrapers served at once; more wait.
+/// How many connections the server handles at once; further ones wait.
 const MAX_CONNECTIONS: usize = 32;
 
 type ScrapedMetrics = Vec<(ProcessorName, Arc<StreamMetrics>)>;
 
-/// Serves for ever.
+/// Serves until it is dropped.
 pub(super) async fn serve(listener: TcpListener, counters: ScrapedMetrics) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let counters = Arc::new(counters);
@@ -24,7 +25,7 @@ pub(super) async fn serve(listener: TcpListener, counters: ScrapedMetrics) -> st
                     let counters = counters.clone();
                     let service = service_fn(move |request| std::future::ready(Ok::<_, Infallible>(respond(&request, &counters))));
                     let mut server = http1::Builder::new();
-                    // With a timer, a client that never finishes its request is cut off.
+                    // The timer closes the connection of a client that never finishes its request.
                     server.timer(TokioTimer::new());
                     connections.spawn(server.serve_connection(TokioIo::new(stream), service));
                 }

@@ -1,5 +1,7 @@
-//! A worker whose processors and tasks are Python coroutines: what is to run is registered, then it runs until it is stopped or
-//! halts. Refuses to know the functions; they have numbers, and the loop knows which is which.
+//! A streams worker whose processors and background tasks are Python coroutines. Python registers
+//! them, then starts the worker, which runs until it is stopped or halts. The worker does not hold
+//! the Python functions: it knows them by number, and the asyncio loop maps numbers to functions.
+//! `squall.streams` calls it.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall_streams::{
@@ -27,10 +29,10 @@ use super::{
     prometheus,
 };
 
-/// Stopped by hand, a second time.
+/// The exit code after a second signal.
 const FORCED_EXIT_CODE: i32 = 130;
 
-/// How one processor is to be run.
+/// The options of one processor.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ProcessorRunOptions {
@@ -49,18 +51,18 @@ struct ProcessorRunOptions {
     dead_letters: bool,
 }
 
-/// A worker of an app, and what it is to run.
+/// A worker of an app, with its registered processors and tasks.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamWorker {
     app: StreamApp,
-    post: Arc<LoopMailbox>,
+    mailbox: Arc<LoopMailbox>,
     plan: Mutex<StreamWorkerPlan>,
     stop: CancellationToken,
 }
 
 #[derive(Default)]
 struct StreamWorkerPlan {
-    /// With the stream for dead letters, if there are to be any.
+    /// Each with its stream, if the processor has a dead-letter queue.
     processors: Vec<(Processor, Option<squall_streams::RecordStream<serde_json::Value>>)>,
     tasks: Vec<BackgroundTask>,
     listener: Option<TcpListener>,
@@ -72,13 +74,13 @@ impl StreamWorker {
     fn new(post: &StreamMailbox, link: &StreamAppConnection) -> StreamWorker {
         StreamWorker {
             app: link.app.clone(),
-            post: post.post.clone(),
+            mailbox: post.mailbox.clone(),
             plan: Mutex::default(),
             stop: CancellationToken::new(),
         }
     }
 
-    /// Registers the next processor; its number is how many there were before.
+    /// Registers a processor. Processors are numbered from 0 in the order of registration.
     fn processor(&self, stream: &OpenedStream, manner: ProcessorRunOptions) -> PyResult<()> {
         let policy = match manner.policy.as_str() {
             "halt" => FailurePolicy::halt(),
@@ -96,9 +98,9 @@ impl StreamWorker {
             report_interval: seconds("report", manner.report)?,
         };
         let mut plan = self.plan();
-        let (post, shape, number) =
-            (self.post.clone(), StreamEventFormat::parse(&manner.shape)?, plan.processors.len());
-        let function = move |events| call_processor(post.clone(), number, shape, events);
+        let (mailbox, shape, number) =
+            (self.mailbox.clone(), StreamEventFormat::parse(&manner.shape)?, plan.processors.len());
+        let function = move |events| call_processor(mailbox.clone(), number, shape, events);
         let processor = Processor::raw(&manner.name, &stream.stream, function)
             .policy(policy.retry(manner.retries, seconds("retry_backoff", manner.backoff)?))
             .settings(settings);
@@ -106,7 +108,8 @@ impl StreamWorker {
         Ok(())
     }
 
-    /// Registers the next task: once, or every so many seconds, or by a crontab line in a time zone.
+    /// Registers a background task: run once, every `interval` seconds, or by a crontab line in a
+    /// time zone. Tasks are numbered like processors.
     #[pyo3(signature = (name, *, on_leader, interval=None, crontab=None))]
     fn task(
         &self,
@@ -116,48 +119,53 @@ impl StreamWorker {
         crontab: Option<(String, String)>,
     ) -> PyResult<()> {
         let mut plan = self.plan();
-        let (post, number) = (self.post.clone(), plan.tasks.len());
-        let action = move || run_task(post.clone(), number);
-        let unusable = |error: TaskScheduleError| PyValueError::new_err(error.to_string());
+        let (mailbox, number) = (self.mailbox.clone(), plan.tasks.len());
+        let action = move || run_task(mailbox.clone(), number);
+        let schedule_error = |error: TaskScheduleError| PyValueError::new_err(error.to_string());
         let task = match (interval, crontab) {
             (Some(interval), _) => {
-                BackgroundTask::timer(name, seconds("interval", interval)?, action).map_err(unusable)?
+                BackgroundTask::timer(name, seconds("interval", interval)?, action).map_err(schedule_error)?
             }
-            (None, Some((line, zone))) => BackgroundTask::crontab(name, &line, &zone, action).map_err(unusable)?,
+            (None, Some((line, zone))) => {
+                BackgroundTask::crontab(name, &line, &zone, action).map_err(schedule_error)?
+            }
             (None, None) => BackgroundTask::once(name, action),
         };
         plan.tasks.push(if on_leader { task.on_leader() } else { task });
         Ok(())
     }
 
-    /// Makes the counters readable at `http://ADDR/metrics`, and says at which address.
+    /// Listens on `addr` to serve the metrics at `/metrics`, and returns the address with the
+    /// actual port.
     fn prometheus(&self, addr: &str) -> PyResult<String> {
-        let refused = |error: std::io::Error| PyValueError::new_err(format!("cannot listen on {addr}: {error}"));
-        let parsed: SocketAddr =
-            addr.parse().map_err(|_| PyValueError::new_err(format!("`{addr}` is not an address and port")))?;
-        let listener = TcpListener::bind(parsed).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let local = listener.local_addr().map_err(refused)?;
+        let listen_error = |error: std::io::Error| PyValueError::new_err(format!("cannot listen on {addr}: {error}"));
+        let parsed: SocketAddr = addr.parse().map_err(|_| {
+            PyValueError::new_err(format!("`{addr}` is not an address and port, such as 127.0.0.1:9100"))
+        })?;
+        let listener = TcpListener::bind(parsed).map_err(listen_error)?;
+        listener.set_nonblocking(true).map_err(listen_error)?;
+        let local = listener.local_addr().map_err(listen_error)?;
         self.plan().listener = Some(listener);
         Ok(local.to_string())
     }
 
-    /// Starts. The message with the number returned says how it ended. With `signals`, SIGTERM and SIGINT stop it.
+    /// Starts the worker and returns an id; the message with this id reports how the worker ended.
+    /// With `signals`, SIGTERM and SIGINT stop the worker.
     fn start(&self, signals: bool) -> PyResult<u64> {
         let plan = std::mem::take(&mut *self.plan());
-        let (id, post, app, stop) = (next_id(), self.post.clone(), self.app.clone(), self.stop.clone());
+        let (id, mailbox, app, stop) = (next_id(), self.mailbox.clone(), self.app.clone(), self.stop.clone());
         engine_handle()?.spawn(async move {
-            let watching = signals.then(|| tokio::spawn(watch_signals(stop.clone())));
-            let outcome = run_worker(&app, plan, stop).await;
-            if let Some(watching) = watching {
-                watching.abort();
+            let signal_task = signals.then(|| tokio::spawn(watch_signals(stop.clone())));
+            let result = run_worker(&app, plan, stop).await;
+            if let Some(signal_task) = signal_task {
+                signal_task.abort();
             }
-            post.push(id, LoopMessage::Ended(outcome));
+            mailbox.push(id, LoopMessage::Ended(result));
         });
         Ok(id)
     }
 
-    /// Finishes what is in hand and hands everything over.
+    /// Stops the worker: it finishes the events that it has taken and releases its partitions.
     fn stop(&self) {
         self.stop.cancel();
     }
@@ -171,12 +179,12 @@ impl StreamWorker {
 
 async fn run_worker(app: &StreamApp, plan: StreamWorkerPlan, stop: CancellationToken) -> Result<(), StreamBridgeError> {
     let mut worker = app.worker();
-    for (processor, dead) in plan.processors {
-        worker = worker.processor(match dead {
+    for (processor, dead_letter_stream) in plan.processors {
+        worker = worker.processor(match dead_letter_stream {
             None => processor,
             Some(stream) => {
-                let letters = DeadLetterQueue::for_stream(app, &stream).await;
-                processor.middleware(letters.map_err(|error| bridge_error("misconfigured", &error))?)
+                let dead_letters = DeadLetterQueue::for_stream(app, &stream).await;
+                processor.middleware(dead_letters.map_err(|error| bridge_error("misconfigured", &error))?)
             }
         });
     }
@@ -184,64 +192,66 @@ async fn run_worker(app: &StreamApp, plan: StreamWorkerPlan, stop: CancellationT
         worker = worker.task(task);
     }
     let metrics: Vec<(ProcessorName, Arc<StreamMetrics>)> = worker.metrics();
-    let serving = plan.listener.map(|listener| tokio::spawn(prometheus::serve(listener, metrics)));
-    let outcome = worker.run(stop).await;
-    if let Some(serving) = serving {
-        serving.abort();
+    let metrics_server = plan.listener.map(|listener| tokio::spawn(prometheus::serve(listener, metrics)));
+    let result = worker.run(stop).await;
+    if let Some(metrics_server) = metrics_server {
+        metrics_server.abort();
     }
-    outcome.map_err(|error| match &error {
+    result.map_err(|error| match &error {
         ExecutorError::Halted { .. } | ExecutorError::Task(_) => bridge_error("halted", &error),
         _ => bridge_error("misconfigured", &error),
     })
 }
 
-/// The first signal drains, the second ends the process: others take over when the leases run out.
+/// The first signal stops the worker gracefully. The second ends the process at once; other workers
+/// take over its partitions when the leases expire.
 async fn watch_signals(stop: CancellationToken) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return;
     };
-    for again in [false, true] {
+    for is_second in [false, true] {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        if again {
+        if is_second {
             std::process::exit(FORCED_EXIT_CODE);
         }
         stop.cancel();
-        info!("stopping: finishing what is in hand; once more to end at once");
+        info!("worker stops after the events that it has taken; send the signal again to exit at once");
     }
 }
 
-/// One call of a processor: handed to the loop, fed while it lasts, cancelled if the engine drops it.
+/// Runs one call of a processor on the loop: sends the call, then a `ready` message whenever the
+/// processor asked for one and events are there. Dropping the future cancels the call.
 async fn call_processor(
-    post: Arc<LoopMailbox>,
+    mailbox: Arc<LoopMailbox>,
     processor: usize,
     shape: StreamEventFormat,
     events: RawPartitionEvents,
 ) -> Result<(), BoxError> {
-    let (mut awaited, turn) = PendingCoroutineRun::new(&post);
-    let wanted = Arc::new(Notify::new());
-    let source = StreamSource::new(events.clone(), shape, wanted.clone());
-    awaited.send_message(LoopMessage::Call { processor, turn, source });
+    let (mut run, handle) = PendingCoroutineRun::new(&mailbox);
+    let ready_requested = Arc::new(Notify::new());
+    let source = StreamSource::new(events.clone(), shape, ready_requested.clone());
+    run.send_message(LoopMessage::Call { processor, handle, source });
     loop {
         tokio::select! {
             biased;
-            ended = awaited.wait_finished() => return ended,
-            () = wanted.notified() => {}
+            ended = run.wait_finished() => return ended,
+            () = ready_requested.notified() => {}
         }
         tokio::select! {
             biased;
-            ended = awaited.wait_finished() => return ended,
-            () = events.wait_ready() => awaited.send_message(LoopMessage::Ready),
+            ended = run.wait_finished() => return ended,
+            () = events.wait_ready() => run.send_message(LoopMessage::Ready),
         }
     }
 }
 
-/// One run of a task.
-async fn run_task(post: Arc<LoopMailbox>, task: usize) -> Result<(), BoxError> {
-    let (mut awaited, turn) = PendingCoroutineRun::new(&post);
-    awaited.send_message(LoopMessage::Task { task, turn });
-    awaited.wait_finished().await
+/// Runs a background task once.
+async fn run_task(mailbox: Arc<LoopMailbox>, task: usize) -> Result<(), BoxError> {
+    let (mut run, handle) = PendingCoroutineRun::new(&mailbox);
+    run.send_message(LoopMessage::Task { task, handle });
+    run.wait_finished().await
 }
