@@ -297,7 +297,7 @@ def test_redirected_websocket_error_names_location(asks, live):
             async with client.websocket("ws://{live}/moved/echo"):
                 pass
         except RequestError as error:
-            assert "302" in str(error) and "it leads to /echo" in str(error), error
+            assert "302" in str(error) and "it redirects to /echo" in str(error), error
         else:
             raise AssertionError("it was followed")
         """
