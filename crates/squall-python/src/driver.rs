@@ -1,5 +1,6 @@
-//! The Python driver of the engine: one thread's users share routes, metrics and the interpreter's attachment. Decides neither when
-//! nor which task runs.
+//! The engine's driver for Python scenarios. It sets up each engine thread and holds the state that
+//! the users of a thread share: routes, metrics, clients and the asyncio loop. It does not decide
+//! when a user runs or which task it runs. The engine calls it.
 
 mod asyncio_call;
 mod function_call;
@@ -34,7 +35,7 @@ use crate::{
 pub(crate) use squall_scenario::http_error_outcome;
 pub(crate) use user::PythonUser;
 
-/// A Python scenario, ready to make load.
+/// Runs the users of a Python scenario.
 pub(crate) struct PythonDriver {
     script: Arc<PythonScenario>,
 }
@@ -45,7 +46,8 @@ impl PythonDriver {
     }
 }
 
-/// Refuses a scenario with a constant request that cannot be sent: it would fail whenever it is made.
+/// Rejects a scenario if one of its constant requests cannot be sent: every iteration of that task
+/// would fail.
 pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), String> {
     let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
     constant_calls(py, script, &routes).map(drop)
@@ -54,27 +56,25 @@ pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -
 impl Driver for PythonDriver {
     type Thread = PythonThread;
 
-    fn thread(&self, probe: ThreadRecorder) -> Result<PythonThread, DriverError> {
-        custom_metrics::set_thread_recorder(&probe, &self.script.prefix);
+    fn thread(&self, recorder: ThreadRecorder) -> Result<PythonThread, DriverError> {
+        custom_metrics::set_thread_recorder(&recorder, &self.script.prefix);
         let script = self.script.clone();
         let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
         let clients = Python::attach(|py| ThreadClients::new(py, &script, &routes))
             .map_err(|error| DriverError::Client { reason: error.to_string() })?;
-        let tasks = script
+        let task_metrics = script
             .tasks
             .iter()
-            .map(|task| probe.metric(MetricKey::group(script.full_metric_name(&task.name))))
+            .map(|task| recorder.metric(MetricKey::group(script.full_metric_name(&task.name))))
             .collect();
-        let lifecycle = RefCell::default();
-        let metrics = RefCell::default();
-        let constant = Python::attach(|py| constant_calls(py, &script, &routes))
+        let constant_calls = Python::attach(|py| constant_calls(py, &script, &routes))
             .map_err(|reason| DriverError::ScriptRequest { reason })?;
-        let guest = match script.on_asyncio {
+        let asyncio_loop = match script.on_asyncio {
             true => Some(
                 Python::attach(|py| {
-                    let (probe, script) = (probe.clone(), script.clone());
-                    AsyncioLoop::start(py, longest_task_timeout(&script), move |held| {
-                        record_blocking_step(&probe, &script, held, "code on asyncio")
+                    let (recorder, script) = (recorder.clone(), script.clone());
+                    AsyncioLoop::start(py, longest_task_timeout(&script), move |step| {
+                        record_blocking_step(&recorder, &script, step, "code on asyncio")
                     })
                 })
                 .map_err(|error| DriverError::EventLoop { reason: error.to_string() })?,
@@ -85,28 +85,33 @@ impl Driver for PythonDriver {
             context: Rc::new(PythonThreadContext {
                 script,
                 routes,
-                recorder: probe,
-                task_metrics: tasks,
-                lifecycle_metrics: lifecycle,
-                route_metrics: metrics,
+                recorder,
+                task_metrics,
+                lifecycle_metrics: RefCell::default(),
+                route_metrics: RefCell::default(),
                 clients,
                 idle_fibers: IdleFibers::default(),
-                constant_calls: constant,
+                constant_calls,
                 last_blocking_code: RefCell::new("asyncio".to_owned()),
-                asyncio_loop: guest,
+                asyncio_loop,
             }),
         })
     }
 
-    fn run_thread<R>(&self, curfew: &ThreadDeadline, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    fn run_thread<R>(
+        &self,
+        deadline: &ThreadDeadline,
+        runtime: &mut Builder,
+        thread_main: impl FnOnce(&mut Builder) -> R,
+    ) -> R {
         match self.script.needs_python {
-            true => attach::run_attached(curfew, runtime, life),
-            false => life(runtime),
+            true => attach::run_attached(deadline, runtime, thread_main),
+            false => thread_main(runtime),
         }
     }
 }
 
-/// One engine thread's share.
+/// The driver on one engine thread.
 pub(crate) struct PythonThread {
     context: Rc<PythonThreadContext>,
 }
@@ -114,33 +119,35 @@ pub(crate) struct PythonThread {
 impl DriverThread for PythonThread {
     type User = PythonUser;
 
-    fn user(&self, seat: UserIdentity) -> PythonUser {
-        PythonUser::new(self.context.clone(), seat)
+    fn user(&self, identity: UserIdentity) -> PythonUser {
+        PythonUser::new(self.context.clone(), identity)
     }
 }
 
-/// What the users of one thread have in common.
+/// The state that the users of one thread share.
 struct PythonThreadContext {
     script: Arc<PythonScenario>,
     routes: Routes,
     recorder: ThreadRecorder,
-    /// The span of each task.
+    /// The span metric of each task, by task index.
     task_metrics: Vec<MetricId>,
-    /// The spans of on_start and on_stop, once something is to be said of them.
+    /// The span metrics of `on_start` and `on_stop`. Each is registered when a hook first fails or
+    /// is aborted.
     lifecycle_metrics: RefCell<HashMap<&'static str, MetricId>>,
-    /// Of each route.
+    /// The request metric of each route, by route number. Registered with the first request.
     route_metrics: RefCell<Vec<Option<MetricId>>>,
     clients: ThreadClients,
     idle_fibers: IdleFibers,
-    /// The requests of each task that is constant.
+    /// The prepared requests of each task, by task index; `None` if the task is not constant.
     constant_calls: Vec<Option<Vec<PreparedCall>>>,
-    /// Whose code kept the thread last, for long enough to matter.
+    /// The name of the function that last blocked the thread for long enough to delay responses.
     last_blocking_code: RefCell<String>,
-    /// The asyncio loop, where the scenario needs one.
+    /// `None` if the scenario does not run on asyncio.
     asyncio_loop: Option<AsyncioLoop>,
 }
 
-/// Clients keep nothing of a user, so all users of a thread have the same two.
+/// The clients for coroutines and for plain functions. A client holds no state of a user, so all
+/// users of a thread share these two.
 struct ThreadClients {
     awaited: Py<Client>,
     blocking: Py<PyAny>,
@@ -177,13 +184,13 @@ impl PythonThreadContext {
         OperationContext { recorder: &self.recorder, cookies: cookies.clone(), prefix: &self.script.prefix }
     }
 
-    /// The series of requests of this name.
+    /// The metric of the requests named `name`.
     fn request_metric(&self, name: &str) -> MetricId {
         self.recorder.metric(MetricKey::request(self.script.full_metric_name(name)))
     }
 
-    fn record_blocking_step(&self, held: &BlockingStep, name: &str) {
-        record_blocking_step(&self.recorder, &self.script, held, name);
+    fn record_blocking_step(&self, step: &BlockingStep, name: &str) {
+        record_blocking_step(&self.recorder, &self.script, step, name);
     }
 
     #[cold]
@@ -191,12 +198,13 @@ impl PythonThreadContext {
         name.clone_into(&mut self.last_blocking_code.borrow_mut());
     }
 
-    /// Takes note that an answer may have been there before anybody could look: code of others kept the thread for `held`.
+    /// Records that other code blocked the thread for `blocked` while a request was in flight. The
+    /// response may have arrived long before `ended`, when the thread could read it.
     #[cold]
-    fn record_delayed_response(&self, held: Duration, ended: Instant) {
+    fn record_delayed_response(&self, blocked: Duration, ended: Instant) {
         let name = GroupName::HeldBy(&self.last_blocking_code.borrow()).to_string();
         let metric = self.recorder.metric(MetricKey::group(self.script.full_metric_name(&name)));
-        self.recorder.record_span(metric, ended - held, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
+        self.recorder.record_span(metric, ended - blocked, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
     }
 
     fn lifecycle_metric(&self, name: &'static str) -> MetricId {
@@ -208,21 +216,22 @@ impl PythonThreadContext {
     }
 }
 
-/// Tells that code of `name` kept its thread, and everybody on it, from going on.
+/// Records that code of `name` blocked its thread, so that no other user of the thread could run.
 #[cold]
-fn record_blocking_step(probe: &ThreadRecorder, script: &PythonScenario, held: &BlockingStep, name: &str) {
-    let metric = probe.metric(MetricKey::group(script.full_metric_name("(held thread)")));
+fn record_blocking_step(recorder: &ThreadRecorder, script: &PythonScenario, step: &BlockingStep, name: &str) {
+    let metric = recorder.metric(MetricKey::group(script.full_metric_name("(held thread)")));
     let outcome = Outcome::new(OutcomeCategory::Exception, "HELD_THREAD");
-    let words = format!(
-        "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, or an \
-         executor)",
-        held.location
+    let message = format!(
+        "{name} held the generator's thread at {}, so no other user of that thread could run: use squall.sleep, the \
+         client, or an executor",
+        step.location
     );
-    probe.note_error(metric, outcome, &words);
-    probe.record_span(metric, held.since, Instant::now(), outcome);
+    recorder.note_error(metric, outcome, &message);
+    recorder.record_span(metric, step.since, Instant::now(), outcome);
 }
 
-/// The timeout of the most patient task; on the loop nobody knows whose code runs.
+/// The longest timeout of all tasks; `None` if a task has no timeout. The asyncio loop uses it for
+/// every step, because it does not know which task's code a step runs.
 fn longest_task_timeout(script: &PythonScenario) -> Option<Duration> {
     script
         .tasks
@@ -233,35 +242,35 @@ fn longest_task_timeout(script: &PythonScenario) -> Option<Duration> {
         .filter(|_| script.tasks.iter().all(|task| task.timeout.is_some()))
 }
 
-/// What constant tasks send, rendered for this thread.
+/// Renders the requests of constant tasks for this thread, by task index.
 fn constant_calls(
     py: Python<'_>,
     script: &PythonScenario,
     routes: &Routes,
 ) -> Result<Vec<Option<Vec<PreparedCall>>>, String> {
     let client = Client::new(routes.clone(), None);
-    let call = |(method, url, options, place): &ConstantRequest| {
-        let unsendable = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
-        client.render(method, url, options.bind(py)).map_err(unsendable)
+    let render = |(method, url, options, place): &ConstantRequest| {
+        let describe = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
+        client.render(method, url, options.bind(py)).map_err(describe)
     };
-    let calls =
-        |task: &ScenarioTask| task.requests.as_ref().map(|requests| requests.iter().map(call).collect()).transpose();
-    script.tasks.iter().map(calls).collect()
+    let render_task =
+        |task: &ScenarioTask| task.requests.as_ref().map(|requests| requests.iter().map(render).collect()).transpose();
+    script.tasks.iter().map(render_task).collect()
 }
 
-/// The name of an exception class as an outcome's code. Codes are static, so names are kept for ever; there are only so many
-/// classes, and past a limit they share one word.
+/// The name of an exception class as the code of an outcome. Codes are static, so the names are
+/// leaked. To bound that memory, further classes share the code `EXCEPTION` once the table is full.
 pub(crate) fn exception_code(name: &str) -> &'static str {
-    const MOST: usize = 256;
+    const MAX_NAMES: usize = 256;
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = names.iter().find(|known| **known == name) {
         return known;
     }
-    if names.len() >= MOST {
+    if names.len() >= MAX_NAMES {
         return "EXCEPTION";
     }
-    let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    names.push(kept);
-    kept
+    let leaked: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    names.push(leaked);
+    leaked
 }

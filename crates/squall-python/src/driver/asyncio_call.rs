@@ -1,6 +1,6 @@
-//! One call of a scenario's function on asyncio. The function runs in the user's asyncio task; this side
-//! performs the operations that arrive in its queue, several at once if the function starts several. The
-//! call ends when the function and all of its requests have ended. Called by the user.
+//! One call of a scenario's function on asyncio. The function runs in the user's asyncio task; this
+//! side performs the operations that arrive in its queue, several at once if the function starts
+//! several. The call ends when the function and all of its requests have ended. Called by the user.
 
 use pyo3::{intern, prelude::*, types::PyTuple};
 use squall_http::{BodyMode, Session};
@@ -29,12 +29,13 @@ use crate::{
     routes::PreparedCall,
 };
 
-/// How long a response stays unjudged while the function awaits something that is not Squall's. Then it
-/// is recorded, so that it counts in the second in which it arrived. The wait is repeated once: after a
-/// stall of the process the first timer is due at once, though the function had no time to run.
+/// How long a response stays unjudged while the function awaits something other than a Squall
+/// operation. Then it is recorded, so that it counts in the second in which it arrived. The wait is
+/// repeated once: after a stall of the process the first timer expires at once, although the
+/// function had no time to run.
 const CHECK_WAIT: Duration = Duration::from_millis(500);
 
-/// A user's task on the loop.
+/// A user's task on the asyncio loop.
 pub(super) struct AsyncioUserTask {
     pub(super) queue: Py<OperationQueue>,
     task: Py<PyAny>,
@@ -69,7 +70,7 @@ impl AsyncioUserTask {
     }
 }
 
-/// An operation that is being performed; its future owns the sessions that it uses.
+/// An operation in progress. Its future owns the sessions that it uses.
 struct InFlightOperation<'p> {
     operation: Py<Operation>,
     future: Pin<Box<dyn Future<Output = FinishedOperation<'p>> + 'p>>,
@@ -80,8 +81,8 @@ struct FinishedOperation<'p> {
     sessions: UsedSessions,
 }
 
-/// The sessions of an operation. Most operations use one; boxing it would cost each of them an
-/// allocation.
+/// The sessions of an operation. `One` is not boxed: most operations use one session, and a box
+/// would cost each of them an allocation.
 #[allow(clippy::large_enum_variant)]
 enum UsedSessions {
     None,
@@ -96,7 +97,7 @@ enum OperationOutcome<'p> {
     Batch(Vec<PythonRequestResult<'p>>, Vec<PreparedCall>),
 }
 
-/// The wait of the response that ended at `response_ended`.
+/// How much longer the response that ended at `response_ended` stays unjudged.
 struct CheckWait {
     response_ended: Instant,
     timers_left: u8,
@@ -150,18 +151,18 @@ impl Drop for CancelTaskGuard<'_> {
 }
 
 impl<'a> FunctionCall<'a> {
-    /// Runs `hook` in the user's task.
+    /// Runs `function` in the user's task.
     pub(super) async fn run_on_asyncio(
         &mut self,
         task: &AsyncioUserTask,
-        hook: &ScenarioFunction,
+        function: &ScenarioFunction,
         arguments: &Py<PyTuple>,
     ) -> AsyncioCallEnd {
         let mut guard = CancelTaskGuard { task, ended: false };
         let asyncio_loop = self.thread.asyncio_loop.as_ref().expect("a user task has a loop");
         let deadline = self.time_limit.map(|(deadline, _)| deadline);
         let started = self.run_watched(|py| {
-            let started = task.queue.get().start_call(py, &hook.call, arguments, deadline);
+            let started = task.queue.get().start_call(py, &function.call, arguments, deadline);
             asyncio_loop.wake_if_ready(py);
             started
         });
@@ -189,7 +190,7 @@ impl<'a> FunctionCall<'a> {
             }
             let deadline_moved = self.time_limit.map(|(deadline, _)| deadline) != deadline;
             if self.timed_out && !deadline_moved {
-                // The clean-up has outlasted its time too.
+                // The clean-up has exceeded its time limit as well.
                 self.timed_out_request |= self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
                 return AsyncioCallEnd::TaskStuck(self.final_result(Ok(())));
             }
@@ -206,7 +207,8 @@ impl<'a> FunctionCall<'a> {
         asyncio_loop: &AsyncioLoop,
         in_flight: Vec<InFlightOperation<'a>>,
     ) {
-        // The last request has its response, so the function timed out while it awaited something else.
+        // The last request has its response, so the function timed out while it awaited something
+        // else.
         self.record_last_request();
         self.grant_cleanup_time();
         let operations: Vec<Py<Operation>> =
@@ -231,15 +233,15 @@ impl<'a> FunctionCall<'a> {
         in_flight: &mut Vec<InFlightOperation<'a>>,
     ) -> Poll<PyResult<()>> {
         loop {
-            let news = task.queue.get().poll(cx.waker());
-            let mut progressed = !news.submitted.is_empty();
-            for cancelled in news.cancelled {
-                let (dropped, others) = in_flight.drain(..).partition(|one| one.operation.is(&cancelled));
-                *in_flight = others;
-                let dropped: Vec<InFlightOperation<'a>> = dropped;
+            let changes = task.queue.get().poll(cx.waker());
+            let mut progressed = !changes.submitted.is_empty();
+            for cancelled in changes.cancelled {
+                let (dropped, kept): (Vec<_>, Vec<_>) =
+                    in_flight.drain(..).partition(|one| one.operation.is(&cancelled));
+                *in_flight = kept;
                 self.timed_out_request |= self.thread.recorder.cancel_as(dropped, Outcome::ABORTED) > 0;
             }
-            for operation in news.submitted {
+            for operation in changes.submitted {
                 if let Some(work) = Python::attach(|py| operation.borrow_mut(py).take_work()) {
                     let future = self.start_operation(work);
                     in_flight.push(InFlightOperation { operation, future });
@@ -282,7 +284,8 @@ impl<'a> FunctionCall<'a> {
 
     fn start_operation(&mut self, work: OperationWork) -> Pin<Box<dyn Future<Output = FinishedOperation<'a>> + 'a>> {
         let thread = self.thread;
-        // From here on, this operation bears the code's failures, even if it is cancelled.
+        // From here on, a failure of the code counts for this operation, even if it is cancelled,
+        // and not for the last request.
         self.record_last_request();
         self.timed_out_request &= self.timed_out;
         match work {
@@ -290,18 +293,18 @@ impl<'a> FunctionCall<'a> {
                 pause(time).await;
                 FinishedOperation { outcome: OperationOutcome::Slept, sessions: UsedSessions::None }
             }),
-            OperationWork::Long(job) => {
+            OperationWork::Long(long_operation) => {
                 let context = thread.operation_context(self.sessions.first.cookies());
                 Box::pin(async move {
                     FinishedOperation {
-                        outcome: OperationOutcome::Value(job.start(context).await),
+                        outcome: OperationOutcome::Value(long_operation.start(context).await),
                         sessions: UsedSessions::None,
                     }
                 })
             }
-            OperationWork::Acquire(borrow) => Box::pin(async move {
+            OperationWork::Acquire(acquire) => Box::pin(async move {
                 FinishedOperation {
-                    outcome: OperationOutcome::Value(borrow.perform(&thread.recorder).await),
+                    outcome: OperationOutcome::Value(acquire.perform(&thread.recorder).await),
                     sessions: UsedSessions::None,
                 }
             }),
@@ -334,24 +337,25 @@ impl<'a> FunctionCall<'a> {
         extra.pop().unwrap_or_else(|| Session::with_cookies(&self.thread.script.connector, first.cookies().clone()))
     }
 
-    /// Takes the operation's sessions back and makes its result for the code.
+    /// Takes the operation's sessions back and returns its result for the scenario's code.
     fn finish_operation(&mut self, finished: FinishedOperation<'a>) -> PyResult<Py<PyAny>> {
-        let FinishedOperation { outcome: work, sessions } = finished;
+        let FinishedOperation { outcome, sessions } = finished;
         match sessions {
             UsedSessions::None => {}
             UsedSessions::One(session) => self.sessions.extra.push(session),
             UsedSessions::Several(sessions) => self.sessions.extra.extend(sessions),
         }
-        match work {
+        match outcome {
             OperationOutcome::Slept => Ok(Python::attach(|py| py.None())),
-            OperationOutcome::Value(done) => done,
+            OperationOutcome::Value(result) => result,
             OperationOutcome::Request(sent, call) => self.finish_request(call, sent),
             OperationOutcome::Batch(sent, calls) => self.finish_batch(sent, calls),
         }
     }
 }
 
-/// A new operation queue for a user and a client that uses it. The user's resources use the same queue.
+/// Creates an operation queue for a user, and a client that uses it. The user's resources use the
+/// same queue.
 pub(super) fn queue_and_client(
     user: &Bound<'_, PyAny>,
     thread: &PythonThreadContext,

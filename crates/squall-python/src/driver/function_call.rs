@@ -1,6 +1,6 @@
-//! One call of a scenario's function: steps it to its end, performs the operations that it awaits, and
-//! keeps its time limit. [`python_request`](super::python_request) sends and records requests. Called by
-//! the user; functions on asyncio run in [`asyncio_call`](super::asyncio_call) instead.
+//! One call of a scenario's function: steps it to its end, performs the operations that it awaits,
+//! and keeps its time limit. [`python_request`](super::python_request) sends and records requests.
+//! Called by the user; functions on asyncio run in [`asyncio_call`](super::asyncio_call) instead.
 
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
 use squall_http::{BodyMode, Session};
@@ -30,8 +30,8 @@ use crate::{
 pub(super) const TASK_TIMEOUT: Outcome =
     Outcome { category: OutcomeCategory::Timeout, code: OutcomeCode::Named("TASK_TIMEOUT") };
 
-/// A user's sessions: the first, and more while several requests are in flight at once. All share the
-/// user's cookies.
+/// A user's sessions: the first, and more while several requests are in flight at once. All share
+/// the user's cookies.
 pub(super) struct UserSessions {
     pub(super) first: Session,
     pub(super) extra: Vec<Session>,
@@ -43,26 +43,27 @@ pub(super) struct FunctionCall<'a> {
     pub(super) sessions: &'a mut UserSessions,
     /// How late the function itself began. Its first request counts as due this much earlier.
     pub(super) start_delay: Duration,
-    /// When the call must end, and the task's time limit behind that.
+    /// When the call must end, and the task's time limit. After a timeout, the clean-up moves the
+    /// former.
     pub(super) time_limit: Option<(Instant, Duration)>,
     pub(super) name: &'a str,
-    /// The last request, unjudged until the function awaits something else or ends. Replaced only by
-    /// [`FunctionCall::set_last_request`], which records the one before.
+    /// The last request, unjudged until the function awaits something else or ends. Replaced only
+    /// by [`FunctionCall::set_last_request`], which records the one before.
     pub(super) last_request: Option<UnjudgedResponse<'a>>,
     /// The time limit passed while a request was in flight; that request counts as failed.
     pub(super) timed_out_request: bool,
     /// The time limit has passed, and the function cleans up.
     pub(super) timed_out: bool,
-    /// The last request before the time limit passed. It bears the failure, not a request of the
-    /// clean-up.
+    /// The last request before the time limit passed. The timeout fails this request, not a request
+    /// of the clean-up.
     pub(super) request_before_timeout: Option<Box<UnjudgedResponse<'a>>>,
     /// The response to the last request.
     pub(super) last_response: Option<Py<PyResponse>>,
 }
 
 impl<'a> FunctionCall<'a> {
-    /// Records the last request with its present outcome: from here on, the code's failures are not its
-    /// failures.
+    /// Records the last request with its present outcome. A later failure of the code does not
+    /// change it.
     pub(super) fn record_last_request(&mut self) {
         record(self.last_request.take());
     }
@@ -77,14 +78,14 @@ impl<'a> FunctionCall<'a> {
     pub(super) async fn drive(&mut self, mut stepper: FunctionStepper) -> PyResult<()> {
         drop(not_awaited::take_report());
         let mut step = self.run_watched(|py| stepper.step(py));
-        let mut forgotten = None;
+        let mut unawaited = None;
         loop {
             // Taken before the next step, because other users run on this thread until then.
-            forgotten = forgotten.or_else(not_awaited::take_report);
+            unawaited = unawaited.or_else(not_awaited::take_report);
             match step {
                 StepperOutcome::Returned => {
                     stepper.recycle(&self.thread.idle_fibers);
-                    return self.final_result(not_awaited::check_all_awaited(forgotten));
+                    return self.final_result(not_awaited::check_all_awaited(unawaited));
                 }
                 StepperOutcome::Raised(error) => return self.final_result(Err(error)),
                 StepperOutcome::AwaitsForeign => {
@@ -96,9 +97,11 @@ impl<'a> FunctionCall<'a> {
                 StepperOutcome::AwaitsOperation(operation) => {
                     let work = Python::attach(|py| operation.borrow_mut(py).take_work());
                     let result = match work {
-                        None => Err(PyRuntimeError::new_err("this request is already under way elsewhere")),
-                        // The usual case is spelled out: each async function in between would copy the
-                        // response once more.
+                        None => Err(PyRuntimeError::new_err(
+                            "this request is already in progress; call the client again to send another one",
+                        )),
+                        // The most frequent case is inlined: each async function in between would
+                        // copy the response once more.
                         Some(OperationWork::Request(call)) if self.time_limit.is_none() => {
                             self.record_last_request();
                             let (thread, start_delay) = (self.thread, std::mem::take(&mut self.start_delay));
@@ -113,7 +116,7 @@ impl<'a> FunctionCall<'a> {
                         }
                         Some(work) => match Box::pin(self.perform_in_time(work)).await {
                             Some(result) => result,
-                            // The clean-up has outlasted its time too.
+                            // The clean-up has exceeded its time limit as well.
                             None if self.timed_out => return self.final_result(Ok(())),
                             None => {
                                 self.grant_cleanup_time();
@@ -123,7 +126,8 @@ impl<'a> FunctionCall<'a> {
                     };
                     step = self.run_watched(|py| {
                         operation.borrow_mut(py).set_result(result);
-                        // Dropped before the step, so that the awaiting code holds the last reference.
+                        // Dropped before the step, so that the awaiting code holds the last
+                        // reference.
                         drop(operation);
                         stepper.step(py)
                     });
@@ -159,14 +163,15 @@ impl<'a> FunctionCall<'a> {
         }
     }
 
-    /// The result of the function. One whose time limit passed has timed out, however its clean-up ended.
+    /// The result of the function. If its time limit has passed, the result is a timeout, however
+    /// the clean-up ended.
     pub(super) fn final_result(&mut self, ended: PyResult<()>) -> PyResult<()> {
         if !self.timed_out {
             return ended;
         }
         let request = self.request_before_timeout.take().map(|request| *request);
         self.set_last_request(request);
-        // The error that was raised in the code names the line.
+        // Prefer the error that was raised in the code: it names the line.
         Err(Python::attach(|py| match ended {
             Err(error) if exceptions::is_task_timeout(py, &error) => error,
             _ => self.timeout_error(py),
@@ -179,11 +184,11 @@ impl<'a> FunctionCall<'a> {
             None => Some(self.perform(work).await),
             Some(_) if !self.in_time() => None,
             Some((deadline, _)) => {
-                let shared = self.thread;
+                let thread = self.thread;
                 let mut performed = Box::pin(self.perform(work));
                 let ended = tokio::time::timeout_at(deadline.into(), &mut performed).await.ok();
                 if ended.is_none() {
-                    self.timed_out_request |= shared.recorder.cancel_as(performed, TASK_TIMEOUT) > 0;
+                    self.timed_out_request |= thread.recorder.cancel_as(performed, TASK_TIMEOUT) > 0;
                 }
                 ended
             }
@@ -207,9 +212,11 @@ impl<'a> FunctionCall<'a> {
                 self.finish_request(call, sent)
             }
             OperationWork::Batch(calls) => self.send_batch(calls).await,
-            // Boxed: few users acquire resources, and no user should be larger for it.
-            OperationWork::Acquire(borrow) => Box::pin(borrow.perform(&self.thread.recorder)).await,
-            OperationWork::Long(job) => job.start(self.thread.operation_context(self.sessions.first.cookies())).await,
+            // Boxed, so that users that acquire no resources stay small.
+            OperationWork::Acquire(acquire) => Box::pin(acquire.perform(&self.thread.recorder)).await,
+            OperationWork::Long(long_operation) => {
+                long_operation.start(self.thread.operation_context(self.sessions.first.cookies())).await
+            }
             OperationWork::Sleep(time) => {
                 pause(time).await;
                 Ok(Python::attach(|py| py.None()))
@@ -217,7 +224,8 @@ impl<'a> FunctionCall<'a> {
         }
     }
 
-    /// Makes the result of one request for the code.
+    /// Records the last request before this one, and returns the result of this one for the
+    /// scenario's code.
     pub(super) fn finish_request(&mut self, call: PreparedCall, sent: PythonRequestResult<'a>) -> PyResult<Py<PyAny>> {
         self.thread.routes.recycle(call);
         self.set_last_request(sent.unjudged);
@@ -241,7 +249,7 @@ impl<'a> FunctionCall<'a> {
         self.finish_batch(sent, calls)
     }
 
-    /// Makes the result of a batch for the code. The last response is the one that a check sees.
+    /// Returns the result of a batch for the scenario's code. A check sees the last response.
     pub(super) fn finish_batch(
         &mut self,
         sent: Vec<PythonRequestResult<'a>>,
@@ -272,15 +280,15 @@ impl<'a> FunctionCall<'a> {
 /// Pauses the user. A pause of zero still lets other users run.
 pub(super) async fn pause(time: Duration) {
     match time.is_zero() {
-        // A timer would wait for the clock's next millisecond.
+        // A timer would wait for the next millisecond of the clock.
         true => yield_to_ready_tasks().await,
         false => tokio::time::sleep(time).await,
     }
 }
 
-/// Lets every ready task of this thread run first. Tokio's `yield_now` polls I/O each time, which costs
-/// more than the rest of an await. A task at the end of the queue does not: the runtime polls I/O after
-/// every 61 tasks.
+/// Lets every ready task of this thread run first. Tokio's `yield_now` polls I/O each time, which
+/// costs more than the rest of an await. A task that wakes itself is put at the end of the queue
+/// without that poll; the runtime polls I/O after every 61 tasks anyway.
 async fn yield_to_ready_tasks() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -296,6 +304,6 @@ async fn yield_to_ready_tasks() {
 #[cold]
 fn foreign_await_error() -> PyErr {
     PyRuntimeError::new_err(
-        "this awaits something that is not Squall's: run it with --mode asyncio, or use squall.sleep and the client",
+        "the code awaits something that is not Squall's: run it with --mode asyncio, or use squall.sleep and the client",
     )
 }

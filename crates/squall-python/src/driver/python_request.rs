@@ -1,6 +1,6 @@
 //! Sends requests for the code of a Python scenario: one, a batch, or those of a constant task. The
-//! [`RequestRunner`] sends and records; this file turns the result into a Python response or exception.
-//! Called by [`FunctionCall`](super::function_call::FunctionCall) and the user.
+//! [`RequestRunner`] sends and records; this file turns the result into a Python response or
+//! exception. Called by [`FunctionCall`](super::function_call::FunctionCall) and the user.
 
 use pyo3::prelude::*;
 use squall_http::{BodyMode, Exchange, HttpResponse, Session};
@@ -17,8 +17,9 @@ use std::{
 use super::PythonThreadContext;
 use crate::{exceptions, response::PyResponse, routes::PreparedCall, watchdog};
 
-/// A response that other code delayed by more than this, and by more than half of its time, says more
-/// about the generator than about the target.
+/// A response is recorded as delayed if other code blocked the thread for longer than this and for
+/// more than half of the exchange. Its time then says more about the generator than about the
+/// target.
 const MIN_BLOCKED_TIME: Duration = Duration::from_millis(10);
 
 /// The result of one request for the scenario's code.
@@ -29,7 +30,8 @@ pub(super) struct PythonRequestResult<'p> {
     pub(super) unjudged: Option<UnjudgedResponse<'p>>,
 }
 
-/// Sends one request and follows its redirects. The request is due now, or was due `start_delay` ago.
+/// Sends one request and follows its redirects. The request is due now, or was due `start_delay`
+/// ago.
 pub(super) async fn send_request<'p>(
     thread: &'p PythonThreadContext,
     session: &mut Session,
@@ -84,7 +86,8 @@ pub(super) fn record(unjudged: Option<UnjudgedResponse<'_>>) {
     }
 }
 
-/// Makes Python results. A response stays unjudged, because code and checks may still reject it.
+/// Makes the results for the scenario's code. A response stays unjudged, because code and checks
+/// may still reject it.
 struct PythonRequestHandler<'p, 'c> {
     thread: &'p PythonThreadContext,
     /// The request's name in the report, also after redirects.
@@ -157,8 +160,8 @@ async fn join_all<F: Future>(futures: Box<[F]>) -> Vec<F::Output> {
     let mut pending = outputs.len();
     poll_fn(|cx| {
         for (index, output) in outputs.iter_mut().enumerate().filter(|(_, output)| output.is_none()) {
-            // SAFETY: the slice is pinned as a whole and never moved before it is dropped, so each of its
-            // elements is pinned.
+            // SAFETY: the slice is pinned as a whole and never moved before it is dropped, so each
+            // of its elements is pinned.
             let future = unsafe { futures.as_mut().map_unchecked_mut(|all| &mut all[index]) };
             if let Poll::Ready(value) = future.poll(cx) {
                 *output = Some(value);

@@ -1,4 +1,7 @@
-//! One virtual user: an object of the scenario's class and a session. Its code may raise; that fails the iteration, never the run.
+//! One virtual user: an object of the scenario's class and the user's sessions. It runs the hooks
+//! and tasks, and records their outcome. An exception of the scenario's code fails the iteration,
+//! never the run. [`FunctionCall`] runs the functions and sends their requests. Called by the
+//! engine.
 
 use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
 use squall_engine::{Iteration, UserIdentity, UserStartError, VirtualUser};
@@ -28,68 +31,64 @@ pub(crate) struct PythonUser {
     thread: Rc<PythonThreadContext>,
     identity: UserIdentity,
     sessions: UserSessions,
-    /// Made at the start, so that a scenario whose constructor fails is retried like one whose on_start does.
+    /// Created in `start`, so that the engine retries a failed constructor like a failed
+    /// `on_start`.
     instance: Option<PythonUserObject>,
 }
 
-/// The scenario's object with the arguments of its every call.
+/// The scenario's object, and the arguments that every call of its functions gets.
 struct PythonUserObject {
     user: Py<PyAny>,
     async_arguments: Py<PyTuple>,
     plain_arguments: Py<PyTuple>,
     context: ContextVariables,
-    /// Its task, where coroutines run on asyncio.
+    /// `None` if coroutines do not run on asyncio.
     asyncio_task: Option<AsyncioUserTask>,
 }
 
 impl PythonUserObject {
-    fn new(py: Python<'_>, shared: &PythonThreadContext, seat: UserIdentity) -> PyResult<PythonUserObject> {
+    fn new(py: Python<'_>, thread: &PythonThreadContext, identity: UserIdentity) -> PyResult<PythonUserObject> {
         let context = ContextVariables::new(py)?;
-        let user = context.run(py, || shared.script.make_user.bind(py).call1((seat.number, seat.seed)))?;
-        let made = |kind| call_arguments(&user, shared.clients.for_kind(kind).bind(py));
-        let (mut awaiting, blocking) = (made(FunctionKind::Coroutine)?.unbind(), made(FunctionKind::Plain)?.unbind());
-        let mut lodger = None;
-        if let Some(guest) = &shared.asyncio_loop {
-            let (port, client) = queue_and_client(&user, shared)?;
-            awaiting = call_arguments(&user, client.bind(py))?.unbind();
-            lodger = Some(AsyncioUserTask::new(py, guest, port, &context)?);
+        let user = context.run(py, || thread.script.make_user.bind(py).call1((identity.number, identity.seed)))?;
+        let arguments_for = |kind| call_arguments(&user, thread.clients.for_kind(kind).bind(py));
+        let mut async_arguments = arguments_for(FunctionKind::Coroutine)?.unbind();
+        let plain_arguments = arguments_for(FunctionKind::Plain)?.unbind();
+        let mut asyncio_task = None;
+        if let Some(asyncio_loop) = &thread.asyncio_loop {
+            let (queue, client) = queue_and_client(&user, thread)?;
+            async_arguments = call_arguments(&user, client.bind(py))?.unbind();
+            asyncio_task = Some(AsyncioUserTask::new(py, asyncio_loop, queue, &context)?);
         }
-        Ok(PythonUserObject {
-            user: user.unbind(),
-            async_arguments: awaiting,
-            plain_arguments: blocking,
-            context,
-            asyncio_task: lodger,
-        })
+        Ok(PythonUserObject { user: user.unbind(), async_arguments, plain_arguments, context, asyncio_task })
     }
 
     /// Runs one of the scenario's functions to its end.
-    async fn run(&mut self, visit: &mut FunctionCall<'_>, hook: &ScenarioFunction) -> PyResult<()> {
-        let shared = visit.thread;
-        if let (FunctionKind::Coroutine, Some(lodger)) = (hook.kind, &self.asyncio_task) {
-            // Boxed, so that users without asyncio are not larger for it.
-            return match Box::pin(visit.run_on_asyncio(lodger, hook, &self.async_arguments)).await {
+    async fn run(&mut self, call: &mut FunctionCall<'_>, function: &ScenarioFunction) -> PyResult<()> {
+        let thread = call.thread;
+        if let (FunctionKind::Coroutine, Some(asyncio_task)) = (function.kind, &self.asyncio_task) {
+            // Boxed, so that users without asyncio stay small.
+            return match Box::pin(call.run_on_asyncio(asyncio_task, function, &self.async_arguments)).await {
                 AsyncioCallEnd::TaskIdle(ended) => ended,
                 AsyncioCallEnd::TaskStuck(ended) => {
-                    Python::attach(|py| lodger.end(py));
-                    Python::attach(|py| self.replace_asyncio_task(py, shared))?;
+                    Python::attach(|py| asyncio_task.end(py));
+                    Python::attach(|py| self.replace_asyncio_task(py, thread))?;
                     ended
                 }
             };
         }
-        let arguments = self.arguments(hook.kind);
+        let arguments = self.arguments(function.kind);
         let stepper = Python::attach(|py| {
-            FunctionStepper::start(py, &shared.script, &shared.idle_fibers, hook, arguments, &self.context)
+            FunctionStepper::start(py, &thread.script, &thread.idle_fibers, function, arguments, &self.context)
         })?;
-        visit.drive(stepper).await
+        call.drive(stepper).await
     }
 
-    fn replace_asyncio_task(&mut self, py: Python<'_>, shared: &PythonThreadContext) -> PyResult<()> {
-        let Some(guest) = &shared.asyncio_loop else { return Ok(()) };
-        let (port, client) = queue_and_client(self.user.bind(py), shared)?;
+    fn replace_asyncio_task(&mut self, py: Python<'_>, thread: &PythonThreadContext) -> PyResult<()> {
+        let Some(asyncio_loop) = &thread.asyncio_loop else { return Ok(()) };
+        let (queue, client) = queue_and_client(self.user.bind(py), thread)?;
         self.async_arguments = call_arguments(self.user.bind(py), client.bind(py))?.unbind();
         self.context = self.context.copy(py)?;
-        self.asyncio_task = Some(AsyncioUserTask::new(py, guest, port, &self.context)?);
+        self.asyncio_task = Some(AsyncioUserTask::new(py, asyncio_loop, queue, &self.context)?);
         Ok(())
     }
 
@@ -104,12 +103,12 @@ impl PythonUserObject {
 impl Drop for PythonUserObject {
     fn drop(&mut self) {
         Python::attach(|py| {
-            if let Some(lodger) = &self.asyncio_task {
-                lodger.end(py);
+            if let Some(asyncio_task) = &self.asyncio_task {
+                asyncio_task.end(py);
             }
-            // However its life ended: others may be waiting for what it holds.
-            let given_back = self.user.getattr(py, "resources").and_then(|hand| hand.call_method0(py, "release_all"));
-            if let Err(error) = given_back {
+            // Other users may wait for the resources that this user holds, however it ended.
+            let resources = self.user.getattr(py, "resources");
+            if let Err(error) = resources.and_then(|resources| resources.call_method0(py, "release_all")) {
                 error.write_unraisable(py, Some(self.user.bind(py)));
             }
         });
@@ -117,29 +116,25 @@ impl Drop for PythonUserObject {
 }
 
 impl PythonUser {
-    pub(super) fn new(shared: Rc<PythonThreadContext>, seat: UserIdentity) -> PythonUser {
-        let first = Session::new(&shared.script.connector);
-        PythonUser {
-            thread: shared,
-            identity: seat,
-            sessions: UserSessions { first, extra: Vec::new() },
-            instance: None,
-        }
+    pub(super) fn new(thread: Rc<PythonThreadContext>, identity: UserIdentity) -> PythonUser {
+        let first = Session::new(&thread.script.connector);
+        PythonUser { thread, identity, sessions: UserSessions { first, extra: Vec::new() }, instance: None }
     }
 
-    /// Runs on_start or on_stop.
+    /// Runs the hooks named `name`, `on_start` or `on_stop`. The first failure is recorded and ends
+    /// them.
     async fn run_lifecycle_hooks(
         &mut self,
         hooks: fn(&PythonThreadContext) -> &[ScenarioFunction],
         name: &'static str,
     ) -> Result<(), UserStartError> {
-        let shared = self.thread.clone();
-        for hook in hooks(&shared) {
+        let thread = self.thread.clone();
+        for hook in hooks(&thread) {
             let Some(object) = &mut self.instance else { return Ok(()) };
-            let begun = Instant::now();
-            let mut unended = LifecycleGuard { thread: &shared, name, begun, ended: false };
-            let mut visit = FunctionCall {
-                thread: &shared,
+            let started = Instant::now();
+            let mut guard = LifecycleGuard { thread: &thread, name, started, ended: false };
+            let mut call = FunctionCall {
+                thread: &thread,
                 sessions: &mut self.sessions,
                 start_delay: Duration::ZERO,
                 time_limit: None,
@@ -150,83 +145,84 @@ impl PythonUser {
                 request_before_timeout: None,
                 last_response: None,
             };
-            let ended = object.run(&mut visit, hook).await;
-            unended.ended = true;
+            let ended = object.run(&mut call, hook).await;
+            guard.ended = true;
             let Err(error) = ended else {
-                visit.record_last_request();
+                call.record_last_request();
                 continue;
             };
-            let metric = shared.lifecycle_metric(name);
-            let outcome = Python::attach(|py| exception_outcome(py, &shared, metric, &error));
-            record_code_failure(&mut visit, &error, outcome, (begun, begun));
-            visit.record_last_request();
-            shared.recorder.record_span(metric, begun, Instant::now(), outcome);
+            let metric = thread.lifecycle_metric(name);
+            let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, &error));
+            record_code_failure(&mut call, &error, outcome, (started, started));
+            call.record_last_request();
+            thread.recorder.record_span(metric, started, Instant::now(), outcome);
             return Err(UserStartError(error.to_string()));
         }
         Ok(())
     }
 }
 
-/// Tells of an on_start or on_stop that is given up before it has ended: no request of it may ever have been heard of.
+/// Records an `on_start` or `on_stop` whose future is dropped before the hook ends. Without this
+/// record, a hook that has recorded no request would be missing from the report.
 struct LifecycleGuard<'s> {
     thread: &'s PythonThreadContext,
     name: &'static str,
-    begun: Instant,
+    started: Instant,
     ended: bool,
 }
 
 impl Drop for LifecycleGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            let (probe, metric) = (&self.thread.recorder, self.thread.lifecycle_metric(self.name));
-            probe.note_error(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
-            probe.record_span(metric, self.begun, Instant::now(), Outcome::ABORTED);
+            let (recorder, metric) = (&self.thread.recorder, self.thread.lifecycle_metric(self.name));
+            recorder.note_error(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
+            recorder.record_span(metric, self.started, Instant::now(), Outcome::ABORTED);
         }
     }
 }
 
 impl VirtualUser for PythonUser {
     async fn start(&mut self) -> Result<(), UserStartError> {
-        let begun = Instant::now();
-        let shared = self.thread.clone();
-        if !shared.script.needs_python {
+        let started = Instant::now();
+        let thread = self.thread.clone();
+        if !thread.script.needs_python {
             return Ok(());
         }
-        match Python::attach(|py| PythonUserObject::new(py, &shared, self.identity)) {
+        match Python::attach(|py| PythonUserObject::new(py, &thread, self.identity)) {
             Ok(object) => self.instance = Some(object),
             Err(error) => {
-                let metric = shared.lifecycle_metric("on_start");
-                let outcome = Python::attach(|py| exception_outcome(py, &shared, metric, &error));
-                shared.recorder.record_span(metric, begun, Instant::now(), outcome);
+                let metric = thread.lifecycle_metric("on_start");
+                let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, &error));
+                thread.recorder.record_span(metric, started, Instant::now(), outcome);
                 return Err(UserStartError(error.to_string()));
             }
         }
-        if shared.script.on_start.is_empty() {
+        if thread.script.on_start.is_empty() {
             return Ok(());
         }
-        Box::pin(self.run_lifecycle_hooks(|shared| &shared.script.on_start, "on_start")).await
+        Box::pin(self.run_lifecycle_hooks(|thread| &thread.script.on_start, "on_start")).await
     }
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
-        let shared = &*self.thread;
+        let thread = &*self.thread;
         let index = iteration.task.0;
-        let (task, metric) = (&shared.script.tasks[index], &shared.task_metrics[index]);
-        let late = iteration.started.saturating_duration_since(iteration.intended);
-        let span = shared.recorder.open_span(std::slice::from_ref(metric), iteration.intended, iteration.started);
-        if let Some(calls) = &shared.constant_calls[index] {
-            let ended = send_constant(shared, &mut self.sessions.first, calls, late).await;
+        let (task, metric) = (&thread.script.tasks[index], &thread.task_metrics[index]);
+        let start_delay = iteration.started.saturating_duration_since(iteration.intended);
+        let span = thread.recorder.open_span(std::slice::from_ref(metric), iteration.intended, iteration.started);
+        if let Some(calls) = &thread.constant_calls[index] {
+            let ended = send_constant(thread, &mut self.sessions.first, calls, start_delay).await;
             let outcome = match &ended {
                 Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-                Err(error) => Python::attach(|py| exception_outcome(py, shared, *metric, error)),
+                Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, error)),
             };
             span.end(Instant::now(), outcome);
             return ended.is_ok();
         }
         let Some(object) = &mut self.instance else { return false };
-        let mut visit = FunctionCall {
-            thread: shared,
+        let mut call = FunctionCall {
+            thread,
             sessions: &mut self.sessions,
-            start_delay: late,
+            start_delay,
             time_limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
             name: &task.name,
             last_request: None,
@@ -235,61 +231,64 @@ impl VirtualUser for PythonUser {
             request_before_timeout: None,
             last_response: None,
         };
-        let mut ended = object.run(&mut visit, &task.function).await;
-        if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.last_response) {
-            ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, answer)));
-            if ended.is_err() && visit.last_request.as_ref().is_some_and(|last| !last.has_response()) {
-                // That request has failed already. The check rejects the response before it.
-                visit.record_last_request();
+        let mut ended = object.run(&mut call, &task.function).await;
+        if let (Ok(()), Some(check), Some(response)) = (&ended, &task.check, &call.last_response) {
+            ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, response)));
+            if ended.is_err() && call.last_request.as_ref().is_some_and(|last| !last.has_response()) {
+                // The last request got no response and has failed already. The check rejects an
+                // earlier response.
+                call.record_last_request();
             }
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-            Err(error) => Python::attach(|py| exception_outcome(py, shared, *metric, error)),
+            Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, error)),
         };
         if let Err(error) = &ended {
-            record_code_failure(&mut visit, error, outcome, (iteration.intended, iteration.started));
+            record_code_failure(&mut call, error, outcome, (iteration.intended, iteration.started));
         }
-        visit.record_last_request();
+        call.record_last_request();
         span.end(Instant::now(), outcome);
         if ended.is_err() {
-            // Code that was interrupted before it waited for anything must not be begun again before the thread has heard of the abort.
+            // Code may have been interrupted before its first await. Yield, so that the thread sees
+            // the abort before the code starts again.
             tokio::task::yield_now().await;
         }
         ended.is_ok()
     }
 
     async fn stop(&mut self) {
-        let shared = self.thread.clone();
-        if self.instance.is_some() && !shared.script.on_stop.is_empty() {
-            // Recorded; nobody is left to retry it.
-            let _ = Box::pin(self.run_lifecycle_hooks(|shared| &shared.script.on_stop, "on_stop")).await;
+        let thread = self.thread.clone();
+        if self.instance.is_some() && !thread.script.on_stop.is_empty() {
+            // The failure is already recorded, and the engine does not retry `on_stop`.
+            let _ = Box::pin(self.run_lifecycle_hooks(|thread| &thread.script.on_stop, "on_stop")).await;
         }
         self.instance = None;
     }
 }
 
-/// Makes a failure of the code an error of the run, once: of its last request, or by itself where there is none to bear it.
+/// Counts a failure of the code as exactly one error of the run. It fails the last request. If
+/// there is none and no request has failed for it, it is recorded as a request that was not sent.
 #[cold]
 fn record_code_failure(
-    visit: &mut FunctionCall<'_>,
+    call: &mut FunctionCall<'_>,
     error: &PyErr,
     outcome: Outcome,
     (intended, started): (Instant, Instant),
 ) {
-    match &mut visit.last_request {
+    match &mut call.last_request {
         Some(last) => last.mark_failed(outcome),
-        None if visit.timed_out_request || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
+        None if call.timed_out_request || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
         None => {
-            let metric = visit.thread.request_metric(&format!("{} (failed)", visit.name));
-            visit.thread.recorder.record_unsent(metric, intended, started, outcome);
+            let metric = call.thread.request_metric(&format!("{} (failed)", call.name));
+            call.thread.recorder.record_unsent(metric, intended, started, outcome);
         }
     }
 }
 
-/// The outcome of an exception, and its words for the report.
+/// The outcome of an exception. Also keeps the exception's message for the report.
 #[cold]
-fn exception_outcome(py: Python<'_>, shared: &PythonThreadContext, metric: MetricId, error: &PyErr) -> Outcome {
+fn exception_outcome(py: Python<'_>, thread: &PythonThreadContext, metric: MetricId, error: &PyErr) -> Outcome {
     let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
     let outcome = match () {
         () if exceptions::is_task_timeout(py, error) => TASK_TIMEOUT,
@@ -298,10 +297,10 @@ fn exception_outcome(py: Python<'_>, shared: &PythonThreadContext, metric: Metri
         }
         () => Outcome::new(OutcomeCategory::Exception, exception_code(&name)),
     };
-    // A failed request has said what happened to it; here is in which line of which task.
-    // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
-    let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
-    let words = described.and_then(|words| words.extract::<String>()).unwrap_or_else(|_| error.to_string());
-    shared.recorder.note_error(metric, outcome, &words);
+    // A failed request has its own message; this one adds the line of the task. `into_value`, not
+    // `value`: in Python older than 3.12 only `into_value` keeps the traceback.
+    let described = thread.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
+    let message = described.and_then(|message| message.extract::<String>()).unwrap_or_else(|_| error.to_string());
+    thread.recorder.note_error(metric, outcome, &message);
     outcome
 }
