@@ -1,5 +1,5 @@
-//! Feeds any bytes to every request body type of the API. A body is rejected with an error text, or its values are within their limits and
-//! can be stored.
+//! Feeds any bytes to every request body type of the API. The API rejects a body with an error
+//! text, or the body's values are within their limits and can be stored.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run api_body -- -max_total_time=30`
 #![no_main]

@@ -1,4 +1,5 @@
-//! Feeds any bytes to the decoders of deltas and checkpoints. An accepted delta encodes to the same value and can be merged.
+//! Feeds any bytes to the decoders of deltas and checkpoints. An accepted delta encodes to the same
+//! value and can be merged.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run delta -- -max_total_time=30`
 #![no_main]

@@ -1,4 +1,5 @@
-//! Feeds any bytes to the decoders of commands, run specs and bundles. An accepted value survives encoding and decoding.
+//! Feeds any bytes to the decoders of commands, run specs and bundles. An accepted value survives
+//! encoding and decoding.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run envelope -- -max_total_time=30`
 #![no_main]

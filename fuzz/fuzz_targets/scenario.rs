@@ -1,5 +1,6 @@
-//! Feeds any text to the scenario reader and builds the plan; sends nothing. The reader must not panic, must name an existing line in
-//! each error, and must be able to describe and prepare every scenario that it accepts.
+//! Feeds any text to the scenario reader and builds the plan; sends nothing. The reader must not
+//! panic, must name an existing line in each error, and must be able to describe and prepare every
+//! scenario that it accepts.
 //!
 //! The bytes after the first form feed are the content of every file that the scenario names.
 //!

@@ -46,8 +46,8 @@ impl PlainSocket {
         self.try_io(Interest::WRITABLE, |fd| Ok(retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))?))
     }
 
-    /// Reads once. A read that does not fill the buffer has emptied the socket, so it also clears the readiness. The next
-    /// exchange then saves a `recv` that would find nothing.
+    /// Reads once. A read that does not fill the buffer has emptied the socket, so it also clears
+    /// the readiness. The next exchange then saves a `recv` that would find nothing.
     fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_read_ready(cx))?;
@@ -104,7 +104,8 @@ impl ConnectionStream {
                 return Pin::new(stream.as_mut()).poll_read(&mut cx, &mut buffer).is_pending();
             }
         };
-        // Tokio's own "not ready" error carries no OS code. Asking for its kind would cost more than the rest of this function.
+        // Tokio's own "not ready" error carries no OS code. Asking for its kind would cost more
+        // than the rest of this function.
         match read {
             Ok(_) => false,
             Err(error) => error.raw_os_error().is_none() || error.kind() == io::ErrorKind::WouldBlock,

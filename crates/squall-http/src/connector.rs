@@ -1,4 +1,5 @@
-//! State that all users of a run share: checked settings, trusted authorities, DNS cache. It opens no connection by itself.
+//! State that all users of a run share: checked settings, trusted authorities, DNS cache. It opens
+//! no connection by itself.
 
 use std::sync::{Arc, OnceLock};
 
@@ -58,8 +59,9 @@ impl Connector {
         }
         let options = &config.tls;
         let tls = OnceLock::new();
-        // Loading the system's authorities takes tens of milliseconds, so it waits for the first TLS handshake. The user's own
-        // files are read now, so that an error appears before the run.
+        // Loading the system's authorities takes tens of milliseconds, so it waits for the first
+        // TLS handshake. The user's own files are read now, so that an error appears before the
+        // run.
         if options.ca.is_some() || options.client_cert.is_some() || options.client_key.is_some() {
             let _ = tls.set(tls::client_config(options, config.version)?);
         }

@@ -1,5 +1,6 @@
-//! The cookie jar of one user (RFC 6265). It costs nothing until a server sets the first cookie, and no memory per request
-//! afterwards. It has no list of public suffixes: a domain needs a dot, or must be the host itself.
+//! The cookie jar of one user (RFC 6265). It costs nothing until a server sets the first cookie,
+//! and no memory per request afterwards. It has no list of public suffixes: a domain needs a dot,
+//! or must be the host itself.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +19,8 @@ const MAX_COOKIE_BYTES: usize = 4096;
 /// Longer than any run, and short enough to be added to any clock.
 const MAX_COOKIE_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 
-/// The cookies of one user, shared by its sessions, streams and WebSockets. They are never borrowed across an `.await`.
+/// The cookies of one user, shared by its sessions, streams and WebSockets. They are never borrowed
+/// across an `.await`.
 #[derive(Debug, Default, Clone)]
 pub struct Cookies(Rc<RefCell<CookieJar>>);
 
@@ -77,7 +79,8 @@ struct StoredCookie {
 }
 
 impl CookieJar {
-    /// Reads the Set-Cookie headers of a response. Like a browser, it ignores malformed cookies and those of another domain.
+    /// Reads the Set-Cookie headers of a response. Like a browser, it ignores malformed cookies and
+    /// those of another domain.
     fn store_from_response(&mut self, origin: &Origin, target: &str, headers: HeaderIter<'_>) {
         let now = Instant::now();
         for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {

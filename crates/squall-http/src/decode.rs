@@ -1,5 +1,5 @@
-//! Content codings: which ones the client accepts, and decoding within the body limit, because a small body may decode to a
-//! huge one.
+//! Content codings: which ones the client accepts, and decoding within the body limit, because a
+//! small body may decode to a huge one.
 
 mod body_decoder;
 

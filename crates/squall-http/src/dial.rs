@@ -1,4 +1,5 @@
-//! Opens connections: DNS, socket, proxy, TLS handshake. This is rare compared with requests, so it may allocate and use timers.
+//! Opens connections: DNS, socket, proxy, TLS handshake. This is rare compared with requests, so it
+//! may allocate and use timers.
 
 mod dns_cache;
 mod proxy;

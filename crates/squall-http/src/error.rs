@@ -1,5 +1,5 @@
-//! Errors, one type per operation: building a client, preparing a request, sending it. A failed exchange is data with a code, a
-//! category and a latency; the other two are for the user to fix.
+//! Errors, one type per operation: building a client, preparing a request, sending it. A failed
+//! exchange is data with a code, a category and a latency; the other two are for the user to fix.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! One HTTP/1.1 exchange on one open connection. It opens nothing and retries nothing.
 //!
-//! The connection writes the rendered request at once, and reads the response into one buffer per thread, where it is parsed. In
-//! the steady state an exchange is one `send` and one `recv`, without allocation or timer operation.
+//! The connection writes the rendered request at once, and reads the response into one buffer per
+//! thread, where it is parsed. In the steady state an exchange is one `send` and one `recv`,
+//! without allocation or timer operation.
 
 use std::cell::RefCell;
 use std::io;
@@ -75,8 +76,9 @@ impl Http1Connection {
         self.first_byte_at
     }
 
-    /// Continues the exchange. Pending means that it waits for bytes, and the caller's timer watches the deadline. `expired` is
-    /// asked between two reads that both find data, so that a server that never stops sending cannot pass the deadline.
+    /// Continues the exchange. Pending means that it waits for bytes, and the caller's timer
+    /// watches the deadline. The connection calls `expired` between two reads that both find data,
+    /// so that a server that never stops sending cannot pass the deadline.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -109,7 +111,8 @@ impl Http1Connection {
         }
     }
 
-    /// Writes the rest of the request. A write error is kept for later, because the response may say why the server stopped reading.
+    /// Writes the rest of the request. A write error is kept for later, because the response may
+    /// say why the server stopped reading.
     fn poll_send(&mut self, cx: &mut Context<'_>, wire: &[u8]) -> Poll<()> {
         while self.written < wire.len() && self.write_error.is_none() {
             let rest = &wire[self.written..];

@@ -1,4 +1,5 @@
-//! HTTP/2 behind the same session: one connection, one stream at a time. It is slower than the HTTP/1.1 connection and not tuned.
+//! HTTP/2 behind the same session: one connection, one stream at a time. It is slower than the
+//! HTTP/1.1 connection and not tuned.
 //!
 //! It uses `h2`, not hyper, because hyper detaches tasks. Here the connection owns its one task, which ends with it.
 
@@ -134,7 +135,8 @@ impl Http2Connection {
     }
 }
 
-/// Waits for the response head while the body is being sent, because a server may respond before it has read all of it.
+/// Waits for the response head while the body is being sent, because a server may respond before it
+/// has read all of it.
 async fn await_response_head(
     response: ResponseFuture,
     upload: SendStream<Bytes>,

@@ -1,7 +1,8 @@
-//! The HTTP client of one virtual user: requests rendered once, connections that are reused, responses read to the end.
+//! The HTTP client of one virtual user: requests rendered once, connections that are reused,
+//! responses read to the end.
 //!
-//! It knows no schedule and no histogram. It sends one request and returns the response, the time of the last byte and the bytes
-//! moved. Checks, extraction and recording belong to the caller.
+//! It knows no schedule and no histogram. It sends one request and returns the response, the time
+//! of the last byte and the bytes moved. Checks, extraction and recording belong to the caller.
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,5 @@
-//! Requests, rendered once into the bytes to send. Rendering rejects everything that could put a line break into a head.
+//! Requests, rendered once into the bytes to send. Rendering rejects everything that could put a
+//! line break into a head.
 
 mod path_encoding;
 mod redirect;
@@ -109,8 +110,9 @@ impl PreparedRequest {
         Ok(prepared)
     }
 
-    /// Renders again into the same buffers, with another path, these headers and this body. A header replaces constant headers of
-    /// the same name; cookies are joined. A rejected change leaves the request as it was.
+    /// Renders again into the same buffers, with another path, these headers and this body. A
+    /// header replaces constant headers of the same name; cookies are joined. A rejected change
+    /// leaves the request as it was.
     pub fn update(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         for (name, value) in headers {
             render::check_header(name, value)?;

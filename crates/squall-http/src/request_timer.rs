@@ -1,5 +1,6 @@
-//! One lazily armed timer per virtual user. A request only stores its deadline. The timer wheel is touched when the armed instant
-//! has passed, which is about once per `timeout`, not once per request.
+//! One lazily armed timer per virtual user. A request only stores its deadline. The timer wheel is
+//! touched when the armed instant has passed, which is about once per `timeout`, not once per
+//! request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -75,9 +75,10 @@ impl Session {
         }
     }
 
-    /// Sends a request and reads the whole response. It never repeats a request that the server may have processed: it replaces a
-    /// connection that closed before the first byte was written, or on which an HTTP/2 server returned the request unprocessed.
-    /// A later failure is the result. The caller follows redirects, see [`PreparedRequest::redirect`].
+    /// Sends a request and reads the whole response. It never repeats a request that the server may
+    /// have processed: it replaces a connection that closed before the first byte was written, or
+    /// on which an HTTP/2 server returned the request unprocessed. A later failure is the result.
+    /// The caller follows redirects, see [`PreparedRequest::redirect`].
     ///
     /// Dropping the future abandons the exchange; its connection is not used again.
     pub async fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> Exchange<'_> {
@@ -130,7 +131,8 @@ impl Session {
         if !matches!(traffic.outcome, Ok(AfterExchange::Reuse)) || request.closes_connection() {
             self.connections.swap_remove(index);
         }
-        // A server may close an idle connection at any time. A request that crossed that close is sent on a new connection.
+        // A server may close an idle connection at any time. The session sends a request that
+        // crossed that close on a new connection.
         if dialled.is_none() && matches!(traffic.outcome, Err(HttpError::H2Refused { .. })) {
             let again = Box::pin(self.send(request, body)).await;
             let (bytes_in, bytes_out) = (traffic.bytes_in + again.bytes_in, traffic.bytes_out + again.bytes_out);

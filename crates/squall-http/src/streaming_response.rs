@@ -1,5 +1,5 @@
-//! Responses that are read chunk by chunk while they arrive, and the raw stream that remains after an upgrade (WebSocket). HTTP/1.1
-//! only; connections are not reused.
+//! Responses that are read chunk by chunk while they arrive, and the raw stream that remains after
+//! an upgrade (WebSocket). HTTP/1.1 only; connections are not reused.
 
 use std::io;
 use std::pin::Pin;

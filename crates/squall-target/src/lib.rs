@@ -1,5 +1,6 @@
-//! A fast shop API to try load tests on. `squall target` serves it, and tests of other crates compare reports with its counts
-//! (`/stats`, [`TargetServer::requests`]). It keeps no state that grows with use and knows nothing of load tests.
+//! A fast shop API to try load tests on. `squall target` serves it, and tests of other crates
+//! compare reports with its counts (`/stats`, [`TargetServer::requests`]). It keeps no state that
+//! grows with use and knows nothing of load tests.
 
 mod endpoint;
 mod query;

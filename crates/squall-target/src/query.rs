@@ -1,4 +1,5 @@
-//! Reads numbers from a query string. It does not decode percent escapes, because no parameter of the target needs them.
+//! Reads numbers from a query string. It does not decode percent escapes, because no parameter of
+//! the target needs them.
 
 use std::str::FromStr;
 

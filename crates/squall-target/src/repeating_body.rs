@@ -1,5 +1,5 @@
-//! The response body of every endpoint: one chunk of memory, repeated until the length is reached, so that large bodies cost
-//! no memory of their own.
+//! The response body of every endpoint: one chunk of memory, repeated until the length is reached,
+//! so that large bodies cost no memory of their own.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};

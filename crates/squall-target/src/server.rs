@@ -1,5 +1,6 @@
-//! Serves the shop on its own threads. Each thread has a listener on the same port (`SO_REUSEPORT`) and a runtime, so that
-//! cores share only the shop's counters. Dropping the server stops and joins the threads.
+//! Serves the shop on its own threads. Each thread has a listener on the same port (`SO_REUSEPORT`)
+//! and a runtime, so that cores share only the shop's counters. Dropping the server stops and joins
+//! the threads.
 
 use hyper::service::service_fn;
 use hyper_util::{
@@ -160,7 +161,8 @@ fn resolve(listen: &str) -> io::Result<SocketAddr> {
 
 fn bind_all(addr: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     if addr.port() != 0 {
-        // A shared port would let a second target take half of the traffic unnoticed, so bind the port exclusively first.
+        // A shared port would let a second target take half of the traffic unnoticed, so bind the
+        // port exclusively first.
         bind(addr, false)?;
     }
     // No other process gets this port while the listener holds it.

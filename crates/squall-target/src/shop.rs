@@ -1,5 +1,5 @@
-//! The shop: a fixed catalogue, rendered once, and tokens and orders that carry their own content. It stores nothing per
-//! customer, so its memory does not grow under load.
+//! The shop: a fixed catalogue, rendered once, and tokens and orders that carry their own content.
+//! It stores nothing per customer, so its memory does not grow under load.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

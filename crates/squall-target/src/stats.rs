@@ -1,5 +1,5 @@
-//! Counts received requests, with one shard per serving thread to avoid contention. Accounting tests compare reports with these
-//! counts: a request counts once, when its head has been read.
+//! Counts received requests, with one shard per serving thread to avoid contention. Accounting
+//! tests compare reports with these counts: a request counts once, when its head has been read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

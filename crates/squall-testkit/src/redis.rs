@@ -1,5 +1,6 @@
-//! Starts a private redis-server (or Valkey) for one test, with its own port and folder, and kills it on drop. It persists
-//! nothing unless asked to, and never touches a server that it did not start.
+//! Starts a private redis-server (or Valkey) for one test, with its own port and folder, and kills
+//! it on drop. It persists nothing unless asked to, and never touches a server that it did not
+//! start.
 
 mod topologies;
 
@@ -17,8 +18,8 @@ pub use topologies::{RedisCluster, SentinelGroup};
 /// How many free ports to try, because another process may take a port first.
 const ATTEMPTS: usize = 20;
 
-/// Number of keys that [`RedisServer::write_filler_keys`] writes. While loading, the server serves clients every 1,024 keys, so
-/// this many give it a few turns.
+/// Number of keys that [`RedisServer::write_filler_keys`] writes. While the server loads, it serves
+/// clients after every 1,024 keys, so this number lets it serve them a few times.
 const FILLER_KEYS: usize = 3000;
 /// Delay before each key of a slow load, in microseconds.
 const LOAD_DELAY: &str = "1000";
@@ -121,7 +122,8 @@ impl RedisServer {
         assert!(answers.starts_with(b"+OK"), "{}", String::from_utf8_lossy(&answers));
     }
 
-    /// Restarts a persistent server. After [`RedisServer::write_filler_keys`] it loads for seconds and answers `LOADING` meanwhile.
+    /// Restarts a persistent server. After [`RedisServer::write_filler_keys`] it loads for seconds
+    /// and answers `LOADING` meanwhile.
     ///
     /// # Panics
     /// If the server does not start.

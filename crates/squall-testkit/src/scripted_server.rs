@@ -1,5 +1,6 @@
-//! HTTP servers that misbehave on purpose: every connection runs the same script of [`ServerStep`]s. They use blocking threads
-//! on loopback, so that tests on any runtime and in any process can use them.
+//! HTTP servers that misbehave on purpose: every connection runs the same script of
+//! [`ServerStep`]s. They use blocking threads on loopback, so that tests on any runtime and in any
+//! process can use them.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

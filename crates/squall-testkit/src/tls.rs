@@ -53,7 +53,8 @@ impl CertificateAuthority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names are valid names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // OpenSSL takes a certificate for self-signed if issuer and subject have the same name, so this one has its own.
+        // OpenSSL treats a certificate as self-signed if its issuer and subject have the same name,
+        // so the authority has a name of its own.
         params.distinguished_name.push(DnType::CommonName, "squall test authority");
         let certificate = params.self_signed(&key).expect("a certificate");
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -74,8 +75,8 @@ impl CertificateAuthority {
         self.save_files(&format!("{label}-{validity:?}"), &certificate, &key)
     }
 
-    /// Makes a self-signed certificate that claims to be an authority, as `openssl req -x509` does. This authority only
-    /// keeps the files.
+    /// Makes a self-signed certificate that claims to be an authority, as `openssl req -x509` does.
+    /// This authority only keeps the files.
     pub fn self_signed(&self, names: &[&str], validity: CertificateValidity) -> TlsIdentity {
         let key = KeyPair::generate().expect("a key");
         let mut params = params(names, validity);
@@ -97,8 +98,8 @@ impl CertificateAuthority {
         identity
     }
 
-    /// Makes the TLS settings of a server with this identity. With `clients`, the server requires a certificate that this
-    /// authority issued.
+    /// Makes the TLS settings of a server with this identity. With `clients`, the server requires a
+    /// certificate that this authority issued.
     pub fn server_config(
         identity: &TlsIdentity,
         clients: Option<&CertificateAuthority>,

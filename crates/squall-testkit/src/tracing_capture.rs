@@ -1,7 +1,7 @@
 //! Captures tracing events of the process for tests of squall-coord and squall-streams.
 //!
-//! There is one subscriber for the whole process, never one per test (`set_default`): tracing caches "no subscriber" for
-//! every thread when a thread without one reaches a callsite first.
+//! There is one subscriber for the whole process, never one per test (`set_default`): tracing
+//! caches "no subscriber" for every thread when a thread without one reaches a callsite first.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,8 @@ pub fn all_events() -> Vec<CapturedEvent> {
     lock_captured().clone()
 }
 
-/// Removes and returns this thread's events of `level` and above. A test on a single-threaded runtime gets all of its events.
+/// Removes and returns this thread's events of `level` and above. A test on a single-threaded
+/// runtime gets all of its events.
 pub fn take_thread_events(level: Level) -> Vec<CapturedEvent> {
     let me = thread::current().id();
     let mut kept = lock_captured();

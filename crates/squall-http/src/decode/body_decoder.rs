@@ -1,5 +1,5 @@
-//! Decodes a body while it arrives. Each chunk is decoded as far as possible at once, so that server-sent events do not wait for
-//! later ones. It does no I/O.
+//! Decodes a body while it arrives. Each chunk is decoded as far as possible at once, so that
+//! server-sent events do not wait for later ones. It does no I/O.
 
 use std::io::{self, Write};
 
@@ -111,7 +111,8 @@ impl CodingDecoder {
         }
     }
 
-    /// Ends the body. Fails if the coding is incomplete. No bytes are left, because every chunk was decoded completely.
+    /// Ends the body. Fails if the coding is incomplete. No bytes are left, because every chunk was
+    /// decoded completely.
     fn finish(mut self) -> Result<(), HttpError> {
         if !self.started {
             return Ok(());
@@ -151,8 +152,9 @@ impl std::fmt::Debug for AlgorithmDecoder {
 impl DeflateStream {
     fn feed(&mut self, mut piece: &[u8]) -> io::Result<()> {
         let Some(first) = piece.first() else { return Ok(()) };
-        // The low bits of zlib's first byte name its method, 8; a bare stream that begins so would be a stored block whose padding is
-        // not zero, which no compressor writes.
+        // The low bits of zlib's first byte name its method, 8. A bare deflate stream with these
+        // bits would begin with a stored block whose padding is not zero, which no compressor
+        // writes.
         let state = self.state.get_or_insert_with(|| Decompress::new(first & 0x0f == 8));
         let mut room = [0u8; 8192];
         while !self.ended {

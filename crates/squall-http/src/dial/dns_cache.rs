@@ -1,5 +1,5 @@
-//! Resolves names: fixed addresses first, then the system's resolver with a short-lived cache shared by all users. Ten thousand
-//! users that start together cause one lookup.
+//! Resolves names: fixed addresses first, then the system's resolver with a short-lived cache
+//! shared by all users. Ten thousand users that start together cause one lookup.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,8 @@ struct CachedLookup {
 }
 
 impl DnsCache {
-    /// All addresses of a host that may be used, in order; never empty. A resolver that does not answer until `deadline` counts as failed.
+    /// The usable addresses of a host, in order; never empty. A lookup that does not end before
+    /// `deadline` fails.
     pub(crate) async fn resolve(
         &self,
         config: &HttpConfig,

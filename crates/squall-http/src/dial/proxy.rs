@@ -1,4 +1,5 @@
-//! Connections through a proxy: forwarded (http), tunnelled with CONNECT, or over SOCKS5. Every failure names the proxy.
+//! Connections through a proxy: forwarded (http), tunnelled with CONNECT, or over SOCKS5. Every
+//! failure names the proxy.
 
 use std::time::Instant;
 

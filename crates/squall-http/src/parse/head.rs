@@ -204,7 +204,8 @@ impl HeaderScan {
             (None, Some(length)) => BodyFraming::Length(length),
         };
         let wanted = if http11 { !self.close } else { self.keep && !self.close };
-        // Both headers together may be an attempt at request smuggling: the chunks count, and the connection is closed afterwards.
+        // Both headers together may be an attempt at request smuggling. The parser follows the
+        // chunks, and the connection is closed afterwards.
         let doubtful = self.transfer.is_some() && self.length.is_some();
         let keep_alive = wanted && !doubtful && framing != BodyFraming::UntilClose && status != 101;
         ResponseHead { status, length, framing, keep_alive, encoding: self.encoding, sets_cookie: self.sets_cookie }

@@ -1,7 +1,8 @@
 //! Parses one HTTP/1.1 response from chunks of any size. It does no I/O, so that it can be fuzzed and tested alone.
 //!
-//! The parser keeps the bytes of the head, in which callers look up headers, and those of the body only on request. It rejects
-//! ambiguous input: conflicting lengths, folded headers, bad chunk sizes.
+//! The parser keeps the bytes of the head, in which callers look up headers, and those of the body
+//! only on request. It rejects ambiguous input: conflicting lengths, folded headers, bad chunk
+//! sizes.
 
 mod chunked;
 mod head;
@@ -73,8 +74,9 @@ pub struct ResponseParser {
     state: ParseState,
     parsed_head: ResponseHead,
     raw_head: Vec<u8>,
-    /// Whether `raw_head` is the whole head of the last response and `parsed_head` its parsed form. Heads are self-delimiting, so a
-    /// response that begins with the same bytes has the same head: under load, most heads are not parsed again.
+    /// Whether `raw_head` is the whole head of the last response and `parsed_head` its parsed form.
+    /// Heads are self-delimiting, so a response that begins with the same bytes has the same head:
+    /// under load, most heads are not parsed again.
     head_cached: bool,
     body: Vec<u8>,
     body_bytes: u64,

@@ -179,7 +179,8 @@ pub(super) fn check_header(name: &str, value: &str) -> Result<(), RequestError> 
     Ok(())
 }
 
-/// Marks a header that one request leaves out, even if the client would send its own. Compared by address, not by content.
+/// Marks a header that one request leaves out, even if the client would send its own. Compared by
+/// address, not by content.
 pub static OMIT_HEADER: &str = "\0 left out";
 
 fn is_omitted(value: &str) -> bool {

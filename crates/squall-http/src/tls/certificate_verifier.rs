@@ -1,5 +1,5 @@
-//! Verifies server certificates with `--ca` and `--insecure`, where rustls' own rules do not suffice. It reads no files and always
-//! checks the signatures of the handshake itself.
+//! Verifies server certificates with `--ca` and `--insecure`, where rustls' own rules do not
+//! suffice. It reads no files and always checks the signatures of the handshake itself.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// webpki's error for a self-signed certificate that claims to be an authority, as `openssl req -x509` makes it. webpki checks the
-/// dates first, so a certificate with this error is within its dates.
+/// webpki's error for a self-signed certificate that claims to be an authority, which
+/// `openssl req -x509` makes. webpki checks the dates first, so a certificate with this error is
+/// within its dates.
 pub(super) const CA_USED_AS_END_ENTITY: &str = "CaUsedAsEndEntity";
 
 /// Which servers to trust.
 #[derive(Debug)]
 pub(super) enum ServerTrust {
-    /// `--ca`: servers whose chain ends in these authorities, and a server that presents one of these certificates. Name and dates
-    /// must be valid in both cases.
+    /// `--ca`: servers whose chain ends in these authorities, and a server that presents one of
+    /// these certificates. Name and dates must be valid in both cases.
     Pinned { chains: Arc<WebPkiServerVerifier>, certificates: Vec<CertificateDer<'static>> },
     /// `--insecure`: every certificate is accepted.
     AcceptAny,

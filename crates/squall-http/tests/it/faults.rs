@@ -1,4 +1,5 @@
-//! One misbehaving server for each failure: every failure has its own code and its real latency, and the user stays usable.
+//! One misbehaving server for each failure: every failure has its own code and its real latency,
+//! and the user stays usable.
 
 use squall_http::{BodyMode, HttpConfig, HttpError, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep, refused_address};

@@ -151,8 +151,8 @@ async fn a_request_returned_unprocessed_is_sent_again() {
     }
 }
 
-/// Answers the first request of a connection and sends GOAWAY(NO_ERROR) for the second. The frames are written by hand, because
-/// h2's server cannot do this.
+/// Answers the first request of a connection and sends GOAWAY(NO_ERROR) for the second. The frames
+/// are written by hand, because h2's server cannot do this.
 async fn leave_after_one(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut preface = [0; 24];

@@ -16,7 +16,8 @@ struct Counting;
 
 thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
 
-// SAFETY: every call is handed to the system allocator unchanged; counting touches only a thread-local cell without destructor.
+// SAFETY: every call is passed to the system allocator unchanged. Counting touches only a
+// thread-local cell without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
