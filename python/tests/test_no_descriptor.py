@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from running import SQUALL
+from squall_command import SQUALL
 
 
 def test_user_without_a_descriptor_pauses_before_it_retries(write, target, tmp_path):
