@@ -1,5 +1,5 @@
 //! Applies share assignments to a thread: when they take effect, what a thread without a valid send
-//! budget does, and the starts that it catches up on for gained shares.
+//! budget does, and the missed starts of gained shares that it replays.
 
 use squall_model::ShareSet;
 use std::{
@@ -15,9 +15,9 @@ use crate::{
     user_slot::{DueStart, UserSignal},
 };
 
-/// The engine catches up on starts that fell due while no worker held a share only if that gap is not
+/// The engine replays starts that fell due while no worker held a share only if that gap is not
 /// longer. Times without load do not count.
-const MAX_CATCH_UP_GAP: Duration = Duration::from_secs(5);
+const MAX_REPLAY_GAP: Duration = Duration::from_secs(5);
 
 impl<T: DriverThread> ThreadScheduler<T> {
     /// Receives all assignments sent so far; returns the present, which is later than all of them.
@@ -111,19 +111,20 @@ impl<T: DriverThread> ThreadScheduler<T> {
         self.profile = assignment.profile.clone();
         self.set_active_shares(self.assigned_shares, assignment.effective_at);
         if let LoadModelState::Open { .. } = self.load_state {
-            self.catch_up(gained, assignment);
+            self.replay_missed_starts(gained, assignment);
         }
     }
 
-    /// Makes the starts of gained shares that fell due between their last holder and this thread. It
-    /// skips shares without a holder for longer than [`MAX_CATCH_UP_GAP`], because all these starts at
-    /// once would be a load that the plan does not have.
-    fn catch_up(&self, gained: ShareSet, assignment: &ShareAssignment) {
+    /// Replays the starts of gained shares that fell due between their last holder and this thread. It
+    /// replays none of a share without a holder for longer than [`MAX_REPLAY_GAP`], because all these
+    /// starts at once would be a load that the plan does not have, and none of a share whose last holder
+    /// noted no time.
+    fn replay_missed_starts(&self, gained: ShareSet, assignment: &ShareAssignment) {
         let effective_at = assignment.effective_at;
         let mut shares_by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();
         for share in gained.iter() {
             let recent = |left: &&Duration| {
-                **left < effective_at && self.profile.time_under_load(**left, effective_at) <= MAX_CATCH_UP_GAP
+                **left < effective_at && self.profile.time_under_load(**left, effective_at) <= MAX_REPLAY_GAP
             };
             if let Some(left) = assignment.resume_from.get(&share).filter(recent) {
                 shares_by_time.entry(*left).or_default().insert(share);

@@ -242,7 +242,7 @@ async fn starts_made_by_a_faster_clock_are_not_repeated() {
 
 /// A worker that joins an idle fleet must not begin with all starts of the idle time.
 #[tokio::test]
-async fn missed_starts_of_shares_without_holder_for_over_5s_are_not_made() {
+async fn missed_starts_of_shares_without_holder_for_over_5s_are_not_replayed() {
     let begun = |profile: Profile, now: Duration, left: [Duration; 2]| async move {
         let driver = ScriptedDriver::new(|_| Duration::ZERO);
         let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
