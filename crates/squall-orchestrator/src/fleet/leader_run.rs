@@ -25,7 +25,7 @@ use super::{
     worker_info::unready_workers,
 };
 
-/// Time between two checkpoints for a successor.
+/// Time between two checkpoints for a successor while the roster stays the same.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long after the grace period the leader waits for the last deltas of workers that are alive.
@@ -239,9 +239,9 @@ impl<C: FleetStores> LeaderRun<C> {
         workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch)
     }
 
-    /// Stops the run if a threshold was breached, the load is over, or no worker is left. Saves
-    /// checkpoints.
-    pub(super) async fn check_stop_rules(
+    /// Stops the run if a threshold was breached, the load is over, or no worker is left. Otherwise
+    /// saves a checkpoint if one is due.
+    pub(super) async fn stop_or_save_checkpoint(
         &mut self,
         fleet: &FleetClient<C>,
         spec: &RunSpec,

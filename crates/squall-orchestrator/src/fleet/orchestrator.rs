@@ -1,6 +1,6 @@
 //! The orchestrators of a fleet. A fleet may have any number of them; the one that holds the leader
-//! lease leads. When it dies, another one resumes the run from its record and its checkpoint. How a
-//! run is leader_run is in [`LeaderRun`]. `squall orchestrator` and `run_fleet` start
+//! lease leads. When it dies, another one resumes the run from its record and its checkpoint.
+//! [`LeaderRun`] takes the steps of a run. `squall orchestrator` and `run_fleet` start
 //! orchestrators.
 
 use squall_coord::{
@@ -202,7 +202,7 @@ impl<C: FleetStores> Orchestrator<C> {
             RunPhase::Preparing => {
                 leader_run.start_when_ready(&self.fleet, &self.config, &record, spec, &workers).await
             }
-            RunPhase::Running => leader_run.check_stop_rules(&self.fleet, &spec, elapsed, &workers).await,
+            RunPhase::Running => leader_run.stop_or_save_checkpoint(&self.fleet, &spec, elapsed, &workers).await,
             RunPhase::Stopping => leader_run.finish_when_drained(&self.fleet, &record, &spec, elapsed, &workers).await,
             RunPhase::Idle => Ok(()),
         }
