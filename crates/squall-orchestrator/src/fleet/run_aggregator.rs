@@ -125,9 +125,8 @@ impl<C: FleetStores> RunAggregator<C> {
             Some(previous) if previous == member => {
                 self.record_event(elapsed, format!("orchestrator {name} leads again"));
             }
-            Some(_) => {
-                self.record_event(elapsed, format!("orchestrator {name} leads now; the previous leader was lost"))
-            }
+            Some(_) => self
+                .record_event(elapsed, format!("orchestrator {name} leads now; the previous leader left or was lost")),
         }
     }
 
