@@ -1,5 +1,5 @@
-//! What a fleet should do: the desired state of one run, which every worker reads. The leader
-//! changes it only by replacing it as a whole.
+//! What a fleet should do: the desired state of one run, which every worker reads. The leader and
+//! clients change it only by replacing it as a whole.
 
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};

@@ -168,6 +168,7 @@ pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     if missing_starts(run) > 0 && !already_named {
         let n = missing_starts(run);
         let starts = if n == 1 { "start was" } else { "starts were" };
+        // Lost workers may have made some of the starts that are not reported.
         let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };
         reasons.push(format!("{up_to}{} {starts} due and never happened", count(n)));
     }

@@ -67,7 +67,7 @@ const RESOURCE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const NOTE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Requests that a thread of a closed model may send before its first announcement, when its pace
+/// Requests of a thread of a closed model in the worker's first announcement, when the thread's pace
 /// is unknown.
 const INITIAL_BUDGET: u64 = 1000;
 /// Users that pause get less: the requests that their pauses allow in this time, about as long as a
@@ -104,8 +104,8 @@ pub(crate) struct WorkerRun {
     counter_supplier: CounterSupplier,
     iteration_limit: IterationLimit,
     send_budget: SendBudget,
-    /// Announce the send budget, and at the end of the load the number of requests. Dropping the
-    /// job ends them.
+    /// Announce the send budget, and note the final limit when the load ends. Dropping the set ends
+    /// them.
     _reporting_tasks: JoinSet<()>,
     resources: ResourceClient,
     /// Serves the requests of `resources`.
@@ -362,12 +362,12 @@ impl WorkerRun {
     }
 }
 
-/// Notes once the load is over how many requests this worker sends at most. If it dies while it
-/// drains, no more than these are missing.
+/// Notes the worker's final limit once its load is over: the most requests that it sends in total. If
+/// it dies while it drains, no more than these are missing.
 async fn note_max_sent<R: RunStore>(run: R, epoch: u64, instance: u64, send_budget: SendBudget) {
     let note = RunNote::MaxSent { instance, requests: send_budget.final_limit_total().await }.encode();
     while let Err(error) = run.set_notes(epoch, std::slice::from_ref(&note)).await {
-        debug!(%error, "the worker could not note its final number of requests; it tries again");
+        debug!(%error, "the worker could not note its final limit; it tries again");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
     }
 }

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr, time::Du
 pub enum RunNote {
     /// `left:<share>`: how far the last holder of a share got.
     Share { share: u32, note: ShareNote },
-    /// `sealed:<instance>`: the worker's load is over, and it sends at most this many requests in
-    /// all.
+    /// `sealed:<instance>`: the worker's final limit. Its load is over, and it sends at most this many
+    /// requests in total.
     MaxSent { instance: u64, requests: u64 },
     /// `ended:<instance>`: the time of the run at which the worker's load was over.
     LoadEnd { instance: u64, at: Duration },
@@ -103,7 +103,7 @@ impl RunNotes {
         self.0.get(&share_name(share)).map(|text| ShareNote::decode(text))
     }
 
-    /// How many requests the worker sends at most, if its load is over.
+    /// The final limit of the worker, if its load is over; see [`RunNote::MaxSent`].
     pub fn max_sent(&self, instance: u64) -> Option<u64> {
         self.0.get(&max_sent_name(instance))?.parse().ok()
     }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How many requests one life of a worker may have sent until its next announcement.
+/// How many requests one instance of a worker may have sent until its next announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendBudgetReport {

@@ -1,4 +1,4 @@
-//! The report that a worker writes with each heartbeat. The store keeps it as one text per field
+//! The worker report: the state that a worker writes with each heartbeat. The store keeps it as one text per field
 //! and adds `last_heartbeat`.
 
 use super::{format_instance, parse_instance};
@@ -12,7 +12,7 @@ const MAX_MESSAGE_CHARS: usize = 2000;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WorkerReport {
     pub health: WorkerHealth,
-    /// The life of the worker that reports.
+    /// The instance of the worker that reports.
     pub instance: u64,
     /// CPU time since the previous report, in percent of one core.
     pub cpu_percent: f64,

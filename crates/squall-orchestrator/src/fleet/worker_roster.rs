@@ -38,7 +38,8 @@ pub(crate) struct RosterEntry {
     pub(crate) joined_s: f64,
     pub(crate) ended_s: Option<f64>,
     pub(crate) state: RosterEntryState,
-    /// Most requests that the worker can have sent, as it noted when its load was over.
+    /// The worker's final limit: the most requests that it can have sent, as it noted when its load
+    /// was over (`RunNote::MaxSent`).
     #[serde(default)]
     pub(crate) sealed: Option<u64>,
     pub(crate) first_cpu_s: f64,

@@ -12,7 +12,8 @@ pub struct FleetJson {
     pub workers: Vec<WorkerJson>,
     /// Events of the fleet, in order.
     pub events: Vec<FleetEventJson>,
-    /// Starts that were due while no worker held them, for example after a worker was lost.
+    /// Starts that were due and are not reported: no worker held them, or a lost worker made them. 0 if
+    /// unknown.
     pub missed_starts: u64,
 }
 
@@ -24,7 +25,7 @@ pub struct WorkerJson {
     pub instance: String,
     /// Requests that the worker recorded and that are part of the results or of the warm-up.
     pub requests: u64,
-    /// `finished`, `lost` or `left`.
+    /// `finished`, `lost`, `left` or `unable`.
     pub state: String,
     pub joined_s: f64,
     /// Null if the worker stayed until the end.

@@ -17,7 +17,7 @@ use crate::{TEST_TIMEOUT, bundle_of};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Users that acquire the only item of a pool and use it in each iteration wait_for_shares
+/// Users that acquire the only item of a pool and use it in each iteration until
 /// `permits` has a permit. Once `permits` is closed, iterations end at once.
 #[derive(Clone)]
 struct LeasingDriver {

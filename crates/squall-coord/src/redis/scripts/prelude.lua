@@ -1,4 +1,5 @@
--- Runs before every operation of a lease store; the program prepends it to each script.
+-- Removes expired members and their leases, and defines functions for the scripts of a lease store.
+-- The program prepends it to each script, so every operation expires members first.
 -- Keys: 1 members (string, JSON), 2 live (sorted set, deadline in ms), 3 held (hash), 4 control
 --   (stream).
 -- Args: 1 clock skew in ms (0 outside tests), 2 the field of the units in the members record.

@@ -47,6 +47,7 @@ impl LastKnownStatus {
         let view = aggregator.final_view().unwrap_or_else(|| aggregator.view().clone());
         let measured = elapsed.saturating_sub(bundle.plan.load.warm_up);
         let events = aggregator.roster().events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
+        // 0 missed starts means unknown here: only the leader computes them.
         let facts = RunFacts {
             started_unix_ms: started_unix_ms.unwrap_or_else(unix_ms),
             active: elapsed,

@@ -84,11 +84,12 @@ impl<C: FleetStores> LeaderRun<C> {
         (is_open && as_planned).then(|| starts_due_before(load, &spec.profile, self.bundle.plan.seed, at))
     }
 
-    /// Starts that were due and are missing in the report, for any reason.
+    /// Starts that were due and are missing in the report, for any reason. 0 if a load is closed,
+    /// because the number of due starts is then unknown.
     fn missed_starts(&self, view: &RunView, spec: &RunSpec, active: Duration) -> u64 {
         let mut planned = 0;
         for (load, profile) in planned_loads(&self.bundle, spec) {
-            // Users of a closed load decide when to start, so the number of due starts is unknown.
+            // Users of a closed load decide when to start.
             if !matches!(load.model, LoadModel::Open { .. }) {
                 return 0;
             }

@@ -1,4 +1,4 @@
-//! Updates the roster from the workers' reports: workers join, finish, fail, get lost and rejoin.
+//! Updates the roster from the worker reports: workers join, finish, fail, get lost and rejoin.
 //! Every change that a reader of the report must know becomes an event. It moves no load; workers
 //! do that.
 
