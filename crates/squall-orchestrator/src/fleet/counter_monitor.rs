@@ -41,11 +41,11 @@ impl CounterMonitor {
             return Ok(false);
         }
         self.last_poll = Some(Instant::now());
-        let (run, epoch) = (fleet.stores().run(), aggregator.epoch());
-        let counters = run.counters(epoch).await?;
+        let (run_store, epoch) = (fleet.stores().run(), aggregator.epoch());
+        let counters = run_store.counters(epoch).await?;
         // Reports are read after the counters: a worker reports before it draws.
         for (name, source, instance) in lost_holders(&counters, fleet).await? {
-            if let Some(held) = run.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
+            if let Some(held) = run_store.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
                 let worker = aggregator.roster().members.get(&instance).map_or(source, |member| member.id.clone());
                 let text = write_off_message(held, &name, &worker);
                 aggregator.record_event(elapsed, text);
@@ -57,11 +57,15 @@ impl CounterMonitor {
     }
 
     /// Iterations that can have begun, if workers had to draw each one.
-    pub(super) async fn drawn_iterations<R: RunStore>(&self, run: &R, epoch: u64) -> Result<Option<u64>, StoreError> {
+    pub(super) async fn drawn_iterations<R: RunStore>(
+        &self,
+        run_store: &R,
+        epoch: u64,
+    ) -> Result<Option<u64>, StoreError> {
         if self.iteration_limit.is_none() {
             return Ok(None);
         }
-        let counters = run.counters(epoch).await?;
+        let counters = run_store.counters(epoch).await?;
         Ok(Some(
             counters.get(ITERATIONS_COUNTER).map_or(0, |counter| counter.limit.saturating_sub(counter.remaining())),
         ))
@@ -71,12 +75,12 @@ impl CounterMonitor {
     /// `reported` is the number in the report, if the report covers the whole run.
     pub(super) async fn missed_iterations<R: RunStore>(
         &self,
-        run: &R,
+        run_store: &R,
         epoch: u64,
         reported: Option<u64>,
     ) -> Result<Option<u64>, StoreError> {
         let Some(limit) = self.iteration_limit else { return Ok(None) };
-        let counters = run.counters(epoch).await?;
+        let counters = run_store.counters(epoch).await?;
         let Some(counter) =
             counters.get(ITERATIONS_COUNTER).filter(|counter| counter.remaining() + counter.outstanding() == 0)
         else {

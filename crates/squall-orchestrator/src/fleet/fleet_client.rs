@@ -134,10 +134,10 @@ impl<C: FleetStores> FleetClient<C> {
         bundle: &Bundle,
         params: BTreeMap<String, serde_json::Value>,
     ) -> Result<u64, FleetError> {
-        let run = self.stores.run();
+        let run_store = self.stores.run();
         let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
-        let name = run.put_bundle(&bytes).await?;
-        let record = run.read_record().await?;
+        let name = run_store.put_bundle(&bytes).await?;
+        let record = run_store.read_record().await?;
         if parse_run_spec(&record).is_ok_and(|spec| spec.run == run_name) {
             return Ok(record.epoch);
         }
@@ -158,13 +158,13 @@ impl<C: FleetStores> FleetClient<C> {
             params,
             ..RunSpec::new(run_name, name, bundle.plan.load.model.profile().clone())
         };
-        match run.compare_and_set(&record, next.name(), &render_run_spec(&spec), true).await? {
+        match run_store.compare_and_set(&record, next.name(), &render_run_spec(&spec), true).await? {
             Some(record) => {
                 self.wake_workers(CommandType::StartTest, record.epoch, start_payload(&spec, bundle)).await;
                 Ok(record.epoch)
             }
             None => {
-                let now = run.read_record().await?;
+                let now = run_store.read_record().await?;
                 if parse_run_spec(&now).is_ok_and(|spec| spec.run == run_name) {
                     // The store client repeated the step, because the first response was lost.
                     return Ok(now.epoch);
@@ -328,13 +328,13 @@ impl<C: FleetStores> FleetClient<C> {
 
     /// The result of the run `epoch`; `None` until its leader has stored one.
     pub async fn stored_result(&self, epoch: u64) -> Result<Option<StoredRunResult>, FleetError> {
-        let run = self.stores.run();
-        let notes = RunNotes::from(run.notes(epoch).await?);
+        let run_store = self.stores.run();
+        let notes = RunNotes::from(run_store.notes(epoch).await?);
         let (Some(facts), Some(bundle)) = (notes.facts(), notes.bundle()) else { return Ok(None) };
         let unreadable = |part: &'static str| FleetError::ResultUnreadable { part, epoch };
         let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
         let bundle = self.load_bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;
-        let (_, made) = run.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
+        let (_, made) = run_store.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
         let view = RunAggregator::<C>::view_of_checkpoint(&made).ok_or_else(|| unreadable("measurements"))?;
         Ok(Some(StoredRunResult { bundle, view, facts }))
     }
@@ -342,15 +342,15 @@ impl<C: FleetStores> FleetClient<C> {
     /// Sends a command to every worker. A worker that misses it reads the record at its next
     /// heartbeat.
     pub(crate) async fn wake_workers(&self, kind: CommandType, epoch: u64, payload: CommandPayload) {
-        let run = self.stores.run();
-        let Ok(reports) = run.reports().await else { return };
+        let run_store = self.stores.run();
+        let Ok(reports) = run_store.reports().await else { return };
         // Sent concurrently: in a large fleet the last worker would otherwise learn of a start too
         // late.
         let mut calls = JoinSet::new();
         for id in reports.into_keys() {
-            let (run, message) = (run.clone(), command_envelope(kind, epoch, payload.clone()).encode());
+            let (run_store, message) = (run_store.clone(), command_envelope(kind, epoch, payload.clone()).encode());
             calls.spawn(async move {
-                if let Err(error) = run.publish(&id, &message).await {
+                if let Err(error) = run_store.publish(&id, &message).await {
                     tracing::debug!(worker = id, %error, "the client could not send a command to a worker");
                 }
             });

@@ -127,8 +127,9 @@ impl<C: FleetStores> LeaderRun<C> {
         };
         let input = UserViewInput { level, running: phase == RunPhase::Running && !elapsed.is_zero(), source, workers };
         let users = self.user_view.update(input).await;
-        let (run, epoch) = (self.user_view.run(), self.aggregator.epoch());
-        let seconds = self.metric_view.update(&run, epoch, spec.start_at_ms.unwrap_or(0), self.aggregator.view()).await;
+        let (run_store, epoch) = (self.user_view.run(), self.aggregator.epoch());
+        let seconds =
+            self.metric_view.update(&run_store, epoch, spec.start_at_ms.unwrap_or(0), self.aggregator.view()).await;
         let updated = users.and(seconds);
         self.view_failed = updated.is_err();
         if let Err(error) = updated
@@ -188,14 +189,14 @@ impl<C: FleetStores> LeaderRun<C> {
         }
         // The steps above took time, and workers need time to read the record, so the start counts
         // from now.
-        let (run, read_began) = (fleet.stores().run(), Instant::now());
-        let latest = run.read_record().await?;
+        let (run_store, read_began) = (fleet.stores().run(), Instant::now());
+        let latest = run_store.read_record().await?;
         if latest.revision != record.revision {
             return Ok(());
         }
         let lead_time = config.start_delay + START_ROUND_TRIPS * read_began.elapsed();
         spec.start_at_ms = Some(latest.now_ms + lead_time.as_millis() as u64);
-        if run.compare_and_set(&latest, next.name(), &render_run_spec(&spec), false).await?.is_some() {
+        if run_store.compare_and_set(&latest, next.name(), &render_run_spec(&spec), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "the leader starts the run");
             fleet.wake_workers(CommandType::StartTest, record.epoch, start_payload(&spec, &self.bundle)).await;
         }
@@ -326,15 +327,15 @@ impl<C: FleetStores> LeaderRun<C> {
         self.aggregator.close(elapsed, spec.start_at_ms.is_some()).await?;
         // Deltas that came too late for their second are only in the final view.
         let Some(view) = self.aggregator.final_view() else { return Ok(()) };
-        let run = fleet.stores().run();
+        let run_store = fleet.stores().run();
         let reported = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
         let missed =
-            self.counter_monitor.missed_iterations(&run, epoch, reported).await?.filter(|_| spec.is_complete());
+            self.counter_monitor.missed_iterations(&run_store, epoch, reported).await?.filter(|_| spec.is_complete());
         // Users with an iteration limit make load to the planned end, unless the iterations ran
         // out.
         let ended_by_workers = spec.is_complete() && (missed.is_some() || !self.counter_monitor.has_iteration_limit());
-        let load_end = RunNotes::from(run.notes(epoch).await?).load_end().filter(|_| ended_by_workers);
-        let drawn = self.counter_monitor.drawn_iterations(&run, epoch).await?;
+        let load_end = RunNotes::from(run_store.notes(epoch).await?).load_end().filter(|_| ended_by_workers);
+        let drawn = self.counter_monitor.drawn_iterations(&run_store, epoch).await?;
         let begun =
             drawn.or_else(|| self.starts_due_by(elapsed, spec).map(|due| due.saturating_sub(view.engine.dropped)));
         let facts = self.run_facts(&view, spec, (elapsed, load_end), (missed, begun));
@@ -346,9 +347,9 @@ impl<C: FleetStores> LeaderRun<C> {
             RunNote::Facts(serde_json::to_string(&facts).expect("facts are text and numbers")).encode(),
             RunNote::Bundle(self.bundle_name.clone()).encode(),
         ];
-        run.set_notes(epoch, &notes).await?;
+        run_store.set_notes(epoch, &notes).await?;
         let next = RunPhase::Stopping.step(PhaseEvent::Drained).unwrap_or_default();
-        if run.compare_and_set(record, next.name(), &record.spec, false).await?.is_some() {
+        if run_store.compare_and_set(record, next.name(), &record.spec, false).await?.is_some() {
             info!(epoch, requests = view.all.requests, "the run has ended");
         }
         Ok(())

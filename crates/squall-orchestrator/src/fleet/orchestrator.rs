@@ -158,8 +158,8 @@ impl<C: FleetStores> Orchestrator<C> {
                 Ok(_) => {}
             }
         }
-        let run = self.fleet.stores().run();
-        let record = run.read_record().await?;
+        let run_store = self.fleet.stores().run();
+        let record = run_store.read_record().await?;
         self.last_response_at = Some(Instant::now());
         let silent =
             self.store_silent_since.take().map(|since| since.elapsed()).filter(|silent| *silent > self.config.ttl);
@@ -173,7 +173,7 @@ impl<C: FleetStores> Orchestrator<C> {
             Err(error) => {
                 // Workers cannot read it either. Ending the run makes the fleet usable again.
                 warn!(%error, "the orchestrator abandons the run");
-                run.compare_and_set(&record, RunPhase::Idle.name(), "", false).await?;
+                run_store.compare_and_set(&record, RunPhase::Idle.name(), "", false).await?;
                 return Ok(());
             }
         };

@@ -26,7 +26,7 @@ const DELTA_BATCH: usize = 500;
 
 /// A run as it is seen from outside its workers.
 pub struct RunAggregator<C: FleetStores> {
-    run: C::Run,
+    run_store: C::Run,
     epoch: u64,
     window_s: u32,
     collector: Collector,
@@ -45,7 +45,7 @@ impl<C: FleetStores> RunAggregator<C> {
     pub async fn open(stores: &C, epoch: u64, plan: &Plan, keep_s: u32) -> Result<RunAggregator<C>, StoreError> {
         let window_s = ThresholdJudge::longest_window(plan).max(keep_s);
         let mut aggregator = RunAggregator {
-            run: stores.run(),
+            run_store: stores.run(),
             epoch,
             window_s,
             collector: Collector::new([], window_s),
@@ -62,7 +62,7 @@ impl<C: FleetStores> RunAggregator<C> {
 
     /// Replaces the state of this aggregator by the last checkpoint.
     async fn restore_checkpoint(&mut self) -> Result<(), StoreError> {
-        let Some((position, bytes)) = self.run.load_checkpoint(self.epoch).await? else {
+        let Some((position, bytes)) = self.run_store.load_checkpoint(self.epoch).await? else {
             // The store has none, or has lost it. The next checkpoint counts as the first and holds
             // all state.
             START_POSITION.clone_into(&mut self.saved_position);
@@ -141,7 +141,7 @@ impl<C: FleetStores> RunAggregator<C> {
     pub async fn poll(&mut self) -> Result<usize, StoreError> {
         let mut closed = std::mem::take(&mut self.pending_closed_seconds);
         loop {
-            let entries = self.run.deltas(self.epoch, &self.stream_position, DELTA_BATCH).await?;
+            let entries = self.run_store.deltas(self.epoch, &self.stream_position, DELTA_BATCH).await?;
             if entries.is_empty() {
                 return Ok(closed);
             }
@@ -236,7 +236,7 @@ impl<C: FleetStores> RunAggregator<C> {
     /// `started` they count as finished, not as lost, because no worker has been given a start
     /// time.
     pub(crate) async fn close(&mut self, elapsed: Duration, started: bool) -> Result<(), StoreError> {
-        let notes = RunNotes::from(self.run.notes(self.epoch).await?);
+        let notes = RunNotes::from(self.run_store.notes(self.epoch).await?);
         self.close_with_notes(elapsed, started, &notes);
         Ok(())
     }
@@ -275,7 +275,7 @@ impl<C: FleetStores> RunAggregator<C> {
 
     /// Extends the time for which the store keeps the bundle and the data of the run.
     pub(crate) async fn extend_retention(&self, bundle: &str) -> Result<(), StoreError> {
-        self.run.extend_retention(self.epoch, bundle).await
+        self.run_store.extend_retention(self.epoch, bundle).await
     }
 
     /// Saves a checkpoint for a successor. Returns `false`, and restores the stored one, if another
@@ -283,7 +283,8 @@ impl<C: FleetStores> RunAggregator<C> {
     pub(crate) async fn save_checkpoint(&mut self) -> Result<bool, StoreError> {
         self.roster.judged = self.judge.checkpoint();
         let bytes = self.checkpoint();
-        let saved = self.run.save_checkpoint(self.epoch, &self.saved_position, &self.stream_position, &bytes).await?;
+        let saved =
+            self.run_store.save_checkpoint(self.epoch, &self.saved_position, &self.stream_position, &bytes).await?;
         if saved {
             self.saved_position.clone_from(&self.stream_position);
         } else {

@@ -25,9 +25,9 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
     let load = Load { model, iterations: None, warm_up: Duration::ZERO };
     let tasks = vec![squall_model::TaskSpec::new("a")];
     let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
-    let run = stores.run();
-    let record = run.read_record().await.unwrap();
-    run.compare_and_set(&record, "RUNNING", "{}", true).await.unwrap().expect("no other writer");
+    let run_store = stores.run();
+    let record = run_store.read_record().await.unwrap();
+    run_store.compare_and_set(&record, "RUNNING", "{}", true).await.unwrap().expect("no other writer");
     let mut aggregator = RunAggregator::open(&stores, 1, &plan, 1).await.unwrap();
     let worker = |instance: u64, failed: u64, done: u64| WorkerInfo {
         id: format!("w{instance}"),
@@ -40,7 +40,10 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
         ..WorkerInfo::default()
     };
     let ship = async |instance: u64, delta: Delta| {
-        run.ship(1, &format!("{instance:016x}.0"), delta.seq, &squall_metrics::encode_delta(&delta)).await.unwrap();
+        run_store
+            .ship(1, &format!("{instance:016x}.0"), delta.seq, &squall_metrics::encode_delta(&delta))
+            .await
+            .unwrap();
     };
     let second = Duration::from_secs(1);
     aggregator.update_roster(&[worker(1, 0, 0), worker(2, 0, 0), worker(3, 0, 0)], second / 10).await.unwrap();
