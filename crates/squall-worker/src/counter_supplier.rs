@@ -1,7 +1,7 @@
 //! Supplies this worker's users with numbers that the whole fleet uses once each: iterations of a
 //! limited run, rows of data. It draws blocks sized to the users' pace, returns numbers that no
 //! user takes, and reports how many were used, because users of other workers may wait for the last
-//! numbers. It decides nothing about the limit: the store does. The job starts it.
+//! numbers. It decides nothing about the limit: the store does. `WorkerRun` starts it.
 
 use squall_coord::{BlockGrant, BlockRequest, RunStore};
 use squall_engine::{QuotaStatus, SharedCounter};
@@ -30,7 +30,7 @@ const MAX_BLOCK: u64 = 100_000;
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// Supplies all shared counters of one job. Dropping it ends the tasks.
+/// Supplies all shared counters of one worker's run. Dropping it ends the tasks.
 pub(crate) struct CounterSupplier {
     closing: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
@@ -39,14 +39,14 @@ pub(crate) struct CounterSupplier {
 impl CounterSupplier {
     /// Starts one task per counter. A task draws nothing before a user asks.
     pub(crate) fn start<R: RunStore>(
-        run: &R,
+        run_store: &R,
         epoch: u64,
         source: &str,
         counters: Vec<SharedCounter>,
     ) -> CounterSupplier {
         let closing = CancellationToken::new();
         let supply_task = |counter| CounterSupplyTask {
-            run: run.clone(),
+            run_store: run_store.clone(),
             epoch,
             source: source.to_owned(),
             counter,
@@ -87,7 +87,7 @@ enum PollTrigger {
 }
 
 struct CounterSupplyTask<R> {
-    run: R,
+    run_store: R,
     epoch: u64,
     source: String,
     counter: SharedCounter,
@@ -189,7 +189,7 @@ impl<R: RunStore> CounterSupplyTask<R> {
         };
         let mut retry = FIRST_RETRY;
         loop {
-            match self.run.acquire_block(self.epoch, &self.counter.name, &self.source, &draw).await {
+            match self.run_store.acquire_block(self.epoch, &self.counter.name, &self.source, &draw).await {
                 Ok(drawn) => {
                     self.reported_used = need.taken;
                     return drawn.ok_or(StaleEpoch);

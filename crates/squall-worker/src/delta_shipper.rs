@@ -1,5 +1,5 @@
-//! Ships a job's deltas to the store in order, each until the store has it. It does not read their
-//! content. The job calls it.
+//! Ships a worker's deltas of one run to the store in order, each until the store has it. It does
+//! not read their content. `WorkerRun` calls it.
 
 use squall_coord::{RunStore, ShipOutcome};
 use squall_metrics::{Delta, encode_delta};
@@ -40,11 +40,11 @@ impl DeltaShipper {
     /// Ships the deltas of `source` in the run `epoch`. The task ends when the shipper is dropped
     /// and the store has everything. It keeps the last `max_kept` deltas, one a second, for a store
     /// that goes back to an older state and loses them.
-    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String, max_kept: usize) -> DeltaShipper {
+    pub(crate) fn start<R: RunStore>(run_store: R, epoch: u64, source: String, max_kept: usize) -> DeltaShipper {
         let (deltas, receiver) = mpsc::unbounded_channel();
         let state = Arc::<ShipperState>::default();
         let shipped = DeltaReplayBuffer { max_deltas: max_kept, ..DeltaReplayBuffer::default() };
-        tokio::spawn(ship_all(run, (epoch, source), receiver, shipped, state.clone()));
+        tokio::spawn(ship_all(run_store, (epoch, source), receiver, shipped, state.clone()));
         DeltaShipper { deltas, state }
     }
 
@@ -72,7 +72,7 @@ impl DeltaShipper {
 }
 
 async fn ship_all<R: RunStore>(
-    run: R,
+    run_store: R,
     (epoch, source): (u64, String),
     mut deltas: mpsc::UnboundedReceiver<Delta>,
     mut shipped: DeltaReplayBuffer,
@@ -82,7 +82,7 @@ async fn ship_all<R: RunStore>(
         let mut next = shipped.add(delta.seq, encode_delta(&delta));
         let mut retry = FIRST_RETRY;
         while let Some((seq, bytes)) = shipped.get(next) {
-            match run.ship(epoch, &source, *seq, bytes).await {
+            match run_store.ship(epoch, &source, *seq, bytes).await {
                 Ok(ShipOutcome::Appended | ShipOutcome::Duplicate) => next += 1,
                 Ok(ShipOutcome::RunEnded) => {
                     debug!(epoch, "another run has started; the worker drops the deltas of the old one");
@@ -170,27 +170,31 @@ mod tests {
     async fn deltas_lost_by_the_store_are_shipped_again() {
         let server = RedisServer::start();
         let link = RedisClient::open(&server.url()).await.unwrap();
-        let run = RedisRunStore::new(&link, RunKeys::new("t:"));
-        let epoch =
-            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
-        let shipper = DeltaShipper::start(run.clone(), epoch, "s".to_owned(), 120);
+        let run_store = RedisRunStore::new(&link, RunKeys::new("t:"));
+        let epoch = run_store
+            .compare_and_set(&run_store.read_record().await.unwrap(), "RUNNING", "{}", true)
+            .await
+            .unwrap()
+            .unwrap()
+            .epoch;
+        let shipper = DeltaShipper::start(run_store.clone(), epoch, "s".to_owned(), 120);
         (0..5).for_each(|seq| shipper.ship(delta(seq)));
         wait_until_shipped(&shipper).await;
-        let stored = run.deltas(epoch, START_POSITION, 10).await.unwrap();
+        let stored = run_store.deltas(epoch, START_POSITION, 10).await.unwrap();
         assert_eq!(stored.len(), 5);
         // Redis goes back to the state with three deltas.
         let mut delete = redis::cmd("XDEL");
-        delete.arg(run.keys().deltas(epoch)).arg(&stored[3].position).arg(&stored[4].position);
+        delete.arg(run_store.keys().deltas(epoch)).arg(&stored[3].position).arg(&stored[4].position);
         let _: i64 = delete.query_async(&mut link.connection()).await.unwrap();
         let set_last_shipped = async |last: i64| {
             let mut set = redis::cmd("HSET");
-            set.arg(run.keys().shipped(epoch)).arg("s").arg(last);
+            set.arg(run_store.keys().shipped(epoch)).arg("s").arg(last);
             let _: i64 = set.query_async(&mut link.connection()).await.unwrap();
         };
         set_last_shipped(2).await;
         shipper.ship(delta(5));
         wait_until_shipped(&shipper).await;
-        let stored = run.deltas(epoch, START_POSITION, 10).await.unwrap();
+        let stored = run_store.deltas(epoch, START_POSITION, 10).await.unwrap();
         let seqs: Vec<u64> = stored.iter().map(|delta| decode_delta(&delta.bytes).unwrap().seq).collect();
         assert_eq!((seqs, shipper.is_lost_by_store()), ((0..6).collect(), false));
         // The store expects a number that this shipper never shipped.

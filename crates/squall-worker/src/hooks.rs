@@ -15,9 +15,9 @@ pub(crate) struct RunHooks {
 }
 
 impl RunHooks {
-    /// The hooks of a job that was just built. A hook that this worker started in the same run
-    /// stays started.
-    pub(crate) fn of_job(
+    /// The hooks of a run whose users were just built. A hook that this worker started in the same
+    /// run stays started.
+    pub(crate) fn of_run(
         previous: Option<RunHooks>,
         epoch: u64,
         hooks: Option<Arc<dyn ScenarioHooks>>,
@@ -52,23 +52,23 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_ATTEMPTS: usize = 100;
 
 /// Sets the run `epoch` up and notes the outcome.
-pub(crate) async fn set_up<R: RunStore>(run: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
+pub(crate) async fn set_up<R: RunStore>(run_store: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
     info!(epoch, "the worker sets the run up");
     let result = run_blocking(move || hooks.set_up()).await;
-    note_hook_outcome(&run, epoch, RunNote::SetUp, result).await;
+    note_hook_outcome(&run_store, epoch, RunNote::SetUp, result).await;
 }
 
 /// Tears the run `epoch` down and notes the outcome.
-pub(crate) async fn tear_down<R: RunStore>(run: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
+pub(crate) async fn tear_down<R: RunStore>(run_store: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
     info!(epoch, "the worker tears the run down");
-    let data = load_set_up_data(&run, epoch).await.unwrap_or_else(|| "null".to_owned());
+    let data = load_set_up_data(&run_store, epoch).await.unwrap_or_else(|| "null".to_owned());
     let result = run_blocking(move || hooks.tear_down(&data)).await;
-    note_hook_outcome(&run, epoch, RunNote::TearDown, result.map(|()| String::new())).await;
+    note_hook_outcome(&run_store, epoch, RunNote::TearDown, result.map(|()| String::new())).await;
 }
 
 /// Gives the data of the run's set-up to the users of this worker.
-pub(crate) async fn apply_set_up_data<R: RunStore>(run: &R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
-    let Some(data) = load_set_up_data(run, epoch).await else {
+pub(crate) async fn apply_set_up_data<R: RunStore>(run_store: &R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
+    let Some(data) = load_set_up_data(run_store, epoch).await else {
         return warn!(epoch, "the worker found no set-up data; its users start without it");
     };
     if let Err(error) = run_blocking(move || hooks.apply_set_up_data(&data)).await {
@@ -76,9 +76,9 @@ pub(crate) async fn apply_set_up_data<R: RunStore>(run: &R, epoch: u64, hooks: A
     }
 }
 
-async fn load_set_up_data<R: RunStore>(run: &R, epoch: u64) -> Option<String> {
+async fn load_set_up_data<R: RunStore>(run_store: &R, epoch: u64) -> Option<String> {
     for _ in 0..MAX_ATTEMPTS {
-        if let Ok(notes) = run.notes(epoch).await {
+        if let Ok(notes) = run_store.notes(epoch).await {
             return match RunNotes::from(notes).set_up()? {
                 HookOutcome::Done(data) => Some(data),
                 HookOutcome::Failed(_) => None,
@@ -90,7 +90,7 @@ async fn load_set_up_data<R: RunStore>(run: &R, epoch: u64) -> Option<String> {
 }
 
 async fn note_hook_outcome<R: RunStore>(
-    run: &R,
+    run_store: &R,
     epoch: u64,
     hook: fn(HookOutcome) -> RunNote,
     result: Result<String, String>,
@@ -101,7 +101,7 @@ async fn note_hook_outcome<R: RunStore>(
         warn!(epoch, hook = hook_name, reason, "the hook failed");
     }
     for _ in 0..MAX_ATTEMPTS {
-        match run.set_notes(epoch, &[(hook_name.clone(), text.clone())]).await {
+        match run_store.set_notes(epoch, &[(hook_name.clone(), text.clone())]).await {
             Ok(()) => return,
             Err(error) => {
                 warn!(%error, hook = hook_name, "the worker could not note the hook's outcome; it tries again")

@@ -1,5 +1,5 @@
-//! The phase of a job's load, and why the load ends. It stops nothing itself: the job performs the
-//! effect.
+//! The phase of the load of a worker's run, and why the load ends. It stops nothing itself:
+//! `WorkerRun` performs the effect.
 //!
 //! | phase           | Stop              | BacklogFull       | EngineEnded    | EngineFailed |
 //! |-----------------|-------------------|-------------------|----------------|--------------|
@@ -10,7 +10,7 @@
 //! `–` keeps the phase. A second stop reaches the engine too, because it may be stronger than the
 //! first.
 
-/// How far the load of a job is.
+/// How far the load of a worker's run is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoadPhase {
     /// The engine waits for the start, or makes load.

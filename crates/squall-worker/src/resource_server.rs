@@ -168,8 +168,8 @@ impl<P: PoolStore> ResourceServer<P> {
         for lease in leases.into_values() {
             self.clone().release(lease).await;
         }
-        // The job waits for this with a timeout. Items that are still held then are released with
-        // the next run or when this worker leaves.
+        // `WorkerRun` waits for this with a timeout. Items that are still held then are released
+        // with the next run or when this worker leaves.
         self.holder.finish_cleanup().await;
     }
 

@@ -28,11 +28,11 @@ pub(crate) struct WorkerRunConfig {
 /// an error is for people.
 pub(crate) async fn build_run<F: DriverFactory, R: RunStore, P: PoolStore>(
     driver_factory: Arc<F>,
-    (run, pools): (R, P),
+    (run_store, pools): (R, P),
     config: WorkerRunConfig,
     bundle_name: String,
 ) -> Result<WorkerRun, String> {
-    let bundle = Arc::new(fetch_bundle(&run, &bundle_name).await?);
+    let bundle = Arc::new(fetch_bundle(&run_store, &bundle_name).await?);
     let blocking_bundle = bundle.clone();
     let opened: RunnableBundle<F::Driver> =
         tokio::task::spawn_blocking(move || driver_factory.open_bundle(&blocking_bundle))
@@ -41,15 +41,15 @@ pub(crate) async fn build_run<F: DriverFactory, R: RunStore, P: PoolStore>(
     let epoch = Epoch(config.epoch);
     fill_pools(&pools, &opened.pools, epoch, PoolSlice::ALL).await.map_err(|error| error.to_string())?;
     let resources = serve_fleet_pools(pools, config.member.clone(), epoch);
-    WorkerRun::prepare(opened, &bundle, &config, run, resources).await.map_err(|error| error.to_string())
+    WorkerRun::prepare(opened, &bundle, &config, run_store, resources).await.map_err(|error| error.to_string())
 }
 
 /// Retries while the store is unreachable: a short outage must not exclude this worker from the
 /// whole run.
-async fn fetch_bundle<R: RunStore>(run: &R, name: &str) -> Result<Bundle, String> {
+async fn fetch_bundle<R: RunStore>(run_store: &R, name: &str) -> Result<Bundle, String> {
     let mut attempts = 0;
     let bytes = loop {
-        match run.get_bundle(name).await {
+        match run_store.get_bundle(name).await {
             Err(StoreError::Unreachable(_)) if attempts < MAX_FETCH_ATTEMPTS => attempts += 1,
             result => break result.map_err(|error| error.to_string())?,
         }

@@ -1,7 +1,7 @@
 //! Announces to the store how many requests the worker may send, and only then lets the engine send
 //! them. So the leader knows how many requests a killed worker sent at most. The budget covers the
 //! time that a worker may work without the store, at the pace of the last seconds; a faster thread
-//! asks for more before its budget is used up. The job starts it.
+//! asks for more before its budget is used up. `WorkerRun` starts it.
 
 use squall_coord::{RunStore, ShipOutcome};
 use squall_engine::SendBudget;
@@ -30,7 +30,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// Announces the send budget of one worker instance in one run.
 pub(crate) struct SendBudgetReporter<R> {
-    run: R,
+    run_store: R,
     epoch: u64,
     instance: u64,
     send_budget: SendBudget,
@@ -47,7 +47,7 @@ pub(crate) struct SendBudgetReporter<R> {
     load_start: LoadStart,
 }
 
-/// When the load of a job starts; set once, when the record says so.
+/// When the load of a worker's run starts; set once, when the record says so.
 pub(crate) type LoadStart = Arc<OnceLock<std::time::Instant>>;
 
 /// Another run has started.
@@ -66,7 +66,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
     /// `first_budgets`: what each thread may send before its pace is known. `ttl`: how long the
     /// fleet counts this worker as alive after a heartbeat.
     pub(crate) fn new(
-        run: R,
+        run_store: R,
         (epoch, instance): (u64, u64),
         send_budget: SendBudget,
         (first_budgets, max_requests_per_iteration): (Vec<u64>, Option<u64>),
@@ -74,7 +74,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
         load_start: LoadStart,
     ) -> SendBudgetReporter<R> {
         SendBudgetReporter {
-            run,
+            run_store,
             epoch,
             instance,
             send_budget,
@@ -140,7 +140,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
         let (source, bytes) = (SourceName::SendBudget { instance: self.instance }.to_string(), report.encode());
         let mut retry = FIRST_RETRY;
         loop {
-            match self.run.ship(self.epoch, &source, self.sequence, &bytes).await {
+            match self.run_store.ship(self.epoch, &source, self.sequence, &bytes).await {
                 Ok(ShipOutcome::Appended | ShipOutcome::Duplicate) => break,
                 Ok(ShipOutcome::RunEnded) => return Err(StaleRun),
                 // The store has lost earlier announcements. Only the last one counts, so they are
@@ -199,11 +199,15 @@ mod tests {
     /// load.
     #[tokio::test]
     async fn reporter_continues_at_the_number_that_the_store_expects() {
-        let (run, send_budget) = (MemoryRunStore::new(), SendBudget::new(1));
-        run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+        let (run_store, send_budget) = (MemoryRunStore::new(), SendBudget::new(1));
+        run_store
+            .compare_and_set(&run_store.read_record().await.unwrap(), "RUNNING", "{}", true)
+            .await
+            .unwrap()
+            .expect("alone");
         let first = (vec![10], None);
         let mut reporter = SendBudgetReporter::new(
-            run.clone(),
+            run_store.clone(),
             (1, 7),
             send_budget,
             first,
@@ -212,19 +216,21 @@ mod tests {
         );
         reporter.sequence = 5;
         assert!(reporter.report_first_budget().await.is_ok());
-        assert_eq!((run.deltas(1, START_POSITION, 9).await.unwrap().len(), reporter.sequence), (1, 1));
+        assert_eq!((run_store.deltas(1, START_POSITION, 9).await.unwrap().len(), reporter.sequence), (1, 1));
     }
 
     #[tokio::test]
     async fn redirects_are_allowed_from_the_first_report_without_a_bound_per_iteration() {
         for (bound, allowed) in [(None, true), (Some(1), false)] {
-            let (run, budget) = (MemoryRunStore::new(), SendBudget::new(1));
-            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true)
+            let (run_store, budget) = (MemoryRunStore::new(), SendBudget::new(1));
+            run_store
+                .compare_and_set(&run_store.read_record().await.unwrap(), "RUNNING", "{}", true)
                 .await
                 .unwrap()
                 .expect("alone");
             let (first, ttl) = ((vec![10], bound), Duration::from_secs(1));
-            let mut reporter = SendBudgetReporter::new(run, (1, 7), budget.clone(), first, ttl, LoadStart::default());
+            let mut reporter =
+                SendBudgetReporter::new(run_store, (1, 7), budget.clone(), first, ttl, LoadStart::default());
             assert!(reporter.report_first_budget().await.is_ok());
             assert_eq!(budget.redirects_allowed(), allowed, "{bound:?}");
         }

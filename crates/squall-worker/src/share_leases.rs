@@ -71,67 +71,80 @@ impl ShareLeases {
     /// Hands the shares to the engine. Returns the leases that the membership asked back.
     pub(crate) async fn apply_changes<R: RunStore>(
         &mut self,
-        job: Option<&mut WorkerRun>,
+        worker_run: Option<&mut WorkerRun>,
         profile: Option<&Profile>,
-        run: &R,
+        run_store: &R,
     ) -> Vec<Lease> {
         self.changed = false;
         let lost = std::mem::take(&mut self.lost);
         let draining = std::mem::take(&mut self.draining);
         let released = draining.iter().filter_map(|share| self.leases.remove(share)).collect();
         // Before the start no share has any start made, so there is nothing to hand over.
-        if let Some(job) = job.filter(|job| job.is_started()) {
-            let profile = profile.unwrap_or(job.profile()).clone();
+        if let Some(worker_run) = worker_run.filter(|worker_run| worker_run.is_started()) {
+            let profile = profile.unwrap_or(worker_run.profile()).clone();
             if !lost.is_empty() {
-                job.assign_shares(job.shares().without(lost), &job.profile().clone(), &BTreeMap::new());
+                worker_run.assign_shares(
+                    worker_run.shares().without(lost),
+                    &worker_run.profile().clone(),
+                    &BTreeMap::new(),
+                );
             }
-            self.reassign_shares(job, profile, draining, run).await;
+            self.reassign_shares(worker_run, profile, draining, run_store).await;
         }
         released
     }
 
     async fn reassign_shares<R: RunStore>(
         &mut self,
-        job: &mut WorkerRun,
+        worker_run: &mut WorkerRun,
         profile: Profile,
         draining: BTreeSet<u32>,
-        run: &R,
+        run_store: &R,
     ) {
-        let (mut shares, before) = (self.shares(), job.shares());
+        let (mut shares, before) = (self.shares(), worker_run.shares());
         let gained = shares.without(before);
-        let resume_points = match take_over_shares(run, job.epoch, gained, job.shares_ever_taken).await {
-            Ok(Some(resume_points)) => {
-                job.shares_ever_taken = job.shares_ever_taken.iter().chain(gained.iter()).collect();
-                resume_points
-            }
-            failure => {
-                match failure {
-                    Err(error) => debug!(%error, "the worker could not take shares over; it tries again"),
-                    Ok(_) => {
-                        warn!(epoch = job.epoch, "the store lost the notes of this run; the worker takes no share over")
-                    }
+        let resume_points =
+            match take_over_shares(run_store, worker_run.epoch, gained, worker_run.shares_ever_taken).await {
+                Ok(Some(resume_points)) => {
+                    worker_run.shares_ever_taken = worker_run.shares_ever_taken.iter().chain(gained.iter()).collect();
+                    resume_points
                 }
-                self.changed = true;
-                shares = shares.without(gained);
-                BTreeMap::new()
-            }
-        };
-        if shares != before || profile != *job.profile() {
-            let at = job.assign_shares(shares, &profile, &resume_points);
+                failure => {
+                    match failure {
+                        Err(error) => debug!(%error, "the worker could not take shares over; it tries again"),
+                        Ok(_) => {
+                            warn!(
+                                epoch = worker_run.epoch,
+                                "the store lost the notes of this run; the worker takes no share over"
+                            )
+                        }
+                    }
+                    self.changed = true;
+                    shares = shares.without(gained);
+                    BTreeMap::new()
+                }
+            };
+        if shares != before || profile != *worker_run.profile() {
+            let at = worker_run.assign_shares(shares, &profile, &resume_points);
             let released = draining.into_iter().filter(|share| before.contains(u64::from(*share)));
-            note_left_shares(run, job.epoch, released, &at).await;
+            note_left_shares(run_store, worker_run.epoch, released, &at).await;
         }
     }
 }
 
 /// Notes how far this worker got with `shares`.
-async fn note_left_shares<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: &ResumePoints) {
+async fn note_left_shares<R: RunStore>(
+    run_store: &R,
+    epoch: u64,
+    shares: impl Iterator<Item = u32>,
+    at: &ResumePoints,
+) {
     let notes: Vec<_> =
         shares.map(|share| RunNote::Share { share, note: ShareNote::Left(at.clone()) }.encode()).collect();
     if notes.is_empty() {
         return;
     }
-    if let Err(error) = run.set_notes(epoch, &notes).await {
+    if let Err(error) = run_store.set_notes(epoch, &notes).await {
         // The next holder then continues at the time at which it gets them.
         debug!(%error, "the worker could not note how far its shares got");
     }
@@ -142,7 +155,7 @@ async fn note_left_shares<R: RunStore>(run: &R, epoch: u64, shares: impl Iterato
 /// repeats their starts if this one dies. `None` if the store lost the marks of `taken`, which this
 /// worker made earlier: a missing mark then does not prove that no start was made.
 async fn take_over_shares<R: RunStore>(
-    run: &R,
+    run_store: &R,
     epoch: u64,
     shares: ShareSet,
     taken: ShareSet,
@@ -150,7 +163,7 @@ async fn take_over_shares<R: RunStore>(
     if shares.is_empty() {
         return Ok(Some(BTreeMap::new()));
     }
-    let notes = RunNotes::from(run.notes(epoch).await?);
+    let notes = RunNotes::from(run_store.notes(epoch).await?);
     if taken.iter().any(|share| notes.share(share).is_none()) {
         return Ok(None);
     }
@@ -161,7 +174,7 @@ async fn take_over_shares<R: RunStore>(
     };
     let resume_points = shares.iter().filter_map(resume_point).collect();
     let taken: Vec<_> = shares.iter().map(|share| RunNote::Share { share, note: ShareNote::Taken }.encode()).collect();
-    run.set_notes(epoch, &taken).await?;
+    run_store.set_notes(epoch, &taken).await?;
     Ok(Some(resume_points))
 }
 
@@ -174,19 +187,24 @@ mod tests {
     /// empty.
     #[tokio::test]
     async fn shares_are_not_taken_over_from_a_store_that_lost_its_notes() {
-        let (run, half) = (MemoryRunStore::new(), ShareSet::ALL.part(0, 2));
-        let epoch =
-            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
-        let first = take_over_shares(&run, epoch, half, ShareSet::NONE).await.unwrap().expect("no share is taken yet");
+        let (run_store, half) = (MemoryRunStore::new(), ShareSet::ALL.part(0, 2));
+        let epoch = run_store
+            .compare_and_set(&run_store.read_record().await.unwrap(), "RUNNING", "{}", true)
+            .await
+            .unwrap()
+            .unwrap()
+            .epoch;
+        let first =
+            take_over_shares(&run_store, epoch, half, ShareSet::NONE).await.unwrap().expect("no share is taken yet");
         assert!(first.len() == 128 && first.values().all(|points| *points == ResumePoints::RUN_START), "{first:?}");
         let rest = ShareSet::ALL.without(half);
-        let more = take_over_shares(&run, epoch, rest, half)
+        let more = take_over_shares(&run_store, epoch, rest, half)
             .await
             .unwrap()
             .expect("the store has the marks of the first half");
         assert_eq!(more.len(), 128);
         // The last holder did not note how far it got.
-        assert_eq!(take_over_shares(&run, epoch, half, ShareSet::NONE).await.unwrap(), Some(BTreeMap::new()));
+        assert_eq!(take_over_shares(&run_store, epoch, half, ShareSet::NONE).await.unwrap(), Some(BTreeMap::new()));
         let empty = MemoryRunStore::new();
         empty
             .compare_and_set(&empty.read_record().await.unwrap(), "RUNNING", "{}", true)

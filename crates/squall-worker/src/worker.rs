@@ -46,7 +46,7 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     stores: C,
     driver_factory: Arc<F>,
     config: WorkerConfig,
-    /// Identifies this life of the worker.
+    /// Identifies this instance of the worker.
     instance: u64,
     lifecycle: Lifecycle,
     /// The revision of the record that `desired_run` was read from.
@@ -56,7 +56,7 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     run_state: WorkerRunState<Box<WorkerRun>>,
     /// The build of a run's users, while one is being built.
     build_tasks: JoinSet<Result<WorkerRun, String>>,
-    /// The hooks of the run whose users were built last. They outlive its job, because the
+    /// The hooks of the run whose users were built last. They outlive its `WorkerRun`, because the
     /// tear-down comes after it.
     hooks: Option<RunHooks>,
     share_leases: ShareLeases,
@@ -117,10 +117,10 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         };
         // Refuses invalid timings before the fleet sees this worker.
         Membership::new(self.stores.workers(), membership_config.clone())?;
-        let run = self.stores.run();
-        self.claim_name(&run, &stop).await?;
+        let run_store = self.stores.run();
+        self.claim_name(&run_store, &stop).await?;
         let mut membership: Option<MembershipTask> = None;
-        let mut commands = run.subscribe(&self.config.id);
+        let mut commands = run_store.subscribe(&self.config.id);
         let mut heartbeats = tokio::time::interval(heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         info!(worker = self.config.id, instance = format_instance(self.instance), "the worker is ready");
@@ -128,16 +128,16 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             tokio::select! {
                 () = stop.cancelled(), if !self.lifecycle.is_leaving() => self.leave(LeaveReason::Stopped),
                 Some(event) = MembershipTask::next_event(&mut membership) => self.handle_lease_event(event),
-                _ = heartbeats.tick() => self.heartbeat(&run, membership.as_ref()).await,
-                Some(message) = commands.recv() => if self.accept_command(&message) { self.read_record(&run).await; },
+                _ = heartbeats.tick() => self.heartbeat(&run_store, membership.as_ref()).await,
+                Some(message) = commands.recv() => if self.accept_command(&message) { self.read_record(&run_store).await; },
                 Some(_) = self.background_tasks.join_next() => {}
                 progress = next_progress(&mut self.build_tasks, &mut self.run_state) => match progress {
-                    RunProgress::BuildEnded(result) => self.handle_build_end(*result, &run).await,
-                    RunProgress::DeltaForwarded => self.check_run(&run).await,
+                    RunProgress::BuildEnded(result) => self.handle_build_end(*result, &run_store).await,
+                    RunProgress::DeltaForwarded => self.check_run(&run_store).await,
                 },
             }
             if let Some(MembershipTask { handle, .. }) = &mut membership {
-                self.follow_membership(&run, handle).await;
+                self.follow_membership(&run_store, handle).await;
             }
             self.update_membership(&mut membership, &membership_config)?;
             if self.is_drained() && self.background_tasks.is_empty() {
@@ -150,7 +150,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         if self.lifecycle.has_lost_its_name() {
             return Err(WorkerError::NameTaken(self.config.id));
         }
-        if let Err(error) = run.remove_worker(&self.config.id).await {
+        if let Err(error) = run_store.remove_worker(&self.config.id).await {
             debug!(%error, "the worker could not remove its report; the report will expire");
         }
         Ok(())
@@ -158,11 +158,12 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
     /// Claims the worker's name. Waits until the report of the last worker of this name expires,
     /// and fails if that worker reports again.
-    async fn claim_name(&mut self, run: &C::Run, stop: &CancellationToken) -> Result<(), WorkerError> {
+    async fn claim_name(&mut self, run_store: &C::Run, stop: &CancellationToken) -> Result<(), WorkerError> {
         let mut last = None;
         loop {
             let report = self.build_report().encode();
-            let Ok(ReportOutcome::NameTaken(heartbeat)) = run.report(&self.config.id, &report, self.config.ttl).await
+            let Ok(ReportOutcome::NameTaken(heartbeat)) =
+                run_store.report(&self.config.id, &report, self.config.ttl).await
             else {
                 // If the store is unreachable, the heartbeats retry.
                 return Ok(());
@@ -186,8 +187,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.lifecycle = self.lifecycle.step(reason, Instant::now());
     }
 
-    /// Applies pending share changes and extends the job's lease deadline.
-    async fn follow_membership(&mut self, run: &C::Run, handle: &mut MembershipHandle) {
+    /// Applies pending share changes and extends the lease deadline of the worker's run.
+    async fn follow_membership(&mut self, run_store: &C::Run, handle: &mut MembershipHandle) {
         // Read before the events: every share that was lost before this deadline then has its event
         // in the queue.
         let expires_at = handle.validity.expires_at().into_std();
@@ -195,18 +196,18 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             self.handle_lease_event(event);
         }
         if self.share_leases.has_changes() {
-            self.apply_share_changes(run, handle).await;
+            self.apply_share_changes(run_store, handle).await;
             if self.desired_run.as_ref().is_some_and(|desired| desired.phase == RunPhase::Preparing) {
                 // The leader waits until every share is held.
-                self.report_now(run).await;
+                self.report_now(run_store).await;
             }
         }
         // A worker that has just joined and holds no share has no deadline: it must take its first
         // shares up where they were left.
-        if let Some(job) = self.run_state.job()
-            && (!job.shares().is_empty() || expires_at > Instant::now())
+        if let Some(worker_run) = self.run_state.worker_run()
+            && (!worker_run.shares().is_empty() || expires_at > Instant::now())
         {
-            job.set_lease_deadline(expires_at - LEASE_SAFETY_MARGIN);
+            worker_run.set_lease_deadline(expires_at - LEASE_SAFETY_MARGIN);
         }
     }
 
@@ -231,14 +232,14 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
     fn membership_need(&self) -> MembershipNeed {
         let run_is_on = self.desired_run.as_ref().is_some_and(DesiredRun::is_on);
-        let has_job = self.run_state.job().is_some();
+        let has_worker_run = self.run_state.worker_run().is_some();
         if self.lifecycle.is_leaving() {
             MembershipNeed::Depart
         } else if self.has_failed_run() {
-            if has_job { MembershipNeed::ReleaseShares } else { MembershipNeed::Leave }
+            if has_worker_run { MembershipNeed::ReleaseShares } else { MembershipNeed::Leave }
         } else if self.record_freshness == RecordFreshness::Unread {
             MembershipNeed::Wait
-        } else if has_job {
+        } else if has_worker_run {
             MembershipNeed::ServeUsers
         } else if !run_is_on || self.run_state.is_prepared() {
             MembershipNeed::Serve
@@ -253,7 +254,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         desired.zip(self.run_state.failed_run()).is_some_and(|(desired, failed)| desired.epoch == failed.epoch)
     }
 
-    /// A worker's name is for people; its membership belongs to this life of it.
+    /// A worker's name is for people; its membership belongs to this instance.
     fn member_id(&self) -> MemberId {
         MemberId::new(format!("{}.{}", self.config.id, format_instance(self.instance)))
     }
@@ -266,11 +267,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             return true;
         }
         let holds_shares = !self.share_leases.shares().is_empty();
-        self.run_state.job_mut().is_none_or(|job| {
+        self.run_state.worker_run_mut().is_none_or(|worker_run| {
             if !holds_shares {
-                job.stop(StopMode::Drain);
+                worker_run.stop(StopMode::Drain);
             }
-            job.is_done()
+            worker_run.is_done()
         })
     }
 
@@ -287,20 +288,20 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
     /// Marks the resources that the users lease as possibly reassigned.
     fn invalidate_resources(&self) {
-        if let Some(job) = self.run_state.job() {
-            job.invalidate_resources();
+        if let Some(worker_run) = self.run_state.worker_run() {
+            worker_run.invalidate_resources();
         }
     }
 
     /// Hands the current shares to the engine, and releases those that the membership asked back.
-    async fn apply_share_changes(&mut self, run: &C::Run, handle: &MembershipHandle) {
-        let job = self.run_state.job_mut().map(|job| &mut **job);
+    async fn apply_share_changes(&mut self, run_store: &C::Run, handle: &MembershipHandle) {
+        let worker_run = self.run_state.worker_run_mut().map(|worker_run| &mut **worker_run);
         let profile = self.desired_run.as_ref().map(|desired| &desired.spec.profile);
-        let released = self.share_leases.apply_changes(job, profile, run).await;
+        let released = self.share_leases.apply_changes(worker_run, profile, run_store).await;
         released.into_iter().for_each(|lease| handle.release(lease));
     }
 
-    async fn heartbeat(&mut self, run: &C::Run, membership: Option<&MembershipTask>) {
+    async fn heartbeat(&mut self, run_store: &C::Run, membership: Option<&MembershipTask>) {
         let sent_at = Instant::now();
         if let Some(messages) = self.rejected_messages.take_due(sent_at) {
             warn!(messages, "the worker refused more messages");
@@ -310,7 +311,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             self.invalidate_resources();
         }
         let report = self.build_report().encode();
-        match run.report(&self.config.id, &report, self.config.ttl).await {
+        match run_store.report(&self.config.id, &report, self.config.ttl).await {
             Ok(ReportOutcome::NameTaken(_)) => {
                 warn!(
                     worker = self.config.id,
@@ -324,7 +325,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                 let is_other_run = self.desired_run.as_ref().is_some_and(|desired| desired.epoch != receipt.epoch);
                 let is_stale = self.record_freshness == RecordFreshness::Stale;
                 if receipt.revision != self.seen_revision || is_other_run || is_stale {
-                    self.read_record(run).await;
+                    self.read_record(run_store).await;
                 }
                 if receipt.revision == self.seen_revision {
                     self.record_freshness = RecordFreshness::Current;
@@ -332,14 +333,14 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             }
             Err(error) => debug!(%error, "the store did not accept a heartbeat"),
         }
-        self.check_run(run).await;
+        self.check_run(run_store).await;
     }
 
     fn build_report(&mut self) -> WorkerReport {
         let process = self.process_monitor.sample();
         let takes_load = (self.membership_valid || self.has_failed_run()) && !self.lifecycle.is_leaving();
         let epoch = self.run_state.epoch().filter(|_| self.run_state.is_prepared()).unwrap_or(0);
-        let job = self.run_state.job();
+        let worker_run = self.run_state.worker_run();
         let held = self.share_leases.shares();
         let report = WorkerReport {
             health: if takes_load { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
@@ -352,12 +353,12 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             total_ram_bytes: process.total_ram_bytes,
             revision: self.seen_revision,
             ready: epoch,
-            done: if job.is_some() { 0 } else { epoch },
+            done: if worker_run.is_some() { 0 } else { epoch },
             share_count: held.len(),
             held,
-            waiting: job.map_or(0, |job| job.unshipped_deltas() as u64),
-            sent: job.map_or(0, |job| job.sent()),
-            threads: job.map_or(0, |job| job.thread_count() as u32),
+            waiting: worker_run.map_or(0, |worker_run| worker_run.unshipped_deltas() as u64),
+            sent: worker_run.map_or(0, |worker_run| worker_run.sent()),
+            threads: worker_run.map_or(0, |worker_run| worker_run.thread_count() as u32),
             stale_commands: self.stale_commands,
             bad_commands: self.bad_commands,
             failed_run: self.run_state.failed_run(),
@@ -390,9 +391,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
     }
 
     /// Reports without waiting for the next heartbeat.
-    async fn report_now(&mut self, run: &C::Run) {
+    async fn report_now(&mut self, run_store: &C::Run) {
         let report = self.build_report().encode();
-        if let Err(error) = run.report(&self.config.id, &report, self.config.ttl).await {
+        if let Err(error) = run_store.report(&self.config.id, &report, self.config.ttl).await {
             debug!(%error, "the store did not accept a report");
         }
     }

@@ -67,8 +67,8 @@ const RESOURCE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const NOTE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Requests of a thread of a closed model in the worker's first announcement, when the thread's pace
-/// is unknown.
+/// Requests of a thread of a closed model in the worker's first announcement, when the thread's
+/// pace is unknown.
 const INITIAL_BUDGET: u64 = 1000;
 /// Users that pause get less: the requests that their pauses allow in this time, about as long as a
 /// worker may work without the store.
@@ -117,7 +117,7 @@ pub(crate) struct WorkerRun {
     profiles: Vec<Profile>,
     multi_scenario: bool,
     shares: ShareSet,
-    /// Every share that this job ever took over. The store has a note for each.
+    /// Every share that this worker ever took over in the run. The store has a note for each.
     pub(crate) shares_ever_taken: ShareSet,
 }
 
@@ -127,7 +127,7 @@ impl WorkerRun {
         opened: RunnableBundle<D>,
         bundle: &Bundle,
         run_config: &WorkerRunConfig,
-        run: R,
+        run_store: R,
         (resources, resource_task): (ResourceClient, JoinHandle<()>),
     ) -> Result<WorkerRun, EngineError> {
         let WorkerRunConfig { epoch, instance, ttl, max_unshipped_deltas, .. } = *run_config;
@@ -154,10 +154,10 @@ impl WorkerRun {
         let source_name = SourceName::Thread { instance, thread: source.thread }.to_string();
         let counters = opened.shared_counters.into_iter().chain(iterations).collect();
         let mut reporting_tasks: JoinSet<()> =
-            [note_max_sent(run.clone(), epoch, instance, send_budget.clone())].into_iter().collect();
+            [note_max_sent(run_store.clone(), epoch, instance, send_budget.clone())].into_iter().collect();
         let load_start = LoadStart::default();
         let mut reporter = SendBudgetReporter::new(
-            run.clone(),
+            run_store.clone(),
             (epoch, instance),
             send_budget.clone(),
             (budgets, requests_per_iteration),
@@ -175,10 +175,10 @@ impl WorkerRun {
             engine,
             phase: LoadPhase::Running,
             load_start,
-            counter_supplier: CounterSupplier::start(&run, epoch, &source_name, counters),
+            counter_supplier: CounterSupplier::start(&run_store, epoch, &source_name, counters),
             iteration_limit,
             _reporting_tasks: reporting_tasks,
-            shipper: DeltaShipper::start(run, epoch, source_name, max_unshipped_deltas),
+            shipper: DeltaShipper::start(run_store, epoch, source_name, max_unshipped_deltas),
             max_unshipped_deltas,
             send_budget,
             resources,
@@ -362,11 +362,11 @@ impl WorkerRun {
     }
 }
 
-/// Notes the worker's final limit once its load is over: the most requests that it sends in total. If
-/// it dies while it drains, no more than these are missing.
-async fn note_max_sent<R: RunStore>(run: R, epoch: u64, instance: u64, send_budget: SendBudget) {
+/// Notes the worker's final limit once its load is over: the most requests that it sends in total.
+/// If it dies while it drains, no more than these are missing.
+async fn note_max_sent<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_budget: SendBudget) {
     let note = RunNote::MaxSent { instance, requests: send_budget.final_limit_total().await }.encode();
-    while let Err(error) = run.set_notes(epoch, std::slice::from_ref(&note)).await {
+    while let Err(error) = run_store.set_notes(epoch, std::slice::from_ref(&note)).await {
         debug!(%error, "the worker could not note its final limit; it tries again");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
     }

@@ -28,17 +28,17 @@
 
 use squall_model::protocol::FailedRun;
 
-/// A worker's part in a run; `J` is the run as the worker carries it out.
+/// A worker's part in a run; `R` is the run as the worker carries it out.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum WorkerRunState<J> {
+pub(crate) enum WorkerRunState<R> {
     /// The worker takes part in no run.
     Idle,
     /// The users are being built.
     Preparing { epoch: u64 },
     /// The users are built; they make load from the start of the run on.
-    Active { epoch: u64, job: J },
+    Active { epoch: u64, worker_run: R },
     /// The load ended, or is ending, before the record said so. Other workers take the shares.
-    EndingEarly { epoch: u64, job: J, reason: String },
+    EndingEarly { epoch: u64, worker_run: R, reason: String },
     /// The store has everything that the worker measured.
     Done { epoch: u64 },
     /// As `Done`, after `EndingEarly`.
@@ -66,7 +66,7 @@ pub(crate) enum RunOrder {
 
 /// An event in a worker's part in a run.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RunEvent<J> {
+pub(crate) enum RunEvent<R> {
     /// The worker has read the record of the run `epoch`.
     Ordered {
         epoch: u64,
@@ -75,39 +75,39 @@ pub(crate) enum RunEvent<J> {
     /// The record holds no run, or another one.
     Withdrawn,
     /// The users are built.
-    Built(J),
+    Built(R),
     BuildFailed(String),
-    /// The job ended, or is ending, before the record said so.
+    /// The worker's run ended, or is ending, before the record said so.
     EndedEarly(String),
-    /// The store has everything that the job measured.
+    /// The store has everything that the worker's run measured.
     Shipped,
 }
 
 /// What the worker has to do after a transition.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RunEffect<J> {
+pub(crate) enum RunEffect<R> {
     Build {
         epoch: u64,
     },
     CancelBuild,
-    /// Apply pause, start and profile of the record to the job.
+    /// Apply pause, start and profile of the record to the worker's run.
     Follow,
     /// Hand the held shares to the engine again.
     ReassignShares,
-    /// Stop the job in the way that the record asks for.
-    StopJob,
+    /// Stop the worker's run in the way that the record asks for.
+    StopRun,
     /// Tell the fleet at once that the worker ends its part early.
     ReportEarlyEnd,
-    /// Abort a job that no run wants.
-    Abandon(J),
-    /// Note the end of the load and wait for the job's threads.
-    Finish(J),
+    /// Abort a worker's run that the record no longer asks for.
+    Abandon(R),
+    /// Note the end of the load and wait for the threads of the worker's run.
+    Finish(R),
 }
 
-impl<J> WorkerRunState<J> {
+impl<R> WorkerRunState<R> {
     /// The state after `event`, and the effects to perform in this order.
     #[must_use]
-    pub(crate) fn step(self, event: RunEvent<J>) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+    pub(crate) fn step(self, event: RunEvent<R>) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         match event {
             RunEvent::Ordered { epoch, order } if self.epoch().is_none_or(|mine| mine == epoch) => {
                 self.step_ordered(epoch, order)
@@ -119,14 +119,14 @@ impl<J> WorkerRunState<J> {
                 (next, effects)
             }
             RunEvent::Withdrawn => self.step_withdrawn(),
-            RunEvent::Built(job) => self.step_built(job),
+            RunEvent::Built(worker_run) => self.step_built(worker_run),
             RunEvent::BuildFailed(reason) => (self.step_build_failed(reason), vec![]),
             RunEvent::EndedEarly(reason) => self.step_ended_early(reason),
             RunEvent::Shipped => self.step_shipped(),
         }
     }
 
-    fn step_ordered(self, epoch: u64, order: RunOrder) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+    fn step_ordered(self, epoch: u64, order: RunOrder) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         use WorkerRunState::{Active, Done, DoneEarly, EndingEarly, Idle, Preparing, Unable};
         match (self, order) {
             (Idle, RunOrder::Prepare | RunOrder::Run) => (Preparing { epoch }, vec![RunEffect::Build { epoch }]),
@@ -139,7 +139,7 @@ impl<J> WorkerRunState<J> {
             (state @ (Active { .. } | EndingEarly { .. }), RunOrder::AwaitEnd) => {
                 (state, vec![RunEffect::ReassignShares])
             }
-            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Stop) => (state, vec![RunEffect::StopJob]),
+            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Stop) => (state, vec![RunEffect::StopRun]),
             (state @ Idle, RunOrder::Follow | RunOrder::AwaitEnd | RunOrder::Stop | RunOrder::Nothing)
             | (state @ Preparing { .. }, RunOrder::Prepare | RunOrder::Run | RunOrder::Follow | RunOrder::Nothing)
             | (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Prepare | RunOrder::Nothing)
@@ -155,11 +155,11 @@ impl<J> WorkerRunState<J> {
         }
     }
 
-    fn step_withdrawn(self) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+    fn step_withdrawn(self) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         let effects = match self {
             WorkerRunState::Preparing { .. } => vec![RunEffect::CancelBuild],
-            WorkerRunState::Active { job, .. } | WorkerRunState::EndingEarly { job, .. } => {
-                vec![RunEffect::Abandon(job)]
+            WorkerRunState::Active { worker_run, .. } | WorkerRunState::EndingEarly { worker_run, .. } => {
+                vec![RunEffect::Abandon(worker_run)]
             }
             WorkerRunState::Idle
             | WorkerRunState::Done { .. }
@@ -169,21 +169,21 @@ impl<J> WorkerRunState<J> {
         (WorkerRunState::Idle, effects)
     }
 
-    fn step_built(self, job: J) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+    fn step_built(self, worker_run: R) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         match self {
             WorkerRunState::Preparing { epoch } => {
-                (WorkerRunState::Active { epoch, job }, vec![RunEffect::ReassignShares])
+                (WorkerRunState::Active { epoch, worker_run }, vec![RunEffect::ReassignShares])
             }
             state @ (WorkerRunState::Idle
             | WorkerRunState::Active { .. }
             | WorkerRunState::EndingEarly { .. }
             | WorkerRunState::Done { .. }
             | WorkerRunState::DoneEarly { .. }
-            | WorkerRunState::Unable { .. }) => (state, vec![RunEffect::Abandon(job)]),
+            | WorkerRunState::Unable { .. }) => (state, vec![RunEffect::Abandon(worker_run)]),
         }
     }
 
-    fn step_build_failed(self, reason: String) -> WorkerRunState<J> {
+    fn step_build_failed(self, reason: String) -> WorkerRunState<R> {
         match self {
             WorkerRunState::Preparing { epoch } => WorkerRunState::Unable { epoch, reason },
             state @ (WorkerRunState::Idle
@@ -195,10 +195,10 @@ impl<J> WorkerRunState<J> {
         }
     }
 
-    fn step_ended_early(self, reason: String) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+    fn step_ended_early(self, reason: String) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         match self {
-            WorkerRunState::Active { epoch, job } => {
-                (WorkerRunState::EndingEarly { epoch, job, reason }, vec![RunEffect::ReportEarlyEnd])
+            WorkerRunState::Active { epoch, worker_run } => {
+                (WorkerRunState::EndingEarly { epoch, worker_run, reason }, vec![RunEffect::ReportEarlyEnd])
             }
             state @ (WorkerRunState::Idle
             | WorkerRunState::Preparing { .. }
@@ -209,11 +209,13 @@ impl<J> WorkerRunState<J> {
         }
     }
 
-    fn step_shipped(self) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+    fn step_shipped(self) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         match self {
-            WorkerRunState::Active { epoch, job } => (WorkerRunState::Done { epoch }, vec![RunEffect::Finish(job)]),
-            WorkerRunState::EndingEarly { epoch, job, reason } => {
-                (WorkerRunState::DoneEarly { epoch, reason }, vec![RunEffect::Finish(job)])
+            WorkerRunState::Active { epoch, worker_run } => {
+                (WorkerRunState::Done { epoch }, vec![RunEffect::Finish(worker_run)])
+            }
+            WorkerRunState::EndingEarly { epoch, worker_run, reason } => {
+                (WorkerRunState::DoneEarly { epoch, reason }, vec![RunEffect::Finish(worker_run)])
             }
             state @ (WorkerRunState::Idle
             | WorkerRunState::Preparing { .. }
@@ -236,9 +238,11 @@ impl<J> WorkerRunState<J> {
         }
     }
 
-    pub(crate) fn job(&self) -> Option<&J> {
+    pub(crate) fn worker_run(&self) -> Option<&R> {
         match self {
-            WorkerRunState::Active { job, .. } | WorkerRunState::EndingEarly { job, .. } => Some(job),
+            WorkerRunState::Active { worker_run, .. } | WorkerRunState::EndingEarly { worker_run, .. } => {
+                Some(worker_run)
+            }
             WorkerRunState::Idle
             | WorkerRunState::Preparing { .. }
             | WorkerRunState::Done { .. }
@@ -247,9 +251,11 @@ impl<J> WorkerRunState<J> {
         }
     }
 
-    pub(crate) fn job_mut(&mut self) -> Option<&mut J> {
+    pub(crate) fn worker_run_mut(&mut self) -> Option<&mut R> {
         match self {
-            WorkerRunState::Active { job, .. } | WorkerRunState::EndingEarly { job, .. } => Some(job),
+            WorkerRunState::Active { worker_run, .. } | WorkerRunState::EndingEarly { worker_run, .. } => {
+                Some(worker_run)
+            }
             WorkerRunState::Idle
             | WorkerRunState::Preparing { .. }
             | WorkerRunState::Done { .. }
@@ -286,7 +292,7 @@ impl<J> WorkerRunState<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use RunEffect::{Abandon, Build, CancelBuild, Finish, Follow, ReassignShares, ReportEarlyEnd, StopJob};
+    use RunEffect::{Abandon, Build, CancelBuild, Finish, Follow, ReassignShares, ReportEarlyEnd, StopRun};
 
     type State = WorkerRunState<char>;
     type Row = (&'static str, RunEvent<char>, State, Vec<RunEffect<char>>);
@@ -306,11 +312,11 @@ mod tests {
     }
 
     fn active() -> State {
-        State::Active { epoch: EPOCH, job: 'j' }
+        State::Active { epoch: EPOCH, worker_run: 'r' }
     }
 
     fn ending_early() -> State {
-        State::EndingEarly { epoch: EPOCH, job: 'j', reason: reason() }
+        State::EndingEarly { epoch: EPOCH, worker_run: 'r', reason: reason() }
     }
 
     fn done() -> State {
@@ -372,7 +378,7 @@ mod tests {
                 cancelled(),
                 same(),
                 (idle(), vec![CancelBuild]),
-                (State::Active { epoch: EPOCH, job: 'n' }, vec![ReassignShares]),
+                (State::Active { epoch: EPOCH, worker_run: 'n' }, vec![ReassignShares]),
                 (unable(), vec![]),
                 same(),
                 same(),
@@ -390,13 +396,13 @@ mod tests {
                 (active(), vec![Follow]),
                 (active(), vec![Follow]),
                 (active(), vec![ReassignShares]),
-                (active(), vec![StopJob]),
+                (active(), vec![StopRun]),
                 same(),
-                (idle(), vec![Abandon('j')]),
+                (idle(), vec![Abandon('r')]),
                 (active(), vec![Abandon('n')]),
                 same(),
                 (ending_early(), vec![ReportEarlyEnd]),
-                (done(), vec![Finish('j')]),
+                (done(), vec![Finish('r')]),
             ],
         );
     }
@@ -411,13 +417,13 @@ mod tests {
                 (ending_early(), vec![Follow]),
                 (ending_early(), vec![Follow]),
                 (ending_early(), vec![ReassignShares]),
-                (ending_early(), vec![StopJob]),
+                (ending_early(), vec![StopRun]),
                 same(),
-                (idle(), vec![Abandon('j')]),
+                (idle(), vec![Abandon('r')]),
                 (ending_early(), vec![Abandon('n')]),
                 same(),
                 same(),
-                (done_early(), vec![Finish('j')]),
+                (done_early(), vec![Finish('r')]),
             ],
         );
     }
@@ -437,8 +443,8 @@ mod tests {
         let rows: [Row; 7] = [
             ("idle", next(), idle(), vec![]),
             ("preparing", next(), preparing(), vec![CancelBuild]),
-            ("active", next(), active(), vec![Abandon('j')]),
-            ("ending early", next(), ending_early(), vec![Abandon('j')]),
+            ("active", next(), active(), vec![Abandon('r')]),
+            ("ending early", next(), ending_early(), vec![Abandon('r')]),
             ("done", next(), done(), vec![]),
             ("done early", next(), done_early(), vec![]),
             ("unable", next(), unable(), vec![]),

@@ -26,9 +26,9 @@ pub(super) enum RunProgress {
 
 impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
     /// Reads the record and follows it; `false` if the worker could not.
-    pub(super) async fn read_record(&mut self, run: &C::Run) -> bool {
+    pub(super) async fn read_record(&mut self, run_store: &C::Run) -> bool {
         let sent_at = Instant::now();
-        let record = match run.read_record().await {
+        let record = match run_store.read_record().await {
             Ok(record) => record,
             Err(error) => {
                 debug!(%error, "the worker could not read the run record");
@@ -51,54 +51,54 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             desired.is_none() || self.desired_run.is_some() && run_id(&self.desired_run) != run_id(&desired);
         self.desired_run = desired;
         if is_withdrawn {
-            self.apply_event(run, RunEvent::Withdrawn).await;
+            self.apply_event(run_store, RunEvent::Withdrawn).await;
         }
-        self.follow_record(run).await;
+        self.follow_record(run_store).await;
         true
     }
 
-    async fn follow_record(&mut self, run: &C::Run) {
+    async fn follow_record(&mut self, run_store: &C::Run) {
         let Some(desired) = self.desired_run.clone() else { return };
-        self.run_hooks(run, &desired);
-        let ends_by_schedule = self.run_state.job().is_some_and(|job| job.ends_by_schedule());
+        self.run_hooks(run_store, &desired);
+        let ends_by_schedule = self.run_state.worker_run().is_some_and(|worker_run| worker_run.ends_by_schedule());
         let order = desired.order(ends_by_schedule);
         let order = if self.lifecycle.is_leaving() { order.while_leaving() } else { order };
-        self.apply_event(run, RunEvent::Ordered { epoch: desired.epoch, order }).await;
+        self.apply_event(run_store, RunEvent::Ordered { epoch: desired.epoch, order }).await;
     }
 
     /// Steps the state of the run and performs the effects.
-    async fn apply_event(&mut self, run: &C::Run, event: RunEvent<Box<WorkerRun>>) {
+    async fn apply_event(&mut self, run_store: &C::Run, event: RunEvent<Box<WorkerRun>>) {
         let state = std::mem::replace(&mut self.run_state, WorkerRunState::Idle);
         let (next, effects) = state.step(event);
         self.run_state = next;
         for effect in effects {
-            self.perform(run, effect).await;
+            self.perform(run_store, effect).await;
         }
     }
 
-    async fn perform(&mut self, run: &C::Run, effect: RunEffect<Box<WorkerRun>>) {
+    async fn perform(&mut self, run_store: &C::Run, effect: RunEffect<Box<WorkerRun>>) {
         match effect {
-            RunEffect::Build { epoch } => self.build(run, epoch),
+            RunEffect::Build { epoch } => self.build(run_store, epoch),
             RunEffect::CancelBuild => self.build_tasks = JoinSet::new(),
-            RunEffect::Follow => self.follow_running_record(run).await,
+            RunEffect::Follow => self.follow_running_record(run_store).await,
             RunEffect::ReassignShares => self.share_leases.mark_changed(),
-            RunEffect::StopJob => self.stop_job(),
+            RunEffect::StopRun => self.stop_worker_run(),
             RunEffect::ReportEarlyEnd => {
                 if let Some(failed) = self.run_state.failed_run() {
                     let (epoch, reason) = (failed.epoch, failed.message);
                     warn!(epoch, reason, "the worker ends its part of the run early; other workers take its shares");
                 }
-                self.report_now(run).await;
+                self.report_now(run_store).await;
             }
-            RunEffect::Abandon(mut job) => {
-                warn!(epoch = job.epoch, "the run was withdrawn; the worker ends its load");
-                job.stop(StopMode::Abort);
+            RunEffect::Abandon(mut worker_run) => {
+                warn!(epoch = worker_run.epoch, "the run was withdrawn; the worker ends its load");
+                worker_run.stop(StopMode::Abort);
             }
-            RunEffect::Finish(job) => self.finish(job, run).await,
+            RunEffect::Finish(worker_run) => self.finish(worker_run, run_store).await,
         }
     }
 
-    fn build(&mut self, run: &C::Run, epoch: u64) {
+    fn build(&mut self, run_store: &C::Run, epoch: u64) {
         let Some(bundle) = self.desired_run.as_ref().map(|desired| desired.spec.bundle.clone()) else { return };
         let config = WorkerRunConfig {
             epoch,
@@ -110,33 +110,33 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         // In a task of its own: reading a scenario may take long, and heartbeats must not wait for
         // it.
         self.build_tasks = JoinSet::new();
-        let stores = (run.clone(), self.stores.pools());
+        let stores = (run_store.clone(), self.stores.pools());
         self.build_tasks.spawn(build_run(self.driver_factory.clone(), stores, config, bundle));
     }
 
-    async fn follow_running_record(&mut self, run: &C::Run) {
-        let (Some(desired), Some(job)) = (&self.desired_run, self.run_state.job_mut()) else { return };
-        job.set_paused(desired.spec.paused.is_some());
+    async fn follow_running_record(&mut self, run_store: &C::Run) {
+        let (Some(desired), Some(worker_run)) = (&self.desired_run, self.run_state.worker_run_mut()) else { return };
+        worker_run.set_paused(desired.spec.paused.is_some());
         if let Some(start_at_ms) = desired.spec.start_at_ms {
-            if let Some(hooks) = job.hooks.as_ref().filter(|_| !job.is_started()) {
-                hooks::apply_set_up_data(run, desired.epoch, hooks.clone()).await;
+            if let Some(hooks) = worker_run.hooks.as_ref().filter(|_| !worker_run.is_started()) {
+                hooks::apply_set_up_data(run_store, desired.epoch, hooks.clone()).await;
             }
-            job.start(self.clock.instant(start_at_ms), &desired.spec.profile);
+            worker_run.start(self.clock.instant(start_at_ms), &desired.spec.profile);
         }
         self.share_leases.mark_changed();
     }
 
-    fn stop_job(&mut self) {
+    fn stop_worker_run(&mut self) {
         let stop = self.desired_run.as_ref().and_then(|desired| desired.spec.stop.as_ref());
         let mode = if stop.is_some_and(|stop| stop.abort) { StopMode::Abort } else { StopMode::Drain };
-        if let Some(job) = self.run_state.job_mut() {
-            job.stop(mode);
+        if let Some(worker_run) = self.run_state.worker_run_mut() {
+            worker_run.stop(mode);
         }
     }
 
     /// Runs the hooks that the record assigns to this worker, each once. The record repeats the
     /// assignment at every reading.
-    fn run_hooks(&mut self, run: &C::Run, desired: &DesiredRun) {
+    fn run_hooks(&mut self, run_store: &C::Run, desired: &DesiredRun) {
         let Some(run_hooks) = self.hooks.as_mut().filter(|hooks| hooks.epoch == desired.epoch) else { return };
         let is_mine = |assigned: &Option<HookAssignment>| {
             assigned.as_ref().is_some_and(|assigned| assigned.instance == self.instance)
@@ -145,65 +145,65 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             && is_mine(&desired.spec.set_up)
             && run_hooks.started.insert(HookKind::SetUp)
         {
-            self.background_tasks.spawn(hooks::set_up(run.clone(), desired.epoch, run_hooks.hooks.clone()));
+            self.background_tasks.spawn(hooks::set_up(run_store.clone(), desired.epoch, run_hooks.hooks.clone()));
         }
         if desired.phase == RunPhase::Stopping
             && is_mine(&desired.spec.tear_down)
             && run_hooks.started.insert(HookKind::TearDown)
         {
-            self.background_tasks.spawn(hooks::tear_down(run.clone(), desired.epoch, run_hooks.hooks.clone()));
+            self.background_tasks.spawn(hooks::tear_down(run_store.clone(), desired.epoch, run_hooks.hooks.clone()));
         }
     }
 
-    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, String>, run: &C::Run) {
+    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, String>, run_store: &C::Run) {
         let event = match result {
-            Ok(job) => {
-                info!(epoch = job.epoch, "the worker has built its users");
-                self.hooks = RunHooks::of_job(self.hooks.take(), job.epoch, job.hooks.clone());
-                RunEvent::Built(Box::new(job))
+            Ok(worker_run) => {
+                info!(epoch = worker_run.epoch, "the worker has built its users");
+                self.hooks = RunHooks::of_run(self.hooks.take(), worker_run.epoch, worker_run.hooks.clone());
+                RunEvent::Built(Box::new(worker_run))
             }
             Err(reason) => {
                 warn!(epoch = self.run_state.epoch(), reason, "the run cannot be carried out here");
                 RunEvent::BuildFailed(reason)
             }
         };
-        self.apply_event(run, event).await;
+        self.apply_event(run_store, event).await;
         // Not with the next heartbeat: the leader waits for every worker.
-        self.follow_record(run).await;
-        self.report_now(run).await;
+        self.follow_record(run_store).await;
+        self.report_now(run_store).await;
     }
 
-    /// Notices that the job has ended early or is done.
-    pub(super) async fn check_run(&mut self, run: &C::Run) {
-        if let Some(job) = self.run_state.job_mut().filter(|job| job.is_lost_by_store()) {
-            job.stop(StopMode::Abort);
+    /// Notices that the worker's run has ended early or is done.
+    pub(super) async fn check_run(&mut self, run_store: &C::Run) {
+        if let Some(worker_run) = self.run_state.worker_run_mut().filter(|worker_run| worker_run.is_lost_by_store()) {
+            worker_run.stop(StopMode::Abort);
             // Another run may have the same epoch by now, and this failure does not concern it.
-            if !self.read_record(run).await {
+            if !self.read_record(run_store).await {
                 return;
             }
         }
-        let Some(job) = self.run_state.job() else { return };
-        let (reason, is_done) = (job.early_end_reason().map(str::to_owned), job.is_done());
+        let Some(worker_run) = self.run_state.worker_run() else { return };
+        let (reason, is_done) = (worker_run.early_end_reason().map(str::to_owned), worker_run.is_done());
         if let Some(reason) = reason {
-            self.apply_event(run, RunEvent::EndedEarly(reason)).await;
+            self.apply_event(run_store, RunEvent::EndedEarly(reason)).await;
         }
         if is_done {
-            self.apply_event(run, RunEvent::Shipped).await;
+            self.apply_event(run_store, RunEvent::Shipped).await;
         }
     }
 
-    /// Notes the end of the load and waits for the job's threads in the background.
-    async fn finish(&mut self, mut job: Box<WorkerRun>, run: &C::Run) {
-        // The threads of a job that no run wants still run.
-        job.stop(StopMode::Abort);
-        if let Some(at) = job.load_end() {
+    /// Notes the end of the load and waits for its threads in the background.
+    async fn finish(&mut self, mut worker_run: Box<WorkerRun>, run_store: &C::Run) {
+        // The threads of a run that the record no longer asks for still run.
+        worker_run.stop(StopMode::Abort);
+        if let Some(at) = worker_run.load_end() {
             let note = RunNote::LoadEnd { instance: self.instance, at };
-            if let Err(error) = run.set_notes(job.epoch, &[note.encode()]).await {
+            if let Err(error) = run_store.set_notes(worker_run.epoch, &[note.encode()]).await {
                 debug!(%error, "the worker could not note the end of its load");
             }
         }
-        self.background_tasks.spawn_blocking(move || job.join());
-        self.report_now(run).await;
+        self.background_tasks.spawn_blocking(move || worker_run.join());
+        self.report_now(run_store).await;
     }
 }
 
@@ -212,8 +212,8 @@ pub(super) async fn next_progress(
     build_tasks: &mut JoinSet<Result<WorkerRun, String>>,
     run_state: &mut WorkerRunState<Box<WorkerRun>>,
 ) -> RunProgress {
-    if let Some(job) = run_state.job_mut() {
-        job.forward_next_delta().await;
+    if let Some(worker_run) = run_state.worker_run_mut() {
+        worker_run.forward_next_delta().await;
         return RunProgress::DeltaForwarded;
     }
     match build_tasks.join_next().await {
