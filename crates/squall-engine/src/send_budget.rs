@@ -1,8 +1,8 @@
 //! How many requests a worker of a fleet may send, and until when. A worker makes load only while
 //! its membership is valid, and never sends more requests than it has announced in the store. So no
-//! two workers make the same load when one of them is frozen or cut off, and the report can bound the
-//! requests that a lost worker may have sent. Users that have used up the budget wait until it is
-//! raised. A local run has no send budget. squall-worker sets the limits.
+//! two workers make the same load when one of them is frozen or cut off, and the report can bound
+//! the requests that a lost worker may have sent. Users that have used up the budget wait until it
+//! is raised. A local run has no send budget. squall-worker sets the limits.
 
 use std::{
     sync::{
@@ -52,8 +52,8 @@ struct ThreadBudget {
     limit: AtomicU64,
     /// At this many requests begun, the worker should raise the limit.
     refill_at: AtomicU64,
-    /// As `limit`, but final: the thread's load is over. The sum of all threads is the worker's final
-    /// limit, which it notes as `RunNote::MaxSent`.
+    /// As `limit`, but final: the thread's load is over. The sum of all threads is the worker's
+    /// final limit, which it notes as `RunNote::MaxSent`.
     final_limit: AtomicU64,
 }
 

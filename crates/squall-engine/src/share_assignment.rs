@@ -1,6 +1,6 @@
-//! The part of a run that a process or a thread executes. It does not decide who holds which share: the
-//! oldest workers assign shares (squall-coord `membership`), and squall-worker passes the shares that
-//! it holds to the engine.
+//! The part of a run that a process or a thread executes. It does not decide who holds which share:
+//! the oldest workers assign shares (squall-coord `membership`), and squall-worker passes the
+//! shares that it holds to the engine.
 
 use squall_model::{Profile, ShareSet};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -15,9 +15,9 @@ pub struct ShareAssignment {
     /// The run time from which the assignment holds. [`Engine::set_assignment`](crate::Engine::set_assignment)
     /// moves it to the future if it has passed.
     pub effective_at: Duration,
-    /// The run time before which all starts of a share have been made: as its last holder noted, or zero
-    /// if no worker has held the share. The engine replays the starts due since then, unless the gap is
-    /// too long. Shares without an entry begin at `effective_at`.
+    /// The run time before which all starts of a share have been made: as its last holder noted, or
+    /// zero if no worker has held the share. The engine replays the starts due since then, unless
+    /// the gap is too long. Shares without an entry begin at `effective_at`.
     pub resume_from: Arc<BTreeMap<u32, Duration>>,
 }
 

@@ -75,7 +75,8 @@ pub struct FleetFacts {
     pub events: Vec<FleetEvent>,
     /// Starts that were due and are not reported: no worker held their share, or a lost worker made
     /// them and could not report them. Also 0 if the number is unknown: for users without an
-    /// iteration limit, for a run with one that was stopped early, and if no leader stored a result.
+    /// iteration limit, for users with one if the run was stopped early, and if no leader stored a
+    /// result.
     pub missed_starts: u64,
 }
 
@@ -92,9 +93,9 @@ pub struct WorkerFacts {
     pub joined_s: f64,
     /// `None` if it stayed until the end.
     pub ended_s: Option<f64>,
-    /// The most requests that this worker may have sent and that are not reported. The values of all
-    /// workers may add up to more than [`RunFacts::lost_at_most`], because a limit of the whole run
-    /// caps each value and the total separately.
+    /// The most requests that this worker may have sent and that are not reported. The values of
+    /// all workers may add up to more than [`RunFacts::lost_at_most`], because a limit of the whole
+    /// run caps each value and the total separately.
     pub lost_at_most: u64,
 }
 
@@ -104,8 +105,8 @@ pub struct WorkerFacts {
 pub enum WorkerState {
     /// It stayed to the end, and all its samples are reported.
     Finished,
-    /// Its last delta is missing: it stopped reporting, or ended its part early, before it had shipped
-    /// all its samples.
+    /// Its last delta is missing: it stopped reporting, or ended its part early, before it had
+    /// shipped all its samples.
     Lost,
     /// It left before the end, and all its samples are reported.
     Left,

@@ -96,8 +96,8 @@ pub(crate) fn schedule_missed(run: &ReportInput<'_>) -> bool {
     run.facts.generator.saturated || missing_starts(run) > 0
 }
 
-/// Starts that were due and are not reported: no user was free, no worker held them, or a lost worker
-/// made them and could not report them.
+/// Starts that were due and are not reported: no user was free, no worker held them, or a lost
+/// worker made them and could not report them.
 pub(crate) fn missing_starts(run: &ReportInput<'_>) -> u64 {
     run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }

@@ -115,10 +115,10 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
     }
 
-    /// Replays the starts of gained shares that fell due between their last holder and this thread. It
-    /// replays none of a share without a holder for longer than [`MAX_REPLAY_GAP`], because all these
-    /// starts at once would be a load that the plan does not have, and none of a share whose last holder
-    /// noted no time.
+    /// Replays the starts of gained shares that fell due between their last holder and this thread.
+    /// It replays none of a share without a holder for longer than [`MAX_REPLAY_GAP`], because all
+    /// these starts at once would be a load that the plan does not have, and none of a share whose
+    /// last holder noted no time.
     fn replay_missed_starts(&self, gained: ShareSet, assignment: &ShareAssignment) {
         let effective_at = assignment.effective_at;
         let mut shares_by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();

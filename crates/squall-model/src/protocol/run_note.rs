@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr, time::Du
 pub enum RunNote {
     /// `left:<share>`: how far the last holder of a share got.
     Share { share: u32, note: ShareNote },
-    /// `sealed:<instance>`: the worker's final limit. Its load is over, and it sends at most this many
-    /// requests in total.
+    /// `sealed:<instance>`: the worker's final limit. Its load is over, and it sends at most this
+    /// many requests in total.
     MaxSent { instance: u64, requests: u64 },
     /// `ended:<instance>`: the time of the run at which the worker's load was over.
     LoadEnd { instance: u64, at: Duration },

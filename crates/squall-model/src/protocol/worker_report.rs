@@ -1,5 +1,5 @@
-//! The worker report: the state that a worker writes with each heartbeat. The store keeps it as one text per field
-//! and adds `last_heartbeat`.
+//! The worker report: the state that a worker writes with each heartbeat. The store keeps it as one
+//! text per field and adds `last_heartbeat`.
 
 use super::{format_instance, parse_instance};
 use crate::ShareSet;

@@ -12,8 +12,8 @@ pub struct FleetJson {
     pub workers: Vec<WorkerJson>,
     /// Events of the fleet, in order.
     pub events: Vec<FleetEventJson>,
-    /// Starts that were due and are not reported: no worker held them, or a lost worker made them. 0 if
-    /// unknown.
+    /// Starts that were due and are not reported: no worker held them, or a lost worker made them.
+    /// 0 if unknown.
     pub missed_starts: u64,
 }
 
