@@ -15,7 +15,7 @@ pub struct ScheduledStart {
     pub at: Duration,
 }
 
-/// All starts of some shares of a run, in spec.
+/// All starts of some shares of a run, in order.
 pub struct Schedule {
     profile: Profile,
     shares: ShareSet,
