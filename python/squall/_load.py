@@ -91,8 +91,8 @@ class PythonScenario:
     pool_contents: list[tuple[str, list[str]]] = field(default_factory=list)
     #: Set-up and tear-down of the run.
     hooks: Hooks | None = None
-    #: Whether it has on_init, on_start or on_stop.
-    has_hooks: bool = False
+    #: Whether each user runs on_init, on_start or on_stop. Not about ``hooks``, which run once.
+    has_lifecycle_hooks: bool = False
     #: Whether coroutines run on an asyncio loop, and why or why not.
     on_asyncio: bool = False
     mode_reason: str = ""
@@ -241,7 +241,7 @@ def _choose_modes(loaded: PythonScenario, mode: str, sources: ScenarioSources) -
             if mode == "static":
                 message = f"--mode static: task {task.name!r} cannot run without Python: {reason}"
                 raise ScenarioError(message, task.mark.file, task.mark.line) from None
-    if mode == "static" and loaded.has_hooks:
+    if mode == "static" and loaded.has_lifecycle_hooks:
         raise ScenarioError("--mode static: on_init, on_start and on_stop need Python", loaded.file, loaded.line)
     _choose_loop(loaded, mode, sources)
 
@@ -364,7 +364,7 @@ def _load_class(
         params=params,
         pool_contents=pools.contents,
         hooks=hooks,
-        has_hooks=bool(starts or stops),
+        has_lifecycle_hooks=bool(starts or stops),
         cls=cls,
         coroutines=coroutines,
         strategy=type(strategy).__name__ if strategy is not None else None,

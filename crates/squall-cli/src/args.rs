@@ -48,8 +48,8 @@ Examples:
   squall new shop                        a folder with a scenario
   squall up --workers 3                  a fleet; `squall down` stops it
 
-Exit codes: 0 passed, 1 threshold breached or slower, 2 usage, 3 target not
-reached, 4 generator too slow (--strict), 130 interrupted.
+Exit codes: 0 passed, 1 threshold breached, nothing measured or slower, 2 usage,
+3 target not reached, 4 generator too slow (--strict), 130 interrupted.
 NO_COLOR turns colours off.";
 
 const STREAM_EXAMPLES: &str = "\

@@ -8,14 +8,14 @@ use crate::terminal;
 
 /// The run passed.
 pub(crate) const PASSED: u8 = 0;
-/// A threshold was breached, or a run is significantly slower than another.
+/// A threshold was breached, nothing was measured, or a run is significantly slower than another.
 pub(crate) const BREACHED: u8 = 1;
 /// Invalid usage or scenario, or a file that cannot be read or written.
 pub(crate) const USAGE: u8 = 2;
 /// The target, the store or the API could not be reached.
 pub(crate) const UNREACHABLE: u8 = 3;
 /// The generator could not make the load (`--strict`).
-pub(crate) const GENERATOR_TOO_SLOW: u8 = 4;
+pub(crate) const SCHEDULE_MISSED: u8 = 4;
 /// The user stopped the run.
 pub(crate) const INTERRUPTED: u8 = 130;
 

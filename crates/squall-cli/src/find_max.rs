@@ -191,9 +191,9 @@ impl<D: Driver> MaxRateFinder<'_, D> {
 fn outcome_exit_code(outcome: Option<FindMaxOutcome>, strict: bool) -> u8 {
     match outcome {
         Some(FindMaxOutcome::Found { .. } | FindMaxOutcome::NoLimit { .. }) => exit::PASSED,
-        Some(FindMaxOutcome::GeneratorLimit { .. }) if strict => exit::GENERATOR_TOO_SLOW,
+        Some(FindMaxOutcome::GeneratorLimit { .. }) if strict => exit::SCHEDULE_MISSED,
         Some(FindMaxOutcome::GeneratorLimit { .. }) => exit::PASSED,
-        Some(FindMaxOutcome::NothingMade { .. }) => exit::GENERATOR_TOO_SLOW,
+        Some(FindMaxOutcome::NothingMade { .. }) => exit::SCHEDULE_MISSED,
         Some(FindMaxOutcome::NothingHolds { .. }) | None => exit::BREACHED,
     }
 }

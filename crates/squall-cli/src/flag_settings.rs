@@ -1,6 +1,6 @@
 //! Converts flags to the settings that squall-scenario takes. Every value keeps the name of its
-//! flag, so that squall-scenario reports a mistake at the flag. Validates no values: a flag and the
-//! same key of a file are validated by the same code. `run_settings` calls it.
+//! flag, so that squall-scenario reports a mistake at the flag. Validates no values: squall-scenario
+//! validates a flag and the same key of a file with the same code. `run_settings` calls it.
 
 use squall_model::{Load, LoadModel};
 use squall_orchestrator::processes::ProcessIndex;

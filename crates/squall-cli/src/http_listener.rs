@@ -31,7 +31,7 @@ const MAX_CONNECTIONS: usize = 32;
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Makes the response to a GET.
-pub(crate) type RequestHandler = Arc<dyn Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync>;
+pub(crate) type HttpHandler = Arc<dyn Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync>;
 
 /// A listening server. Dropping it ends it.
 pub(crate) struct HttpListener {
@@ -46,7 +46,7 @@ impl HttpListener {
         flag: &str,
         addr: SocketAddr,
         allow_remote: bool,
-        handler: RequestHandler,
+        handler: HttpHandler,
     ) -> Result<HttpListener, CliError> {
         if !addr.ip().is_loopback() && !allow_remote {
             return Err(CliError::new(format!(
@@ -91,7 +91,7 @@ impl Drop for HttpListener {
 
 async fn accept(
     listener: TcpListener,
-    handler: RequestHandler,
+    handler: HttpHandler,
     connections: &mut JoinSet<()>,
     ending: &watch::Sender<()>,
 ) -> io::Result<()> {

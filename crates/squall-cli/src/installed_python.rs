@@ -7,7 +7,7 @@ use std::{ffi::OsString, path::Path, process::Command};
 
 use crate::{
     loaded_scenario::LoadedScenario,
-    script_host::{ScriptHost, ScriptRequest},
+    script_host::{ScriptHost, ScriptOptions},
 };
 
 /// The script host of the program without Python.
@@ -19,12 +19,12 @@ pub(crate) struct InstalledPython {
 impl ScriptHost for InstalledPython {
     type Driver = ScenarioDriver;
 
-    fn open(&self, script: ScriptRequest) -> Result<LoadedScenario<ScenarioDriver>, String> {
-        Err(self.exec_python().unwrap_or_else(|| not_installed_message(&script.file)))
+    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<ScenarioDriver>, String> {
+        Err(self.exec_python().unwrap_or_else(|| not_installed_message(&options.file)))
     }
 
-    fn open_in_worker(&self, script: ScriptRequest) -> Result<LoadedScenario<ScenarioDriver>, String> {
-        let file = script.file.display();
+    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<ScenarioDriver>, String> {
+        let file = options.file.display();
         Err(format!(
             "{file} is a Python scenario, and this worker runs without Python. Start the worker with \
              `python3 -m squall worker …` instead"

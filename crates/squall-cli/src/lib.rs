@@ -39,7 +39,7 @@ use clap::Parser;
 use std::ffi::OsString;
 
 pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
-pub use script_host::{ScenarioParam, ScriptHost, ScriptRequest};
+pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
 pub use squall_worker::ScenarioHooks;
 
 /// Runs one command line, program name included, and returns the exit code.

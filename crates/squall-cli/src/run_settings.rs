@@ -1,6 +1,8 @@
-//! The validated settings of one run: the scenario, and what the flags change about it. A fleet's
-//! bundle carries them in JSON, so that a worker loads the same scenario without a command line.
-//! Reads no files of the scenario: `load` takes them from its caller, `commands::run` or `bundle`.
+//! The settings of one run: the scenario, and what the flags change about it. It checks that the
+//! flags fit the kind of scenario; squall-scenario validates their values when `load` is called. A
+//! fleet's bundle carries the settings in JSON, so that a worker loads the same scenario without a
+//! command line. Reads no files of the scenario: `load` takes them from its caller, `commands::run`
+//! or `bundle`.
 
 use serde::{Deserialize, Serialize};
 use squall_engine::Driver;
@@ -13,7 +15,7 @@ use std::{
 
 use crate::{
     args::RunArgs, exit::CliError, flag_settings, loaded_scenario::LoadedScenario, run_input::RunInput,
-    script_host::ScriptRequest,
+    script_host::ScriptOptions,
 };
 
 /// The target that `--check` assumes for a script without one: it is printed, and nothing is sent.
@@ -51,7 +53,8 @@ pub(crate) struct ScriptSource {
 }
 
 impl RunSettings {
-    /// Validates the flags of `args`. `read_text` reads the scenario and the requirements.
+    /// Takes the settings from `args`. Rejects flags that do not fit the kind of scenario, but validates
+    /// no values. `read_text` reads the scenario and the requirements.
     pub(crate) fn from_args(
         input: &RunInput,
         args: &RunArgs,
@@ -91,7 +94,7 @@ impl RunSettings {
         params: BTreeMap<String, String>,
         part: ProcessIndex,
         files: &mut dyn ScenarioFiles,
-        open: impl FnOnce(ScriptRequest) -> Result<LoadedScenario<D>, String>,
+        open: impl FnOnce(ScriptOptions) -> Result<LoadedScenario<D>, String>,
     ) -> Result<LoadedScenario<D>, CliError> {
         let RunSettings { source, mut overrides } = self;
         let variable = |(name, value): (String, String)| (name, Sourced::from_flag("--param", value));
@@ -99,8 +102,8 @@ impl RunSettings {
             ScenarioSource::Script(ScriptSource { file, scenario, mode, requirements }) => {
                 check_flag_errors(&overrides)?;
                 let params = params.into_iter().collect();
-                let request = ScriptRequest { file, overrides, scenario, params, mode, part, requirements };
-                return open(request).map_err(CliError::new);
+                let options = ScriptOptions { file, overrides, scenario, params, mode, part, requirements };
+                return open(options).map_err(CliError::new);
             }
             ScenarioSource::Url(request) => {
                 overrides.variables = params.into_iter().map(variable).collect();

@@ -19,11 +19,11 @@ pub trait ScriptHost: Clone + Send + Sync + 'static {
     type Driver: Driver;
 
     /// Loads and validates a scenario. The error message says what to do.
-    fn open(&self, script: ScriptRequest) -> Result<LoadedScenario<Self::Driver>, String>;
+    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<Self::Driver>, String>;
 
     /// Loads a scenario in a fleet's worker, whose process must not be replaced by another program.
-    fn open_in_worker(&self, script: ScriptRequest) -> Result<LoadedScenario<Self::Driver>, String> {
-        self.open(script)
+    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<Self::Driver>, String> {
+        self.open(options)
     }
 
     /// The files a worker needs to open the scenario, by path relative to the scenario's folder.
@@ -74,9 +74,9 @@ pub struct ScenarioParam {
     pub default: Option<String>,
 }
 
-/// A script scenario to open, with the settings of the command line.
+/// Which script scenario to open, and the settings of the command line for it.
 #[derive(Debug, Clone)]
-pub struct ScriptRequest {
+pub struct ScriptOptions {
     pub file: PathBuf,
     /// Settings that replace the scenario's own.
     pub overrides: ScenarioOverrides,

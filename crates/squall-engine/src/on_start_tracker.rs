@@ -1,18 +1,18 @@
-//! Tracks whether any user gets through its own `start`, so that a run whose users all fail to start
-//! ends. It does not retry; the user tasks do.
+//! Tracks whether any user gets through its `on_start`, so that a run ends if `on_start` fails for all
+//! users. It does not retry; the user tasks do.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// The outcomes of users' own starts, on one thread or on all threads of an engine.
+/// The outcomes of users' `on_start`, on one thread or on all threads of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct OnStartTracker(Mutex<OnStartState>);
 
 #[derive(Debug, Default)]
 struct OnStartState {
-    /// Users that have started and have not left.
+    /// Users whose `on_start` succeeded and that have not left.
     started_users: u64,
     /// The first failure since the last success.
     failing_since: Option<Instant>,
@@ -32,7 +32,7 @@ impl OnStartTracker {
         self.lock_state().failing_since.get_or_insert(now);
     }
 
-    /// Whether no started user is left and every start has failed for at least `timeout`.
+    /// Whether no started user is left and every `on_start` has failed for at least `timeout`.
     pub(crate) fn all_failing_for(&self, now: Instant, timeout: Duration) -> bool {
         let state = self.lock_state();
         state.started_users == 0

@@ -121,7 +121,7 @@ impl ThreadRecorder {
             return None;
         }
         self.shared.recorder.borrow_mut().count_sent();
-        Some(InFlightRequest { recorder: self, metric, intended, started, recorded: false, counted_as_sent: true })
+        Some(InFlightRequest { recorder: self, metric, intended, started, recorded: false, in_send_budget: true })
     }
 
     #[cold]
@@ -134,12 +134,13 @@ impl ThreadRecorder {
         );
     }
 
-    /// Records a request that failed before it was sent: an error of the run that the target never
-    /// saw.
+    /// Records a request that failed before it could begin with [`ThreadRecorder::begin`]: an error of
+    /// the run that the target never saw. It counts as begun and as unsent, and takes nothing of the
+    /// send budget.
     pub fn record_unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
         self.shared.unsent_requests.set(self.shared.unsent_requests.get() + 1);
         self.shared.recorder.borrow_mut().count_sent();
-        InFlightRequest { recorder: self, metric, intended, started, recorded: false, counted_as_sent: false }
+        InFlightRequest { recorder: self, metric, intended, started, recorded: false, in_send_budget: false }
             .end_unsent(Instant::now(), outcome);
     }
 
@@ -263,8 +264,9 @@ pub struct InFlightRequest<'p> {
     intended: Instant,
     started: Instant,
     recorded: bool,
-    /// Whether the send budget counts it as begun.
-    counted_as_sent: bool,
+    /// Whether it took one request of the send budget, which `end_unsent` then returns. The
+    /// recorder counts every request as begun, whether this is set or not.
+    in_send_budget: bool,
 }
 
 impl InFlightRequest<'_> {
@@ -300,10 +302,10 @@ impl InFlightRequest<'_> {
     }
 
     /// Records a request that failed before it was sent: an error of the run that the target never
-    /// saw.
+    /// saw. It returns what it took of the send budget.
     pub fn end_unsent(self, ended: Instant, outcome: Outcome) {
         self.recorder.shared.recorder.borrow_mut().count_unsent();
-        if let Some((thread, budget)) = self.recorder.shared.send_budget.as_ref().filter(|_| self.counted_as_sent) {
+        if let Some((thread, budget)) = self.recorder.shared.send_budget.as_ref().filter(|_| self.in_send_budget) {
             budget.release(*thread);
             self.recorder.shared.unsent_requests.set(self.recorder.shared.unsent_requests.get() + 1);
         }

@@ -63,14 +63,14 @@ impl<'a> DialTarget<'a> {
 /// Opens a connection within the connect limit and the request's own.
 pub(crate) async fn dial(
     way: DialTarget<'_>,
-    watch: ExchangeOptions,
+    options: ExchangeOptions,
     phases: &mut ExchangePhases,
 ) -> Result<DialedConnection, HttpError> {
     let limit = way.connector.config().connect_timeout;
-    let deadline = watch.deadline.min(Instant::now() + limit);
+    let deadline = options.deadline.min(Instant::now() + limit);
     match tokio::time::timeout_at(deadline.into(), connect(way, deadline, phases)).await {
         Ok(made) => made,
-        Err(_) if deadline == watch.deadline => Err(HttpError::Timeout { after: watch.timeout }),
+        Err(_) if deadline == options.deadline => Err(HttpError::Timeout { after: options.timeout }),
         Err(_) => Err(HttpError::ConnectTimeout { after: limit }),
     }
 }

@@ -77,19 +77,19 @@ impl Http1Connection {
     }
 
     /// Continues the exchange. Pending means that it waits for bytes, and the caller's timer
-    /// watches the deadline. The connection calls `expired` between two reads that both find data,
-    /// so that a server that never stops sending cannot pass the deadline.
+    /// watches the deadline. Between two reads that both find data, the connection checks
+    /// `options.deadline` itself, so that a server that never stops sending cannot pass it.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         wire: &[u8],
-        reader: &mut ResponseParser,
-        watch: ExchangeOptions,
+        parser: &mut ResponseParser,
+        options: ExchangeOptions,
     ) -> Poll<Result<AfterExchange, HttpError>> {
         let sent = self.poll_send(cx, wire);
         loop {
-            let read = READ_BUFFER.with_borrow_mut(|scratch| self.poll_receive(cx, scratch, reader));
-            if watch.record_phases && self.first_byte_at.is_none() && read.is_ready() {
+            let read = READ_BUFFER.with_borrow_mut(|scratch| self.poll_receive(cx, scratch, parser));
+            if options.record_phases && self.first_byte_at.is_none() && read.is_ready() {
                 self.first_byte_at = Some(Instant::now());
             }
             match ready!(read) {
@@ -98,8 +98,8 @@ impl Http1Connection {
                     let whole = sent.is_ready() && self.write_error.is_none();
                     return Poll::Ready(Ok(if whole { after } else { AfterExchange::Close }));
                 }
-                Ok(ReceiveProgress::More) if Instant::now() >= watch.deadline => {
-                    return Poll::Ready(Err(HttpError::Timeout { after: watch.timeout }));
+                Ok(ReceiveProgress::More) if Instant::now() >= options.deadline => {
+                    return Poll::Ready(Err(HttpError::Timeout { after: options.timeout }));
                 }
                 Ok(ReceiveProgress::More) => {}
                 Err(HttpError::Closed) if self.write_error.is_some() => {
@@ -141,22 +141,22 @@ impl Http1Connection {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut [u8],
-        reader: &mut ResponseParser,
+        parser: &mut ResponseParser,
     ) -> Poll<Result<ReceiveProgress, HttpError>> {
         let input = match ready!(self.io.poll_recv(cx, scratch)) {
             Ok(count) => &scratch[..count],
-            Err(error) => return Poll::Ready(Err(read_error(error, reader))),
+            Err(error) => return Poll::Ready(Err(read_error(error, parser))),
         };
-        let limits = reader.limits();
+        let limits = parser.limits();
         if input.is_empty() {
-            let ended = reader.finish().map_err(|error| from_parse(error, limits));
+            let ended = parser.finish().map_err(|error| from_parse(error, limits));
             return Poll::Ready(ended.map(|()| ReceiveProgress::Done(AfterExchange::Close)));
         }
-        let fed = reader.feed(input).map_err(|error| from_parse(error, limits))?;
+        let fed = parser.feed(input).map_err(|error| from_parse(error, limits))?;
         Poll::Ready(Ok(match fed {
             ParseProgress::NeedsMore => ReceiveProgress::More,
             // Unrequested bytes must never be taken for the next response.
-            ParseProgress::Complete(used) if used < input.len() || !reader.parsed_head().keep_alive => {
+            ParseProgress::Complete(used) if used < input.len() || !parser.parsed_head().keep_alive => {
                 ReceiveProgress::Done(AfterExchange::Close)
             }
             ParseProgress::Complete(_) => ReceiveProgress::Done(AfterExchange::Reuse),
@@ -178,11 +178,11 @@ enum ReceiveProgress {
 }
 
 #[cold]
-fn read_error(error: io::Error, reader: &mut ResponseParser) -> HttpError {
+fn read_error(error: io::Error, parser: &mut ResponseParser) -> HttpError {
     // TLS closed without close_notify: the stream has ended, but such an end must not complete a body.
     if error.kind() == io::ErrorKind::UnexpectedEof {
-        let ended = reader.finish().err().unwrap_or(ParseError::Truncated);
-        return from_parse(ended, reader.limits());
+        let ended = parser.finish().err().unwrap_or(ParseError::Truncated);
+        return from_parse(ended, parser.limits());
     }
     HttpError::from_io(error)
 }

@@ -95,16 +95,16 @@ impl Http2Connection {
         self.first_byte_at
     }
 
-    /// Sends a request and reads its response into `reader`.
+    /// Sends a request and reads its response into `parser`.
     pub(crate) async fn exchange(
         &mut self,
         request: &PreparedRequest,
         cookies: &str,
-        reader: &mut ResponseParser,
-        watch: ExchangeOptions,
+        parser: &mut ResponseParser,
+        options: ExchangeOptions,
     ) -> Result<(), HttpError> {
         let outcome =
-            tokio::time::timeout_at(watch.deadline.into(), self.send_and_receive(request, cookies, reader)).await;
+            tokio::time::timeout_at(options.deadline.into(), self.send_and_receive(request, cookies, parser)).await;
         match outcome {
             Ok(Ok(())) => {
                 self.busy = false;
@@ -114,7 +114,7 @@ impl Http2Connection {
                 Err(HttpError::H2 { reason: "the server answers in HTTP/1: leave --http2 out".into() })
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(HttpError::Timeout { after: watch.timeout }),
+            Err(_) => Err(HttpError::Timeout { after: options.timeout }),
         }
     }
 
@@ -122,7 +122,7 @@ impl Http2Connection {
         &mut self,
         request: &PreparedRequest,
         cookies: &str,
-        reader: &mut ResponseParser,
+        parser: &mut ResponseParser,
     ) -> Result<(), HttpError> {
         poll_fn(|cx| self.sender.poll_ready(cx)).await.map_err(from_h2)?;
         let body = request.body();
@@ -130,8 +130,8 @@ impl Http2Connection {
         let (response, upload) = self.sender.send_request(message, body.is_empty()).map_err(from_h2)?;
         let (head, stream) = await_response_head(response, upload, Bytes::copy_from_slice(body)).await?.into_parts();
         self.first_byte_at = Some(Instant::now());
-        reader.set_head(&render_head(&head)).map_err(|error| from_parse(error, reader))?;
-        read_body(stream, reader).await
+        parser.set_head(&render_head(&head)).map_err(|error| from_parse(error, parser))?;
+        read_body(stream, parser).await
     }
 }
 
@@ -156,17 +156,17 @@ async fn await_response_head(
 async fn send_body(mut stream: SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
     while !body.is_empty() {
         stream.reserve_capacity(body.len());
-        let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };
-        let part = body.split_to(room?.min(body.len()));
+        let Some(capacity) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };
+        let part = body.split_to(capacity?.min(body.len()));
         stream.send_data(part, body.is_empty())?;
     }
     Ok(())
 }
 
-async fn read_body(mut stream: RecvStream, reader: &mut ResponseParser) -> Result<(), HttpError> {
+async fn read_body(mut stream: RecvStream, parser: &mut ResponseParser) -> Result<(), HttpError> {
     while let Some(part) = stream.data().await {
         let part = part.map_err(from_h2)?;
-        reader.append_body(&part).map_err(|error| from_parse(error, reader))?;
+        parser.append_body(&part).map_err(|error| from_parse(error, parser))?;
         let _ = stream.flow_control().release_capacity(part.len());
     }
     stream.trailers().await.map_err(from_h2)?;
@@ -207,8 +207,8 @@ fn render_head(head: &http::response::Parts) -> Vec<u8> {
     text
 }
 
-fn from_parse(error: ParseError, reader: &ResponseParser) -> HttpError {
-    crate::http1_connection::from_parse(error, reader.limits())
+fn from_parse(error: ParseError, parser: &ResponseParser) -> HttpError {
+    crate::http1_connection::from_parse(error, parser.limits())
 }
 
 fn from_h2(error: h2::Error) -> HttpError {

@@ -53,12 +53,12 @@ pub struct ExchangePhases {
 pub struct HttpResponse<'s> {
     /// Status code.
     pub status: u16,
-    reader: &'s ResponseParser,
+    parser: &'s ResponseParser,
 }
 
 impl<'s> HttpResponse<'s> {
-    pub(crate) fn new(reader: &'s ResponseParser) -> HttpResponse<'s> {
-        HttpResponse { status: reader.parsed_head().status, reader }
+    pub(crate) fn new(parser: &'s ResponseParser) -> HttpResponse<'s> {
+        HttpResponse { status: parser.parsed_head().status, parser }
     }
 
     /// The first value of a header, by name without regard to case. `None` also if the value is not UTF-8.
@@ -68,17 +68,17 @@ impl<'s> HttpResponse<'s> {
 
     /// All headers in the order received, except those whose value is not UTF-8.
     pub fn headers(&self) -> HeaderIter<'s> {
-        HeaderIter::from_head(self.reader.raw_head())
+        HeaderIter::from_head(self.parser.raw_head())
     }
 
     /// The raw head with its status line, for [`HeaderIter`].
     pub fn raw_head(&self) -> &'s [u8] {
-        self.reader.raw_head()
+        self.parser.raw_head()
     }
 
     /// The decoded body; empty without [`BodyMode::Keep`].
     pub fn body(&self) -> &'s [u8] {
-        self.reader.body()
+        self.parser.body()
     }
 }
 

@@ -1,4 +1,5 @@
-//! One virtual user: its connections, one per origin, its cookies and its buffers. Sends one request at a time.
+//! The HTTP client of one virtual user: its connections, one per origin, its cookies and its buffers.
+//! It sends one request at a time and follows no redirects. The drivers' request runner calls it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const MAX_KEPT_BUFFER_BYTES: usize = 16 * 1024;
 pub struct Session {
     connector: Connector,
     connections: Vec<PooledConnection>,
-    reader: ResponseParser,
+    parser: ResponseParser,
     timer: RequestTimer,
     cookies: Cookies,
     /// The bytes to send, where cookies are added to the rendered request.
@@ -49,14 +50,14 @@ enum HttpConnection {
 impl HttpConnection {
     fn is_usable(&mut self) -> bool {
         match self {
-            HttpConnection::Http1(lane) => lane.is_usable(),
-            HttpConnection::Http2(h2) => h2.is_usable(),
+            HttpConnection::Http1(http1) => http1.is_usable(),
+            HttpConnection::Http2(http2) => http2.is_usable(),
         }
     }
 }
 
 impl Session {
-    /// A user without connections or cookies. It costs little until it sends a request.
+    /// A session without connections or cookies. It costs little until it sends a request.
     pub fn new(connector: &Connector) -> Session {
         Session::with_cookies(connector, Cookies::default())
     }
@@ -68,7 +69,7 @@ impl Session {
         Session {
             connector: connector.clone(),
             connections: Vec::new(),
-            reader: ResponseParser::new(limits),
+            parser: ResponseParser::new(limits),
             timer: RequestTimer::default(),
             cookies,
             request_buffer: Vec::new(),
@@ -85,54 +86,55 @@ impl Session {
         let started = Instant::now();
         let config = self.connector.config();
         let timeout = request.timeout.unwrap_or(config.timeout);
-        let watch = ExchangeOptions { deadline: started + timeout, timeout, record_phases: config.record_phases };
-        self.reader.trim(MAX_KEPT_BUFFER_BYTES);
-        self.reader.begin(ResponseExpectation {
+        let options = ExchangeOptions { deadline: started + timeout, timeout, record_phases: config.record_phases };
+        self.parser.trim(MAX_KEPT_BUFFER_BYTES);
+        self.parser.begin(ResponseExpectation {
             head_only: request.method == http::Method::HEAD,
             keep_body: body == BodyMode::Keep,
         });
         let mut dialled = None;
         let index = match self.find_idle_connection(&request.origin) {
             Some(index) => index,
-            None => match Box::pin(self.open_connection(request, watch, &mut dialled)).await {
+            None => match Box::pin(self.open_connection(request, options, &mut dialled)).await {
                 Ok(index) => index,
-                Err(error) => return failed_exchange(error, started, watch, dialled),
+                Err(error) => return failed_exchange(error, started, options, dialled),
             },
         };
-        let sent_at = if watch.record_phases { Instant::now() } else { started };
+        let sent_at = if options.record_phases { Instant::now() } else { started };
         let traffic = match &mut self.connections[index].connection {
-            HttpConnection::Http1(lane) => {
+            HttpConnection::Http1(http1) => {
                 let wire = self.cookies.render_request(request, started, &mut self.request_buffer);
-                self.timer.start(started, watch.deadline);
-                lane.begin_exchange();
-                let (reader, timer) = (&mut self.reader, &mut self.timer);
-                let outcome = poll_fn(|cx| match lane.poll(cx, wire, reader, watch) {
+                self.timer.start(started, options.deadline);
+                http1.begin_exchange();
+                let (parser, timer) = (&mut self.parser, &mut self.timer);
+                let outcome = poll_fn(|cx| match http1.poll(cx, wire, parser, options) {
                     Poll::Ready(outcome) => Poll::Ready(outcome),
                     Poll::Pending => timer.poll(cx).map(|()| Err(HttpError::Timeout { after: timeout })),
                 })
                 .await;
                 ExchangeOutcome {
                     outcome,
-                    bytes_in: reader.received(),
-                    bytes_out: lane.written() as u64,
-                    first_byte: lane.first_byte_at(),
+                    bytes_in: parser.received(),
+                    bytes_out: http1.written() as u64,
+                    first_byte: http1.first_byte_at(),
                 }
             }
-            HttpConnection::Http2(h2) => {
+            HttpConnection::Http2(http2) => {
                 let cookies = self.cookies.cookie_header(request, started);
-                Box::pin(exchange_h2(h2, request, &cookies, &mut self.reader, watch, dialled.is_some())).await
+                Box::pin(exchange_h2(http2, request, &cookies, &mut self.parser, options, dialled.is_some())).await
             }
         };
         let ended = Instant::now();
-        let phases = watch.record_phases.then(|| {
+        let phases = options.record_phases.then(|| {
             let first = traffic.first_byte.unwrap_or(ended);
             ExchangePhases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
         });
         if !matches!(traffic.outcome, Ok(AfterExchange::Reuse)) || request.closes_connection() {
             self.connections.swap_remove(index);
         }
-        // A server may close an idle connection at any time. The session sends a request that
-        // crossed that close on a new connection.
+        // An HTTP/2 server may refuse a request on a kept connection, because it is closing the
+        // connection or accepts no more streams. It has not processed the request, so the session
+        // sends it again on a new connection. A refusal on a new connection is the result.
         if dialled.is_none() && matches!(traffic.outcome, Err(HttpError::H2Refused { .. })) {
             let again = Box::pin(self.send(request, body)).await;
             let (bytes_in, bytes_out) = (traffic.bytes_in + again.bytes_in, traffic.bytes_out + again.bytes_out);
@@ -146,7 +148,7 @@ impl Session {
             bytes_out: traffic.bytes_out,
             phases,
             new_connection: dialled.is_some(),
-            result: result.map(|()| HttpResponse::new(&self.reader)),
+            result: result.map(|()| HttpResponse::new(&self.parser)),
         }
     }
 
@@ -158,11 +160,11 @@ impl Session {
     /// Bytes read and written by an exchange whose future was dropped; its connection is closed.
     pub fn close_abandoned(&mut self) -> (u64, u64) {
         let mut moved = (0, 0);
-        let received = self.reader.received();
+        let received = self.parser.received();
         self.connections.retain(|slot| {
             let (bytes_in, bytes_out) = match &slot.connection {
-                HttpConnection::Http1(lane) if lane.is_busy() => (received, lane.written() as u64),
-                HttpConnection::Http2(h2) if h2.is_busy() => h2.exchange_bytes(),
+                HttpConnection::Http1(http1) if http1.is_busy() => (received, http1.written() as u64),
+                HttpConnection::Http2(http2) if http2.is_busy() => http2.exchange_bytes(),
                 _ => return true,
             };
             moved = (moved.0 + bytes_in, moved.1 + bytes_out);
@@ -183,7 +185,7 @@ impl Session {
 
     /// Frees the memory of the last response; useful before a long pause.
     pub fn trim(&mut self) {
-        self.reader.trim(0);
+        self.parser.trim(0);
         self.request_buffer = Vec::new();
     }
 
@@ -202,15 +204,15 @@ impl Session {
     async fn open_connection(
         &mut self,
         request: &PreparedRequest,
-        watch: ExchangeOptions,
+        options: ExchangeOptions,
         dialled: &mut Option<ExchangePhases>,
     ) -> Result<usize, HttpError> {
         let phases = dialled.insert(ExchangePhases::default());
-        let made = dial::dial(DialTarget::new(&self.connector, &request.origin), watch, phases).await?;
+        let made = dial::dial(DialTarget::new(&self.connector, &request.origin), options, phases).await?;
         let connection = if made.http2 {
             let opening = Http2Connection::open(made.io, self.connector.config().max_head_bytes);
-            let opened = tokio::time::timeout_at(watch.deadline.into(), opening).await;
-            HttpConnection::Http2(Box::new(opened.map_err(|_| HttpError::Timeout { after: watch.timeout })??))
+            let opened = tokio::time::timeout_at(options.deadline.into(), opening).await;
+            HttpConnection::Http2(Box::new(opened.map_err(|_| HttpError::Timeout { after: options.timeout })??))
         } else {
             HttpConnection::Http1(Http1Connection::new(made.io))
         };
@@ -220,21 +222,21 @@ impl Session {
 
     /// Stores cookies and decodes the body, outside the measured time.
     fn finish_response(&mut self, request: &PreparedRequest) -> Result<(), HttpError> {
-        let facts = *self.reader.parsed_head();
-        if facts.sets_cookie && self.connector.config().cookies {
-            self.cookies.store_from_response(request, HttpResponse::new(&self.reader).headers());
+        let head = *self.parser.parsed_head();
+        if head.sets_cookie && self.connector.config().cookies {
+            self.cookies.store_from_response(request, HttpResponse::new(&self.parser).headers());
         }
-        if facts.encoding != ContentEncoding::Identity
+        if head.encoding != ContentEncoding::Identity
             && self.connector.config().decompress
-            && !self.reader.body().is_empty()
+            && !self.parser.body().is_empty()
             && let Some(decoded) = decode(
-                facts.encoding,
-                HttpResponse::new(&self.reader).headers(),
-                self.reader.body(),
-                self.reader.limits().body,
+                head.encoding,
+                HttpResponse::new(&self.parser).headers(),
+                self.parser.body(),
+                self.parser.limits().body,
             )
         {
-            self.reader.replace_body(decoded?);
+            self.parser.replace_body(decoded?);
         }
         Ok(())
     }
@@ -249,21 +251,21 @@ struct ExchangeOutcome {
 }
 
 async fn exchange_h2(
-    h2: &mut Http2Connection,
+    http2: &mut Http2Connection,
     request: &PreparedRequest,
     cookies: &str,
-    reader: &mut ResponseParser,
-    watch: ExchangeOptions,
+    parser: &mut ResponseParser,
+    options: ExchangeOptions,
     new: bool,
 ) -> ExchangeOutcome {
-    h2.begin_exchange(new);
-    let outcome = h2.exchange(request, cookies, reader, watch).await;
-    let (bytes_in, bytes_out) = h2.exchange_bytes();
+    http2.begin_exchange(new);
+    let outcome = http2.exchange(request, cookies, parser, options).await;
+    let (bytes_in, bytes_out) = http2.exchange_bytes();
     ExchangeOutcome {
         outcome: outcome.map(|()| AfterExchange::Reuse),
         bytes_in,
         bytes_out,
-        first_byte: h2.first_byte_at(),
+        first_byte: http2.first_byte_at(),
     }
 }
 
@@ -271,7 +273,7 @@ async fn exchange_h2(
 fn failed_exchange<'s>(
     error: HttpError,
     started: Instant,
-    watch: ExchangeOptions,
+    options: ExchangeOptions,
     dialled: Option<ExchangePhases>,
 ) -> Exchange<'s> {
     Exchange {
@@ -280,7 +282,7 @@ fn failed_exchange<'s>(
         ended: Instant::now(),
         bytes_in: 0,
         bytes_out: 0,
-        phases: dialled.filter(|_| watch.record_phases),
+        phases: dialled.filter(|_| options.record_phases),
         new_connection: true,
     }
 }

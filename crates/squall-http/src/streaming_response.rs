@@ -26,7 +26,7 @@ const READ_CHUNK_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct StreamingResponse {
     io: ConnectionStream,
-    reader: ResponseParser,
+    parser: ResponseParser,
     /// Decodes a compressed body.
     decoder: BodyDecoder,
     /// Bytes received after the response.
@@ -44,9 +44,9 @@ impl StreamingResponse {
         cookies: &Cookies,
     ) -> Result<StreamingResponse, HttpError> {
         let timeout = request.timeout.unwrap_or(connector.config().timeout);
-        let watch = ExchangeOptions { deadline: Instant::now() + timeout, timeout, record_phases: false };
-        let opening = StreamingResponse::open_before_deadline(connector, request, cookies, watch);
-        let opened = tokio::time::timeout_at(watch.deadline.into(), opening).await;
+        let options = ExchangeOptions { deadline: Instant::now() + timeout, timeout, record_phases: false };
+        let opening = StreamingResponse::open_before_deadline(connector, request, cookies, options);
+        let opened = tokio::time::timeout_at(options.deadline.into(), opening).await;
         opened.unwrap_or(Err(HttpError::Timeout { after: timeout }))
     }
 
@@ -54,53 +54,55 @@ impl StreamingResponse {
         connector: &Connector,
         request: &PreparedRequest,
         cookies: &Cookies,
-        watch: ExchangeOptions,
+        options: ExchangeOptions,
     ) -> Result<StreamingResponse, HttpError> {
-        let way = DialTarget::new(connector, &request.origin).force_http1();
-        let mut io = dial::dial(way, watch, &mut ExchangePhases::default()).await?.io;
+        let target = DialTarget::new(connector, &request.origin).force_http1();
+        let mut io = dial::dial(target, options, &mut ExchangePhases::default()).await?.io;
         let mut with_cookies = Vec::new();
         let wire = cookies.render_request(request, Instant::now(), &mut with_cookies);
         io.write_all(wire).await.map_err(HttpError::from_io)?;
         io.flush().await.map_err(HttpError::from_io)?;
         let config = connector.config();
         // Chunks are removed as they are returned, so a body may have any length.
-        let mut reader = ResponseParser::new(ParseLimits { head: config.max_head_bytes, body: usize::MAX });
-        reader.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: true });
+        let mut parser = ResponseParser::new(ParseLimits { head: config.max_head_bytes, body: usize::MAX });
+        parser.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: true });
         let sent = wire.len();
-        let mut answer = StreamingResponse {
+        let mut response = StreamingResponse {
             io,
-            reader,
+            parser,
             decoder: BodyDecoder::default(),
             leftover: Vec::new(),
             bytes_sent: sent,
             done: false,
         };
-        while !answer.done && (answer.reader.parsed_head().status == 0 || answer.reader.parsed_head().is_interim()) {
-            std::future::poll_fn(|cx| answer.poll_read_once(cx)).await?;
+        while !response.done
+            && (response.parser.parsed_head().status == 0 || response.parser.parsed_head().is_interim())
+        {
+            std::future::poll_fn(|cx| response.poll_read_once(cx)).await?;
         }
-        let facts = answer.reader.parsed_head();
-        if facts.sets_cookie && config.cookies {
-            cookies.store_from_response(request, HeaderIter::from_head(answer.raw_head()));
+        let head = response.parser.parsed_head();
+        if head.sets_cookie && config.cookies {
+            cookies.store_from_response(request, HeaderIter::from_head(response.raw_head()));
         }
         if config.decompress {
-            answer.decoder =
-                BodyDecoder::new(facts.encoding, HeaderIter::from_head(answer.raw_head()), config.max_body_bytes)?;
+            response.decoder =
+                BodyDecoder::new(head.encoding, HeaderIter::from_head(response.raw_head()), config.max_body_bytes)?;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     pub fn status(&self) -> u16 {
-        self.reader.parsed_head().status
+        self.parser.parsed_head().status
     }
 
     /// The raw head, for [`crate::HeaderIter`].
     pub fn raw_head(&self) -> &[u8] {
-        self.reader.raw_head()
+        self.parser.raw_head()
     }
 
     /// Bytes read so far, head and framing included.
     pub fn received(&self) -> u64 {
-        self.reader.received()
+        self.parser.received()
     }
 
     /// Bytes of the request.
@@ -110,13 +112,13 @@ impl StreamingResponse {
 
     /// The next request, if this response redirects `request` and redirects are followed.
     pub fn redirect(&self, request: &PreparedRequest) -> Option<Result<PreparedRequest, RequestError>> {
-        request.redirect(&HttpResponse::new(&self.reader))
+        request.redirect(&HttpResponse::new(&self.parser))
     }
 
     /// The next chunk of the decoded body, in any size; `None` at the end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, HttpError>> {
         loop {
-            let piece = self.decoder.feed(self.reader.take_body_chunk())?;
+            let piece = self.decoder.feed(self.parser.take_body_chunk())?;
             if !piece.is_empty() {
                 return Poll::Ready(Ok(Some(piece)));
             }
@@ -139,13 +141,13 @@ impl StreamingResponse {
         let mut piece = [0u8; READ_CHUNK_BYTES];
         let mut buffer = ReadBuf::new(&mut piece);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)).map_err(HttpError::from_io)?;
-        let limits = self.reader.limits();
+        let limits = self.parser.limits();
         let input = buffer.filled();
         if input.is_empty() {
             self.done = true;
-            return Poll::Ready(self.reader.finish().map_err(|error| from_parse(error, limits)));
+            return Poll::Ready(self.parser.finish().map_err(|error| from_parse(error, limits)));
         }
-        if let ParseProgress::Complete(used) = self.reader.feed(input).map_err(|error| from_parse(error, limits))? {
+        if let ParseProgress::Complete(used) = self.parser.feed(input).map_err(|error| from_parse(error, limits))? {
             self.done = true;
             self.leftover.extend_from_slice(&input[used..]);
         }

@@ -111,7 +111,8 @@ impl MetricRecorder {
         id
     }
 
-    /// Counts a request that is about to be sent.
+    /// Counts a request that begins. If it then fails before it is sent,
+    /// [`MetricRecorder::count_unsent`] counts it as well.
     #[inline]
     pub fn count_sent(&mut self) {
         self.engine.sent += 1;

@@ -1,5 +1,5 @@
-//! The plan of a run: what every kind of scenario (URL, TOML, Python, CQL) is compiled to before
-//! any request. It holds what the engine and the report need; the driver knows what a task does.
+//! The plan of a run: what every kind of scenario (URL, TOML, Python) is compiled to before any
+//! request. It holds what the engine and the report need; the driver knows what a task does.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! Judges the thresholds of a plan second by second. It reads only merged histograms and stops no
-//! run; its callers do. A threshold without any measurement fails, because it was never tested.
+//! Judges the thresholds of a plan. After each closed second it judges thresholds with a window, and
+//! thresholds with `!abort` unless a value that fails now can still pass; all others at the end of the
+//! run. It reads only merged histograms and stops no run; its callers do. A threshold without any
+//! measurement fails, because it was never tested.
 
 use serde::{Deserialize, Serialize};
 use squall_metrics::{MetricView, RunView};

@@ -28,7 +28,8 @@ use crate::{
 /// How many URL objects a client remembers. A power of two, because `slot_of` masks with it.
 const KNOWN_URL_SLOTS: usize = 64;
 
-/// The HTTP client of one virtual user.
+/// The `client` argument of the scenario's functions. It holds no state of a user: all users of a
+/// thread share one, except on asyncio, where each user has a copy with its own queue.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct Client {
     routes: Routes,

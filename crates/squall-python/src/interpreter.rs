@@ -7,8 +7,7 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use squall_cli::{
-    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptHost, ScriptRequest as Request,
-    ScriptScenario,
+    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptHost, ScriptOptions, ScriptScenario,
 };
 use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, PoolContents, format_duration};
@@ -40,14 +39,14 @@ pub(crate) struct Interpreter {
 impl ScriptHost for Interpreter {
     type Driver = PythonDriver;
 
-    fn open(&self, request: Request) -> Result<LoadedScenario<PythonDriver>, String> {
-        Python::attach(|py| open(py, request))
+    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, String> {
+        Python::attach(|py| open(py, options))
     }
 
-    fn open_in_worker(&self, request: Request) -> Result<LoadedScenario<PythonDriver>, String> {
+    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, String> {
         Python::attach(|py| {
-            enter_bundle(py, &request.file).map_err(|error| error_text(py, &error))?;
-            open(py, request)
+            enter_bundle(py, &options.file).map_err(|error| error_text(py, &error))?;
+            open(py, options)
         })
     }
 
@@ -143,18 +142,18 @@ fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), String> 
     }
 }
 
-fn open(py: Python<'_>, request: Request) -> Result<LoadedScenario<PythonDriver>, String> {
-    request.requirements.as_deref().map_or(Ok(()), |requirements| check_requirements(py, requirements))?;
-    let all = load(py, &request).map_err(|error| error_text(py, &error))?;
+fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, String> {
+    options.requirements.as_deref().map_or(Ok(()), |requirements| check_requirements(py, requirements))?;
+    let all = load(py, &options).map_err(|error| error_text(py, &error))?;
     let (probes, scenarios): (Vec<_>, Vec<_>) =
         all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
     let several = scenarios.len() > 1;
-    let opened = scenarios.iter().map(|loaded| open_one(loaded, request.overrides.clone(), several));
+    let opened = scenarios.iter().map(|loaded| open_one(loaded, options.overrides.clone(), several));
     let mut members = opened.collect::<Result<Vec<_>, String>>()?;
     let plans: Vec<&Plan> = members.iter().map(|opened| &opened.member.plan).collect();
     let plan = if several { combined_plan::combine(&plans) } else { plans[0].clone() };
     for loaded in &probes {
-        let mut probe = open_one(loaded, probe_overrides(&plan, &request.overrides), true)?;
+        let mut probe = open_one(loaded, probe_overrides(&plan, &options.overrides), true)?;
         probe.member.background = true;
         members.push(probe);
     }
@@ -239,17 +238,17 @@ fn open_one(
     Ok(OpenedScenario { member, description, phases, pools, hooks })
 }
 
-fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn load<'py>(py: Python<'py>, options: &ScriptOptions) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let params = PyDict::new(py);
     let json = py.import("json")?;
-    for (name, value) in &request.params {
+    for (name, value) in &options.params {
         // A value that is not valid JSON stays a string.
         let value =
             json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
         params.set_item(name, value)?;
     }
-    let file = request.file.to_string_lossy();
-    py.import("squall._load")?.call_method1("load_all", (file, &request.scenario, params, &request.mode))?.extract()
+    let file = options.file.to_string_lossy();
+    py.import("squall._load")?.call_method1("load_all", (file, &options.scenario, params, &options.mode))?.extract()
 }
 
 /// The resource pools that the scenario declares.

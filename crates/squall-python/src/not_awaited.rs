@@ -13,14 +13,14 @@ thread_local! {
     static NOT_AWAITED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
-/// Reports that `what` was not awaited: for the user of the queue `port`, or else for the function
+/// Reports that `what` was not awaited: for the user of `queue`, or else for the function
 /// that is running on this thread.
 #[pyfunction]
-#[pyo3(signature = (what, port = None))]
+#[pyo3(signature = (what, queue = None))]
 #[pyo3(name = "forgot")]
-pub(crate) fn report_not_awaited(what: &str, port: Option<&Bound<'_, OperationQueue>>) {
-    match port {
-        Some(port) => port.get().set_not_awaited(what.into()),
+pub(crate) fn report_not_awaited(what: &str, queue: Option<&Bound<'_, OperationQueue>>) {
+    match queue {
+        Some(queue) => queue.get().set_not_awaited(what.into()),
         None => NOT_AWAITED.with_borrow_mut(|report| {
             report.get_or_insert_with(|| what.into());
         }),

@@ -1,6 +1,6 @@
 //! A loaded scenario in the form that the driver needs: callables, limits, HTTP settings. It is
-//! read once from the SDK's description (`squall._load.Loaded`). It checks nothing, because the SDK
-//! and `squall-scenario` already have. The interpreter creates it and the driver uses it.
+//! read once from the SDK's description, `squall._load.PythonScenario`. It checks nothing, because
+//! the SDK and `squall-scenario` already have. The interpreter creates it and the driver uses it.
 
 use pyo3::{
     exceptions::PyAssertionError,
@@ -105,14 +105,14 @@ pub(crate) struct ScenarioHttpSettings {
 impl PythonScenario {
     pub(crate) fn read(loaded: &Bound<'_, PyAny>, http_settings: ScenarioHttpSettings) -> PyResult<PythonScenario> {
         let hooks = |name: &str| -> PyResult<Vec<ScenarioFunction>> {
-            loaded.getattr(name)?.try_iter()?.map(|hook| ScenarioFunction::read(&hook?)).collect()
+            loaded.getattr(name)?.try_iter()?.map(|function| ScenarioFunction::read(&function?)).collect()
         };
         let tasks: Vec<ScenarioTask> =
             loaded.getattr("tasks")?.try_iter()?.map(|task| ScenarioTask::read(&task?)).collect::<PyResult<_>>()?;
         let new_fiber = loaded.getattr("new_fiber")?;
-        let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
+        let has_lifecycle_hooks: bool = loaded.getattr("has_lifecycle_hooks")?.extract()?;
         Ok(PythonScenario {
-            needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
+            needs_python: has_lifecycle_hooks || tasks.iter().any(|task| task.requests.is_none()),
             on_asyncio: loaded.getattr("on_asyncio")?.extract()?,
             mode_reason: loaded.getattr("mode_reason")?.extract()?,
             make_user: loaded.getattr("make_user")?.unbind(),
@@ -138,9 +138,9 @@ impl PythonScenario {
 }
 
 impl ScenarioFunction {
-    fn read(hook: &Bound<'_, PyAny>) -> PyResult<ScenarioFunction> {
-        let kind = if hook.getattr("is_async")?.extract()? { FunctionKind::Coroutine } else { FunctionKind::Plain };
-        Ok(ScenarioFunction { call: hook.getattr("call")?.unbind(), kind })
+    fn read(function: &Bound<'_, PyAny>) -> PyResult<ScenarioFunction> {
+        let kind = if function.getattr("is_async")?.extract()? { FunctionKind::Coroutine } else { FunctionKind::Plain };
+        Ok(ScenarioFunction { call: function.getattr("call")?.unbind(), kind })
     }
 }
 

@@ -58,18 +58,18 @@ impl PyResourceLease {
 /// Acquires a resource of `pool` and waits at most `wait` seconds for it: the operation of
 /// `self.resources.acquire`.
 #[pyfunction]
-#[pyo3(signature = (pool, wait, make, limit, port))]
+#[pyo3(signature = (pool, wait, make, limit, queue))]
 #[pyo3(name = "borrow")]
 pub(crate) fn acquire_resource(
     pool: String,
     wait: f64,
     make: Option<Py<PyAny>>,
     limit: Option<u64>,
-    port: Option<Py<OperationQueue>>,
+    queue: Option<Py<OperationQueue>>,
 ) -> PyResult<Operation> {
     let invalid_wait = |_| PyValueError::new_err(format!("wait={wait} is not a duration in seconds; give 0 or more"));
     let wait = Duration::try_from_secs_f64(wait).map_err(invalid_wait)?;
-    Ok(Operation::new(OperationWork::Acquire(Box::new(ResourceAcquire { pool, wait, factory: make, limit })), port))
+    Ok(Operation::new(OperationWork::Acquire(Box::new(ResourceAcquire { pool, wait, factory: make, limit })), queue))
 }
 
 impl ResourceAcquire {

@@ -189,7 +189,7 @@ impl WatchedThread {
             && Python::attach(|py| {
                 let overdue = py
                     .import("squall._asyncio_loop")
-                    .and_then(|guest| guest.call_method1("overdue", (self.thread_ident,)));
+                    .and_then(|asyncio_loop| asyncio_loop.call_method1("overdue", (self.thread_ident,)));
                 overdue.and_then(|overdue| overdue.extract()).unwrap_or(false)
             })
     }

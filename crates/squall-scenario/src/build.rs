@@ -128,7 +128,7 @@ pub(crate) fn build_scenario(
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
     let seed_of_starts = open.then_some(seed);
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
-    let program = CompiledScenario {
+    let compiled = CompiledScenario {
         connector,
         data,
         slots,
@@ -138,7 +138,7 @@ pub(crate) fn build_scenario(
         metric_names: metrics,
         declared_variables: variables,
     };
-    builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(program) })
+    builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(compiled) })
 }
 
 /// Marks the columns that the scenario uses in each data source.

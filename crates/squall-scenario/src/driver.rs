@@ -5,7 +5,7 @@ mod flow_run;
 mod render;
 mod request_runner;
 mod step_request;
-mod unjudged_response;
+mod unjudged_request;
 mod user;
 
 use squall_engine::{
@@ -25,7 +25,7 @@ use crate::{
 };
 use render::RenderBuffers;
 pub use request_runner::{RequestFailure, RequestHandler, RequestRunner, RequestStart, http_error_outcome};
-pub use unjudged_response::UnjudgedResponse;
+pub use unjudged_request::UnjudgedRequest;
 pub use user::ScenarioUser;
 
 /// A scenario, ready to make load.

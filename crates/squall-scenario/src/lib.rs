@@ -21,7 +21,7 @@ mod template;
 
 pub use driver::{
     RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread, ScenarioUser,
-    UnjudgedResponse, http_error_outcome,
+    UnjudgedRequest, http_error_outcome,
 };
 pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};

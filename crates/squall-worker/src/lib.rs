@@ -8,7 +8,6 @@ mod delta_shipper;
 mod desired_run;
 mod hooks;
 mod lifecycle;
-mod load_phase;
 mod membership_policy;
 mod membership_task;
 mod process_monitor;
@@ -20,6 +19,7 @@ mod share_leases;
 mod store_clock;
 mod worker;
 mod worker_config;
+mod worker_load_phase;
 mod worker_run;
 mod worker_run_state;
 

@@ -24,7 +24,6 @@ use crate::{
     desired_run::{DesiredRun, RecordFreshness},
     hooks::RunHooks,
     lifecycle::{LeaveReason, Lifecycle},
-    load_phase::StopMode,
     membership_policy::{MembershipAction, MembershipNeed, MembershipState},
     membership_task::MembershipTask,
     process_monitor::ProcessMonitor,
@@ -33,6 +32,7 @@ use crate::{
     share_units,
     store_clock::StoreClock,
     worker_config::{WorkerConfig, WorkerError, WorkerStatus},
+    worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
     worker_run_state::WorkerRunState,
 };

@@ -23,9 +23,9 @@ use crate::{
     counter_supplier::CounterSupplier,
     delta_shipper::DeltaShipper,
     hooks::ScenarioHooks,
-    load_phase::{LoadEvent, LoadPhase, StopMode},
     run_builder::WorkerRunConfig,
     send_budget_reporter::{LoadStart, SendBudgetReporter},
+    worker_load_phase::{LoadEvent, StopMode, WorkerLoadPhase},
 };
 
 /// Makes drivers from bundles.
@@ -95,7 +95,7 @@ pub(crate) struct WorkerRun {
     pub(crate) epoch: u64,
     pub(crate) hooks: Option<Arc<dyn ScenarioHooks>>,
     engine: EngineGroup,
-    phase: LoadPhase,
+    phase: WorkerLoadPhase,
     /// When the load starts; unset until the record says so.
     load_start: LoadStart,
     merger: ThreadMerger,
@@ -173,7 +173,7 @@ impl WorkerRun {
             hooks: opened.hooks,
             merger: ThreadMerger::new(source, engine.sources()),
             engine,
-            phase: LoadPhase::Running,
+            phase: WorkerLoadPhase::Running,
             load_start,
             counter_supplier: CounterSupplier::start(&run_store, epoch, &source_name, counters),
             iteration_limit,
@@ -263,7 +263,7 @@ impl WorkerRun {
     }
 
     fn apply_event(&mut self, event: LoadEvent) {
-        let phase = std::mem::replace(&mut self.phase, LoadPhase::Running);
+        let phase = std::mem::replace(&mut self.phase, WorkerLoadPhase::Running);
         let (next, stop) = phase.step(event);
         self.phase = next;
         match stop {

@@ -23,8 +23,8 @@ The load is open (--rate: starts follow the clock, even if the target is slow)
 or closed (--users: each user waits for its response). Ctrl-C finishes the
 iterations that have started and reports; a second Ctrl-C aborts.
 
-Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached,
-4 generator too slow (--strict), 130 interrupted.";
+Exit codes: 0 passed, 1 threshold breached or nothing measured, 2 usage,
+3 target not reached, 4 generator too slow (--strict), 130 interrupted.";
 
 /// Arguments of `squall run`.
 #[derive(Debug, Args)]

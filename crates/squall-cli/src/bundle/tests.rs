@@ -3,24 +3,24 @@
 use super::*;
 use crate::{
     args::{Cli, CliCommand},
-    script_host::ScriptRequest,
+    script_host::ScriptOptions,
 };
 use clap::Parser;
 use squall_scenario::{NoFiles, Scenario, ScenarioDriver};
 use squall_streams::cli::StreamWorkerArgs;
 use squall_worker::DriverFactory;
 
-/// Opens every script as one constant scenario, and keeps the last request.
+/// Opens every script as one constant scenario, and keeps the options of the last one.
 #[derive(Clone, Default)]
 struct FakeHost {
-    request: std::sync::Arc<Mutex<Option<ScriptRequest>>>,
+    options: std::sync::Arc<Mutex<Option<ScriptOptions>>>,
 }
 
 impl ScriptHost for FakeHost {
     type Driver = ScenarioDriver;
 
-    fn open(&self, script: ScriptRequest) -> Result<LoadedScenario<ScenarioDriver>, String> {
-        *self.request.lock().unwrap() = Some(script.clone());
+    fn open(&self, script: ScriptOptions) -> Result<LoadedScenario<ScenarioDriver>, String> {
+        *self.options.lock().unwrap() = Some(script.clone());
         let text = "target = 'http://shop.test'\n[[task]]\nname = 'browse'\nget = '/'\n";
         let scenario = Scenario::parse("shop.py", text, &mut NoFiles, script.overrides);
         scenario.map(LoadedScenario::declarative).map_err(|errors| errors.to_string())
@@ -82,14 +82,14 @@ fn worker_opens_a_script_with_the_settings_of_the_command_line() {
     let host = FakeHost::default();
     let opener = BundleOpener::new(host.clone());
     opener.open_bundle(&bundle).map(drop).expect("a runnable bundle");
-    let request = host.request.lock().unwrap().take().expect("a request");
-    assert_eq!(fs::read_to_string(&request.file).unwrap(), "pass", "the script is unpacked");
-    assert_eq!(request.scenario.as_deref(), Some("Shop"));
-    assert_eq!(request.mode.as_deref(), Some("stepped"));
-    assert_eq!(request.requirements.as_deref(), Some("faker"));
-    assert_eq!(request.params, [("a".to_owned(), "2".to_owned())]);
-    assert_eq!(request.overrides.load.users, Some(Sourced::from_flag("--users", "3")));
-    assert_eq!(request.overrides.seed, Some(Sourced::from_flag("--seed", 7u64)));
+    let options = host.options.lock().unwrap().take().expect("an opened script");
+    assert_eq!(fs::read_to_string(&options.file).unwrap(), "pass", "the script is unpacked");
+    assert_eq!(options.scenario.as_deref(), Some("Shop"));
+    assert_eq!(options.mode.as_deref(), Some("stepped"));
+    assert_eq!(options.requirements.as_deref(), Some("faker"));
+    assert_eq!(options.params, [("a".to_owned(), "2".to_owned())]);
+    assert_eq!(options.overrides.load.users, Some(Sourced::from_flag("--users", "3")));
+    assert_eq!(options.overrides.seed, Some(Sourced::from_flag("--seed", 7u64)));
 }
 
 #[test]

@@ -46,8 +46,8 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
     }
 
-    /// Creates users for queued starts, a few at a time. After a short stall of the generator, busy users
-    /// are free again within a slice; a new connection for each late start would prolong the stall.
+    /// Creates users for queued starts, a few at a time. After a short stall of the generator, busy
+    /// users are soon free again; a new connection for each late start would prolong the stall.
     fn spawn_users(&mut self) {
         for _ in 0..self.users_to_spawn() {
             let user = self.allocate_user_number();

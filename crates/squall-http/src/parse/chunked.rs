@@ -46,12 +46,12 @@ impl ChunkedDecoder {
     pub(super) fn feed<'i>(
         &mut self,
         mut input: &'i [u8],
-        reader: &mut ResponseParser,
+        parser: &mut ResponseParser,
     ) -> Result<&'i [u8], ParseError> {
         while !self.done() {
             if let ChunkedState::Data(left) = self.state {
                 let take = input.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                reader.take_body(&input[..take])?;
+                parser.take_body(&input[..take])?;
                 input = &input[take..];
                 let left = left - take as u64;
                 self.state = if left == 0 { ChunkedState::DataCr } else { ChunkedState::Data(left) };
@@ -62,13 +62,13 @@ impl ChunkedDecoder {
             let Some((&byte, rest)) = input.split_first() else {
                 break;
             };
-            self.state = self.step(byte, reader)?;
+            self.state = self.step(byte, parser)?;
             input = rest;
         }
         Ok(input)
     }
 
-    fn step(&mut self, byte: u8, reader: &ResponseParser) -> Result<ChunkedState, ParseError> {
+    fn step(&mut self, byte: u8, parser: &ResponseParser) -> Result<ChunkedState, ParseError> {
         let next = match (self.state, byte) {
             (ChunkedState::SizeStart, _) => {
                 self.size = hex(byte).ok_or(ParseError::Malformed("chunk without a size"))?;
@@ -85,9 +85,9 @@ impl ChunkedDecoder {
             (ChunkedState::Extension, b'\n') => {
                 return Err(ParseError::Malformed("line feed in a chunk extension"));
             }
-            (ChunkedState::Extension, _) => self.skip(reader, ChunkedState::Extension)?,
+            (ChunkedState::Extension, _) => self.skip(parser, ChunkedState::Extension)?,
             (ChunkedState::SizeLf, b'\n') if self.size == 0 => ChunkedState::TrailerStart,
-            (ChunkedState::SizeLf, b'\n') if self.size > reader.limits.body as u64 => {
+            (ChunkedState::SizeLf, b'\n') if self.size > parser.limits.body as u64 => {
                 return Err(ParseError::BodyTooLarge);
             }
             (ChunkedState::SizeLf, b'\n') => ChunkedState::Data(self.size),
@@ -96,7 +96,7 @@ impl ChunkedDecoder {
             (ChunkedState::TrailerStart, b'\r') => ChunkedState::EndLf,
             (ChunkedState::TrailerStart, b'\n') | (ChunkedState::EndLf, b'\n') => ChunkedState::Done,
             (ChunkedState::Trailer, b'\n') => ChunkedState::TrailerStart,
-            (ChunkedState::TrailerStart | ChunkedState::Trailer, _) => self.skip(reader, ChunkedState::Trailer)?,
+            (ChunkedState::TrailerStart | ChunkedState::Trailer, _) => self.skip(parser, ChunkedState::Trailer)?,
             (ChunkedState::SizeLf | ChunkedState::DataCr | ChunkedState::DataLf | ChunkedState::EndLf, _) => {
                 return Err(ParseError::Malformed("chunk not ended by CRLF"));
             }
@@ -105,9 +105,9 @@ impl ChunkedDecoder {
         Ok(next)
     }
 
-    fn skip(&mut self, reader: &ResponseParser, next: ChunkedState) -> Result<ChunkedState, ParseError> {
+    fn skip(&mut self, parser: &ResponseParser, next: ChunkedState) -> Result<ChunkedState, ParseError> {
         self.overhead_bytes += 1;
-        if self.overhead_bytes > reader.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(next) }
+        if self.overhead_bytes > parser.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(next) }
     }
 }
 

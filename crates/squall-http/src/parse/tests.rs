@@ -1,4 +1,4 @@
-//! The reader alone: a table of cases, and properties against a simple model of a response.
+//! The parser alone: a table of cases, and properties against a simple model of a response.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 const LIMITS: ParseLimits = ParseLimits { head: 4096, body: 4096 };
 const KEEP: ResponseExpectation = ResponseExpectation { head_only: false, keep_body: true };
 
-/// What a reader made of a response that came in pieces and then ended.
+/// What a parser made of a response that came in pieces and then ended.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     status: u16,
@@ -17,23 +17,23 @@ struct Outcome {
 }
 
 fn read(pieces: &[&[u8]], expect: ResponseExpectation) -> Result<Outcome, ParseError> {
-    let mut reader = ResponseParser::new(LIMITS);
-    reader.begin(expect);
+    let mut parser = ResponseParser::new(LIMITS);
+    parser.begin(expect);
     let mut done = false;
     for piece in pieces {
-        if matches!(reader.feed(piece)?, ParseProgress::Complete(_)) {
+        if matches!(parser.feed(piece)?, ParseProgress::Complete(_)) {
             done = true;
             break;
         }
     }
     if !done {
-        reader.finish()?;
+        parser.finish()?;
     }
-    let facts = reader.parsed_head();
+    let facts = parser.parsed_head();
     Ok(Outcome {
         status: facts.status,
-        body: reader.body().to_vec(),
-        received: reader.received(),
+        body: parser.body().to_vec(),
+        received: parser.received(),
         keep_alive: facts.keep_alive,
     })
 }
@@ -156,55 +156,55 @@ fn an_early_end_and_no_response_give_different_errors() {
 
 #[test]
 fn bytes_after_a_response_are_left_over() {
-    let mut reader = ResponseParser::new(LIMITS);
-    reader.begin(KEEP);
+    let mut parser = ResponseParser::new(LIMITS);
+    parser.begin(KEEP);
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 500 Evil\r\n";
-    assert_eq!(reader.feed(response), Ok(ParseProgress::Complete(response.len() - 19)));
+    assert_eq!(parser.feed(response), Ok(ParseProgress::Complete(response.len() - 19)));
 }
 
-/// One reader for all responses of a connection, as the session uses it.
+/// One parser for all responses of a connection, as the session uses it.
 fn read_in_turn(
-    reader: &mut ResponseParser,
+    parser: &mut ResponseParser,
     response: &[u8],
     expect: ResponseExpectation,
 ) -> (u16, Vec<u8>, Vec<u8>, ParseProgress) {
-    reader.begin(expect);
-    let fed = reader.feed(response).expect("a valid response");
-    (reader.parsed_head().status, reader.raw_head().to_vec(), reader.body().to_vec(), fed)
+    parser.begin(expect);
+    let fed = parser.feed(response).expect("a valid response");
+    (parser.parsed_head().status, parser.raw_head().to_vec(), parser.body().to_vec(), fed)
 }
 
 #[test]
 fn only_an_identical_head_is_reused() {
-    let mut reader = ResponseParser::new(LIMITS);
+    let mut parser = ResponseParser::new(LIMITS);
     let first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     let longer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\ncd";
     let other = b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nef";
     for response in [&first[..], first, longer, longer, first, other, first] {
-        let (status, head, body, fed) = read_in_turn(&mut reader, response, KEEP);
+        let (status, head, body, fed) = read_in_turn(&mut parser, response, KEEP);
         assert_eq!(status == 404, response == other);
         assert_eq!([head, body].concat(), response);
         assert_eq!(fed, ParseProgress::Complete(response.len()));
     }
     // The same head after a HEAD request has no body.
     let head_only = ResponseExpectation { head_only: true, keep_body: true };
-    assert_eq!(read_in_turn(&mut reader, first, head_only).3, ParseProgress::Complete(first.len() - 2));
-    assert_eq!(read_in_turn(&mut reader, first, KEEP).3, ParseProgress::Complete(first.len()));
+    assert_eq!(read_in_turn(&mut parser, first, head_only).3, ParseProgress::Complete(first.len() - 2));
+    assert_eq!(read_in_turn(&mut parser, first, KEEP).3, ParseProgress::Complete(first.len()));
 }
 
 #[test]
 fn an_error_or_a_trim_clears_the_cached_head() {
-    let mut reader = ResponseParser::new(LIMITS);
+    let mut parser = ResponseParser::new(LIMITS);
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     for _ in 0..2 {
-        read_in_turn(&mut reader, response, KEEP);
-        reader.begin(KEEP);
-        assert!(reader.feed(b"rubbish\r\n").is_err());
-        read_in_turn(&mut reader, response, KEEP);
-        reader.trim(0);
-        assert_eq!(read_in_turn(&mut reader, response, KEEP).2, b"ab");
-        reader.begin(KEEP);
-        assert_eq!(reader.feed(&response[..20]), Ok(ParseProgress::NeedsMore));
-        assert_eq!(reader.finish(), Err(ParseError::Truncated));
+        read_in_turn(&mut parser, response, KEEP);
+        parser.begin(KEEP);
+        assert!(parser.feed(b"rubbish\r\n").is_err());
+        read_in_turn(&mut parser, response, KEEP);
+        parser.trim(0);
+        assert_eq!(read_in_turn(&mut parser, response, KEEP).2, b"ab");
+        parser.begin(KEEP);
+        assert_eq!(parser.feed(&response[..20]), Ok(ParseProgress::NeedsMore));
+        assert_eq!(parser.finish(), Err(ParseError::Truncated));
     }
 }
 
@@ -321,10 +321,10 @@ proptest! {
 
     #[test]
     fn headers_are_found_as_they_were_sent(model in model()) {
-        let mut reader = ResponseParser::new(LIMITS);
-        reader.begin(KEEP);
-        reader.feed(&model.render()).expect("a valid response");
-        let response = crate::HttpResponse::new(&reader);
+        let mut parser = ResponseParser::new(LIMITS);
+        parser.begin(KEEP);
+        parser.feed(&model.render()).expect("a valid response");
+        let response = crate::HttpResponse::new(&parser);
         let found: Vec<(String, String)> = response
             .headers()
             .filter(|(name, _)| name.starts_with("x-"))
@@ -340,20 +340,20 @@ proptest! {
         models in prop::collection::vec(model(), 1..4),
         order in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
     ) {
-        let mut reader = ResponseParser::new(LIMITS);
+        let mut parser = ResponseParser::new(LIMITS);
         for (which, at) in order {
             let model = which.get(&models);
             let wire = model.render();
-            reader.begin(KEEP);
+            parser.begin(KEEP);
             let mut fed = ParseProgress::NeedsMore;
             for piece in cut(&wire, &[at]) {
-                fed = reader.feed(piece).expect("a valid response");
+                fed = parser.feed(piece).expect("a valid response");
             }
             if fed == ParseProgress::NeedsMore {
-                reader.finish().expect("ended by the close");
+                parser.finish().expect("ended by the close");
             }
-            prop_assert_eq!((reader.parsed_head().status, reader.body()), (model.status, &model.body[..]));
-            prop_assert_eq!(reader.received(), wire.len() as u64);
+            prop_assert_eq!((parser.parsed_head().status, parser.body()), (model.status, &model.body[..]));
+            prop_assert_eq!(parser.received(), wire.len() as u64);
         }
     }
 

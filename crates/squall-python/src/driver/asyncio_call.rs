@@ -5,7 +5,7 @@
 use pyo3::{intern, prelude::*, types::PyTuple};
 use squall_http::{BodyMode, Session};
 use squall_metrics::Outcome;
-use squall_scenario::UnjudgedResponse;
+use squall_scenario::UnjudgedRequest;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -108,9 +108,9 @@ fn record_after_wait(
     mut timer: Pin<&mut Sleep>,
     wait: &mut Option<CheckWait>,
     cx: &mut Context<'_>,
-    last: &mut Option<UnjudgedResponse<'_>>,
+    last: &mut Option<UnjudgedRequest<'_>>,
 ) {
-    let Some(response_ended) = last.as_ref().map(UnjudgedResponse::ended) else { return };
+    let Some(response_ended) = last.as_ref().map(UnjudgedRequest::ended) else { return };
     let mut timers_left = match wait {
         Some(wait) if wait.response_ended == response_ended => wait.timers_left,
         _ => {

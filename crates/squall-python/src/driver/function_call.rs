@@ -5,7 +5,7 @@
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
 use squall_http::{BodyMode, Session};
 use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
-use squall_scenario::UnjudgedResponse;
+use squall_scenario::UnjudgedRequest;
 use std::{
     future::poll_fn,
     task::Poll,
@@ -49,14 +49,14 @@ pub(super) struct FunctionCall<'a> {
     pub(super) name: &'a str,
     /// The last request, unjudged until the function awaits something else or ends. Replaced only
     /// by [`FunctionCall::set_last_request`], which records the one before.
-    pub(super) last_request: Option<UnjudgedResponse<'a>>,
+    pub(super) last_request: Option<UnjudgedRequest<'a>>,
     /// The time limit passed while a request was in flight; that request counts as failed.
     pub(super) timed_out_request: bool,
     /// The time limit has passed, and the function cleans up.
     pub(super) timed_out: bool,
     /// The last request before the time limit passed. The timeout fails this request, not a request
     /// of the clean-up.
-    pub(super) request_before_timeout: Option<Box<UnjudgedResponse<'a>>>,
+    pub(super) request_before_timeout: Option<Box<UnjudgedRequest<'a>>>,
     /// The response to the last request.
     pub(super) last_response: Option<Py<PyResponse>>,
 }
@@ -69,7 +69,7 @@ impl<'a> FunctionCall<'a> {
     }
 
     /// Makes `request` the last one and records the one before.
-    pub(super) fn set_last_request(&mut self, request: Option<UnjudgedResponse<'a>>) {
+    pub(super) fn set_last_request(&mut self, request: Option<UnjudgedRequest<'a>>) {
         self.record_last_request();
         self.last_request = request;
     }

@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use squall_http::{BodyMode, Exchange, HttpResponse, Session};
 use squall_metrics::MetricId;
-use squall_scenario::{RequestFailure, RequestHandler, RequestRunner, RequestStart, UnjudgedResponse};
+use squall_scenario::{RequestFailure, RequestHandler, RequestRunner, RequestStart, UnjudgedRequest};
 use std::{
     borrow::Cow,
     future::poll_fn,
@@ -27,7 +27,7 @@ pub(super) struct PythonRequestResult<'p> {
     /// `None` if the body was discarded.
     pub(super) result: PyResult<Option<PyResponse>>,
     /// `None` if the request is already recorded.
-    pub(super) unjudged: Option<UnjudgedResponse<'p>>,
+    pub(super) unjudged: Option<UnjudgedRequest<'p>>,
 }
 
 /// Sends one request and follows its redirects. The request is due now, or was due `start_delay`
@@ -79,10 +79,10 @@ pub(super) async fn send_constant(
     Ok(())
 }
 
-/// Records a response that the scenario's code has accepted.
-pub(super) fn record(unjudged: Option<UnjudgedResponse<'_>>) {
-    if let Some(response) = unjudged {
-        response.record();
+/// Records a finished request with its present outcome.
+pub(super) fn record(unjudged: Option<UnjudgedRequest<'_>>) {
+    if let Some(request) = unjudged {
+        request.record();
     }
 }
 
@@ -126,7 +126,7 @@ impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
 
     fn judge(
         &mut self,
-        request: UnjudgedResponse<'p>,
+        request: UnjudgedRequest<'p>,
         response: HttpResponse<'_>,
         exchange: &Exchange<'_>,
     ) -> PythonRequestResult<'p> {

@@ -21,6 +21,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Optio
     let open = raw.rate.is_some() || (raw.users.is_none() && raw.stages.is_some());
     let level = level(raw, problems);
     let run = raw.duration.as_ref().map(|given| duration(given, problems));
+    // The key is called `requests`, but counts iterations, which may send several requests each.
     let iterations = raw.requests.as_ref().map(|given| positive_count(given, problems));
     let warm_up = raw.warm_up.as_ref().map_or(Some(Duration::ZERO), |given| duration(given, problems));
     let pause = raw.pause.as_ref().map_or(Some(Pause::NONE), |given| pause(given, problems));

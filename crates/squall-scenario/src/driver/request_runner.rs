@@ -9,7 +9,7 @@ use squall_http::{
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::time::{Duration, Instant};
 
-use super::unjudged_response::UnjudgedResponse;
+use super::unjudged_request::UnjudgedRequest;
 
 /// How long a user waits that could not send. Without the wait a closed loop spins, and a user that
 /// retries takes the processor from those that can send.
@@ -58,7 +58,7 @@ pub trait RequestHandler<'p> {
     /// Decides the outcome of the last response. `request` is recorded when the handler says so.
     fn judge(
         &mut self,
-        request: UnjudgedResponse<'p>,
+        request: UnjudgedRequest<'p>,
         response: HttpResponse<'_>,
         exchange: &Exchange<'_>,
     ) -> Self::Output;
@@ -75,9 +75,9 @@ pub enum RequestFailure<'p, 'e> {
     /// This machine had no descriptor or port left. The runner has recorded the request as unsent.
     Unsent { outcome: Outcome, ended: Instant, error: &'e HttpError },
     /// The request was sent, or the connection failed.
-    NoResponse { request: UnjudgedResponse<'p>, error: &'e HttpError },
+    NoResponse { request: UnjudgedRequest<'p>, error: &'e HttpError },
     /// The response redirects to a URL that cannot be requested, or once too often.
-    BadRedirect { request: UnjudgedResponse<'p>, error: RequestError },
+    BadRedirect { request: UnjudgedRequest<'p>, error: RequestError },
 }
 
 /// What follows one exchange.
@@ -156,7 +156,7 @@ impl<'p> RequestRunner<'p> {
         };
         record_phases(&in_flight, &exchange);
         let outcome = Outcome::of_status(response.status);
-        let unjudged = UnjudgedResponse::new(self.recorder, in_flight, start, &exchange, outcome);
+        let unjudged = UnjudgedRequest::new(self.recorder, in_flight, start, &exchange, outcome);
         if is_redirect(response.status)
             && handler.follows_redirect(response.status)
             && let Some(next) = request.redirect(&response)
@@ -182,14 +182,14 @@ impl<'p> RequestRunner<'p> {
             return NextStep::Pause(handler.fail(RequestFailure::Unsent { outcome, ended, error }));
         }
         record_phases(&in_flight, exchange);
-        let request = UnjudgedResponse::new(self.recorder, in_flight, start, exchange, outcome);
+        let request = UnjudgedRequest::new(self.recorder, in_flight, start, exchange, outcome);
         NextStep::Done(handler.fail(RequestFailure::NoResponse { request, error }))
     }
 
     #[cold]
     fn finish_redirected<H: RequestHandler<'p>>(
         self,
-        mut redirected: UnjudgedResponse<'p>,
+        mut redirected: UnjudgedRequest<'p>,
         next: Result<PreparedRequest, RequestError>,
         handler: &mut H,
     ) -> NextStep<H::Output> {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState, UnjudgedResponse,
+    PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState, UnjudgedRequest,
     flow_run::{UserState, unset_note},
 };
 use crate::{
@@ -62,7 +62,7 @@ impl<'p> RequestHandler<'p> for StatusHandler<'p> {
     }
 
     #[inline]
-    fn judge(&mut self, request: UnjudgedResponse<'p>, response: HttpResponse<'_>, _exchange: &Exchange<'_>) -> bool {
+    fn judge(&mut self, request: UnjudgedRequest<'p>, response: HttpResponse<'_>, _exchange: &Exchange<'_>) -> bool {
         let accepted = self.compiled.checks.accepts_status(response.status);
         if accepted {
             request.record_as(self.compiled.checks.passing_outcome(response.status));
@@ -163,7 +163,7 @@ impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
 
     fn judge(
         &mut self,
-        request: UnjudgedResponse<'p>,
+        request: UnjudgedRequest<'p>,
         response: HttpResponse<'_>,
         _exchange: &Exchange<'_>,
     ) -> StepResult {
@@ -182,7 +182,7 @@ impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
     }
 }
 
-fn record_verdict(request: UnjudgedResponse<'_>, verdict: &RequestVerdict) {
+fn record_verdict(request: UnjudgedRequest<'_>, verdict: &RequestVerdict) {
     request.record_as_noted(verdict.outcome, verdict.note.as_deref());
 }
 

@@ -12,8 +12,8 @@ use super::Worker;
 use crate::{
     desired_run::DesiredRun,
     hooks::{self, HookKind, RunHooks},
-    load_phase::StopMode,
     run_builder::{WorkerRunConfig, build_run},
+    worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
     worker_run_state::{RunEffect, RunEvent, WorkerRunState},
 };

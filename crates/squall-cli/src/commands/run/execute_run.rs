@@ -23,11 +23,11 @@ pub(crate) enum ProgressDisplay {
     Dashboard,
 }
 
-/// Executes `run` to its end; `watcher` and the display observe it.
+/// Executes `run` to its end; `outputs` and the display observe it.
 pub(crate) fn execute_run(
     button: &StopButton,
     display: ProgressDisplay,
-    watcher: &mut dyn RunObserver,
+    outputs: &mut dyn RunObserver,
     run: impl AsyncFnOnce(&RunControl, &mut [&mut dyn RunObserver]) -> Result<RunResult, CliError>,
 ) -> Result<RunResult, CliError> {
     let mut dashboard = None;
@@ -35,7 +35,7 @@ pub(crate) fn execute_run(
     if display == ProgressDisplay::Dashboard && terminal::can_show_dashboard() {
         dashboard = Dashboard::open(button.clone()).ok();
     }
-    let mut observers: Vec<&mut dyn RunObserver> = vec![watcher];
+    let mut observers: Vec<&mut dyn RunObserver> = vec![outputs];
     match &mut dashboard {
         Some(dashboard) => observers.push(dashboard),
         None => {

@@ -12,7 +12,7 @@
 
 /// How far the load of a worker's run is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LoadPhase {
+pub(crate) enum WorkerLoadPhase {
     /// The engine waits for the start, or makes load.
     Running,
     /// The engine finishes iterations and makes no more starts.
@@ -51,11 +51,11 @@ pub(crate) enum StopMode {
 
 const BACKLOG_FULL: &str = "the store was away for too long";
 
-impl LoadPhase {
+impl WorkerLoadPhase {
     /// The phase after `event`, and how to stop the engine if it has to be stopped.
     #[must_use]
-    pub(crate) fn step(self, event: LoadEvent) -> (LoadPhase, Option<StopMode>) {
-        use LoadPhase::{Ended, Running, Stopping};
+    pub(crate) fn step(self, event: LoadEvent) -> (WorkerLoadPhase, Option<StopMode>) {
+        use WorkerLoadPhase::{Ended, Running, Stopping};
         match (self, event) {
             (Running, LoadEvent::Stop(mode)) => (Stopping(EndCause::Regular), Some(mode)),
             (phase @ (Stopping(_) | Ended(_)), LoadEvent::Stop(mode)) => (phase, Some(mode)),
@@ -73,14 +73,18 @@ impl LoadPhase {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self, LoadPhase::Ended(_))
+        matches!(self, WorkerLoadPhase::Ended(_))
     }
 
     /// Why the load ends before the record says so, if it does.
     pub(crate) fn early_end_reason(&self) -> Option<&str> {
         match self {
-            LoadPhase::Stopping(EndCause::Early(reason)) | LoadPhase::Ended(EndCause::Early(reason)) => Some(reason),
-            LoadPhase::Running | LoadPhase::Stopping(EndCause::Regular) | LoadPhase::Ended(EndCause::Regular) => None,
+            WorkerLoadPhase::Stopping(EndCause::Early(reason)) | WorkerLoadPhase::Ended(EndCause::Early(reason)) => {
+                Some(reason)
+            }
+            WorkerLoadPhase::Running
+            | WorkerLoadPhase::Stopping(EndCause::Regular)
+            | WorkerLoadPhase::Ended(EndCause::Regular) => None,
         }
     }
 }
@@ -88,15 +92,15 @@ impl LoadPhase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use LoadPhase::{Ended, Running, Stopping};
     use StopMode::{Abort, Drain};
+    use WorkerLoadPhase::{Ended, Running, Stopping};
 
     fn early(reason: &str) -> EndCause {
         EndCause::Early(reason.to_owned())
     }
 
     #[track_caller]
-    fn check(phase: LoadPhase, event: LoadEvent, next: LoadPhase, stop: Option<StopMode>) {
+    fn check(phase: WorkerLoadPhase, event: LoadEvent, next: WorkerLoadPhase, stop: Option<StopMode>) {
         assert_eq!(phase.step(event), (next, stop));
     }
 

@@ -1,5 +1,6 @@
-//! A request whose response is in and whose outcome its caller still decides. Recorded exactly once,
-//! by [`UnjudgedResponse::record`]. Made by the [`RequestRunner`](super::RequestRunner).
+//! A request that has ended, with or without a response, and whose outcome its caller still decides.
+//! It judges nothing itself and is recorded exactly once. Made by the
+//! [`RequestRunner`](super::RequestRunner).
 
 use squall_engine::{InFlightRequest, ThreadRecorder};
 use squall_http::Exchange;
@@ -8,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::RequestStart;
 
-/// A finished request that is not recorded yet. Dropping it records it with its present outcome; only
-/// an aborted run drops it, every other caller records it.
+/// A finished request that is not recorded yet; it may have failed without a response. Dropping it
+/// records it with its present outcome. Only an aborted run drops it, every other caller records it.
 #[must_use = "a finished request is recorded by an explicit call"]
-pub struct UnjudgedResponse<'p> {
+pub struct UnjudgedRequest<'p> {
     recorder: &'p ThreadRecorder,
     metric: MetricId,
     /// Set until it is recorded.
@@ -23,7 +24,7 @@ pub struct UnjudgedResponse<'p> {
     bytes_out: u64,
 }
 
-impl<'p> UnjudgedResponse<'p> {
+impl<'p> UnjudgedRequest<'p> {
     #[inline]
     pub(super) fn new(
         recorder: &'p ThreadRecorder,
@@ -31,8 +32,8 @@ impl<'p> UnjudgedResponse<'p> {
         start: RequestStart,
         exchange: &Exchange<'_>,
         outcome: Outcome,
-    ) -> UnjudgedResponse<'p> {
-        UnjudgedResponse {
+    ) -> UnjudgedRequest<'p> {
+        UnjudgedRequest {
             recorder,
             metric: start.metric,
             in_flight: Some(in_flight),
@@ -54,7 +55,7 @@ impl<'p> UnjudgedResponse<'p> {
         self.ended.saturating_duration_since(self.started)
     }
 
-    /// The outcome that [`UnjudgedResponse::record`] writes.
+    /// The outcome that [`UnjudgedRequest::record`] writes.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -106,7 +107,7 @@ impl<'p> UnjudgedResponse<'p> {
     }
 }
 
-impl Drop for UnjudgedResponse<'_> {
+impl Drop for UnjudgedRequest<'_> {
     #[inline]
     fn drop(&mut self) {
         self.record_once();
