@@ -129,6 +129,7 @@ impl ThreadRecorder {
         self.record_unsent(metric, intended, started, FENCED);
         self.note_error(
             metric,
+            intended,
             FENCED,
             "not sent: the worker had lost its membership, and other workers make its load",
         );
@@ -182,12 +183,12 @@ impl ThreadRecorder {
         }
     }
 
-    /// Keeps a failure message for the report. Failures during the warm-up are not reported.
-    pub fn note_error(&self, metric: MetricId, outcome: Outcome, message: &str) {
-        if Instant::now() < self.shared.measure_from.get() {
-            return;
+    /// Keeps a failure message for the report. What was due during the warm-up is not reported, like
+    /// its samples, even if it fails later.
+    pub fn note_error(&self, metric: MetricId, intended: Instant, outcome: Outcome, message: &str) {
+        if intended >= self.shared.measure_from.get() {
+            self.shared.recorder.borrow_mut().note_error(metric, outcome, message);
         }
-        self.shared.recorder.borrow_mut().note_error(metric, outcome, message);
     }
 
     /// Ends the thread's send budget. `most` returns the most requests of the thread in total,

@@ -226,7 +226,7 @@ fn record_blocking_step(recorder: &ThreadRecorder, script: &PythonScenario, step
          client, or an executor",
         step.location
     );
-    recorder.note_error(metric, outcome, &message);
+    recorder.note_error(metric, step.since, outcome, &message);
     recorder.record_span(metric, step.since, Instant::now(), outcome);
 }
 

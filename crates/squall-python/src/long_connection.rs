@@ -184,7 +184,7 @@ impl<S> LongConnectionState<S> {
             Ok(response) => response,
             Err(error) => {
                 let outcome = http_error_outcome(&error);
-                context.recorder.note_error(metric, outcome, &error.to_string());
+                context.recorder.note_error(metric, due, outcome, &error.to_string());
                 match error.failed_before_sending() {
                     true => in_flight.end_unsent(Instant::now(), outcome),
                     false => in_flight.end(Instant::now(), outcome, 0, 0),
@@ -203,7 +203,7 @@ impl<S> LongConnectionState<S> {
                 Ok((response, started, accepted))
             }
             Err(RejectedOpening { code, reason, .. }) => {
-                context.recorder.note_error(metric, outcome, &reason);
+                context.recorder.note_error(metric, due, outcome, &reason);
                 Err(Python::attach(|py| exceptions::protocol_error(py, code, &reason, name)))
             }
         }

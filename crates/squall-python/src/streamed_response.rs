@@ -115,7 +115,7 @@ impl LongConnectionState<StreamedResponseState> {
                 self.state().close();
                 let (metric, outcome) =
                     (context.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
-                context.recorder.note_error(metric, outcome, &error.to_string());
+                context.recorder.note_error(metric, started, outcome, &error.to_string());
                 context.recorder.record_span(metric, started, now, outcome);
                 Err(Python::attach(|py| {
                     exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name))

@@ -163,7 +163,7 @@ impl LongConnectionState<WebSocketState> {
     fn receive_timeout_error(&self, context: &OperationContext<'_>, started: Instant, after: Duration) -> PyErr {
         let error = HttpError::Timeout { after };
         let (metric, outcome) = (context.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
-        context.recorder.note_error(metric, outcome, &error.to_string());
+        context.recorder.note_error(metric, started, outcome, &error.to_string());
         context.recorder.record_span(metric, started, Instant::now(), outcome);
         Python::attach(|py| exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name)))
     }

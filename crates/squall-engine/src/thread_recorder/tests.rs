@@ -94,13 +94,13 @@ fn phases_of_warm_up_requests_are_left_out() {
 }
 
 #[test]
-fn failure_messages_during_the_warm_up_are_left_out() {
+fn failure_messages_of_requests_due_in_the_warm_up_are_left_out() {
     let now = Instant::now();
-    let recorder = ThreadRecorder::new(RecorderConfig::default(), now + Duration::from_secs(3600));
+    let recorder = ThreadRecorder::new(RecorderConfig::default(), now);
     let metric = recorder.metric(MetricKey::request("a"));
-    recorder.note_error(metric, Outcome::of_status(500), "in the warm-up");
-    recorder.measure_from(now);
-    recorder.note_error(metric, Outcome::of_status(500), "measured");
+    // It fails after the warm-up, but was due in it.
+    recorder.note_error(metric, now - Duration::from_millis(1), Outcome::of_status(500), "due in the warm-up");
+    recorder.note_error(metric, now, Outcome::of_status(500), "measured");
     let messages: Vec<_> = recorder.harvest(0, 0).1.into_iter().map(|note| note.message).collect();
     assert_eq!(messages, ["measured"]);
 }

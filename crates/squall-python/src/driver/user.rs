@@ -152,7 +152,7 @@ impl PythonUser {
                 continue;
             };
             let metric = thread.lifecycle_metric(name);
-            let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, &error));
+            let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, started, &error));
             record_code_failure(&mut call, &error, outcome, (started, started));
             call.record_last_request();
             thread.recorder.record_span(metric, started, Instant::now(), outcome);
@@ -175,7 +175,8 @@ impl Drop for LifecycleGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             let (recorder, metric) = (&self.thread.recorder, self.thread.lifecycle_metric(self.name));
-            recorder.note_error(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
+            let message = format!("{} had not ended when the run did", self.name);
+            recorder.note_error(metric, self.started, Outcome::ABORTED, &message);
             recorder.record_span(metric, self.started, Instant::now(), Outcome::ABORTED);
         }
     }
@@ -192,7 +193,7 @@ impl VirtualUser for PythonUser {
             Ok(object) => self.instance = Some(object),
             Err(error) => {
                 let metric = thread.lifecycle_metric("on_start");
-                let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, &error));
+                let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, started, &error));
                 thread.recorder.record_span(metric, started, Instant::now(), outcome);
                 return Err(UserStartError(error.to_string()));
             }
@@ -213,7 +214,7 @@ impl VirtualUser for PythonUser {
             let ended = send_constant(thread, &mut self.sessions.first, calls, start_delay).await;
             let outcome = match &ended {
                 Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-                Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, error)),
+                Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, iteration.intended, error)),
             };
             span.end(Instant::now(), outcome);
             return ended.is_ok();
@@ -242,7 +243,7 @@ impl VirtualUser for PythonUser {
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-            Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, error)),
+            Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, iteration.intended, error)),
         };
         if let Err(error) = &ended {
             record_code_failure(&mut call, error, outcome, (iteration.intended, iteration.started));
@@ -288,7 +289,13 @@ fn record_code_failure(
 
 /// The outcome of an exception. Also keeps the exception's message for the report.
 #[cold]
-fn exception_outcome(py: Python<'_>, thread: &PythonThreadContext, metric: MetricId, error: &PyErr) -> Outcome {
+fn exception_outcome(
+    py: Python<'_>,
+    thread: &PythonThreadContext,
+    metric: MetricId,
+    intended: Instant,
+    error: &PyErr,
+) -> Outcome {
     let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
     let outcome = match () {
         () if exceptions::is_task_timeout(py, error) => TASK_TIMEOUT,
@@ -301,6 +308,6 @@ fn exception_outcome(py: Python<'_>, thread: &PythonThreadContext, metric: Metri
     // `value`: in Python older than 3.12 only `into_value` keeps the traceback.
     let described = thread.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
     let message = described.and_then(|message| message.extract::<String>()).unwrap_or_else(|_| error.to_string());
-    thread.recorder.note_error(metric, outcome, &message);
+    thread.recorder.note_error(metric, intended, outcome, &message);
     outcome
 }

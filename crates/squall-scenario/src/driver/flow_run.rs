@@ -187,7 +187,7 @@ impl FlowRun<'_> {
         let (recorder, now) = (&self.shared.recorder, Instant::now());
         if let Some(first) = prepared.steps.first() {
             recorder.record_unsent(first.metric, intended, started, outcome);
-            recorder.note_error(first.metric, outcome, &error.to_string());
+            recorder.note_error(first.metric, intended, outcome, &error.to_string());
         }
         recorder.open_span(&prepared.spans, intended, started).end(now, outcome);
         tokio::time::sleep(UNSENT_PAUSE).await;
@@ -201,6 +201,7 @@ impl FlowRun<'_> {
         recorder.record_unsent(next.metric, now, now, TASK_TIMEOUT);
         recorder.note_error(
             next.metric,
+            now,
             TASK_TIMEOUT,
             "not sent: the task's time limit passed during the think time before this request; \
              raise `timeout` or shorten `think`",
@@ -275,7 +276,7 @@ impl FlowRun<'_> {
         let outcome = Outcome::new(OutcomeCategory::Exception, code);
         let (recorder, now) = (&self.shared.recorder, Instant::now());
         recorder.record_unsent(prepared.metric, times.intended, times.started, outcome);
-        recorder.note_error(prepared.metric, outcome, note);
+        recorder.note_error(prepared.metric, times.intended, outcome, note);
         tokio::time::sleep(UNSENT_PAUSE).await;
         StepResult::failed(now, outcome)
     }

@@ -176,7 +176,7 @@ impl<'p> RequestRunner<'p> {
         handler: &mut H,
     ) -> NextStep<H::Output> {
         let (outcome, ended) = (http_error_outcome(error), exchange.ended);
-        self.recorder.note_error(start.metric, outcome, &error.to_string());
+        self.recorder.note_error(start.metric, start.intended, outcome, &error.to_string());
         if error.failed_before_sending() {
             in_flight.end_unsent(ended, outcome);
             return NextStep::Pause(handler.fail(RequestFailure::Unsent { outcome, ended, error }));

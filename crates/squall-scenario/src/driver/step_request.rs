@@ -125,6 +125,7 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         recorder.record_unsent(self.metric, start.intended, start.started, TASK_TIMEOUT);
         recorder.note_error(
             self.metric,
+            start.intended,
             TASK_TIMEOUT,
             "not sent: the task's time limit passed while the request waited for the worker's send budget",
         );

@@ -17,6 +17,7 @@ pub struct UnjudgedRequest<'p> {
     metric: MetricId,
     /// Set until it is recorded.
     in_flight: Option<InFlightRequest<'p>>,
+    intended: Instant,
     started: Instant,
     ended: Instant,
     outcome: Outcome,
@@ -37,6 +38,7 @@ impl<'p> UnjudgedRequest<'p> {
             recorder,
             metric: start.metric,
             in_flight: Some(in_flight),
+            intended: start.intended,
             started: start.started,
             ended: exchange.ended,
             outcome,
@@ -74,7 +76,7 @@ impl<'p> UnjudgedRequest<'p> {
 
     /// Adds a message to the report's errors, under the present outcome.
     pub fn note_error(&self, message: &str) {
-        self.recorder.note_error(self.metric, self.outcome, message);
+        self.recorder.note_error(self.metric, self.intended, self.outcome, message);
     }
 
     /// Records the request with its present outcome.
