@@ -50,7 +50,10 @@ pub const HIGHEST_LEVEL: f64 = 1e7;
 pub enum ProfileError {
     #[error("a level of {0} is not possible: give a number of 0 or more, below 10¹²")]
     BadLevel(f64),
-    #[error("the ramp of {} is longer than the run of {}: shorten the ramp or lengthen the run", crate::format_duration(*ramp), crate::format_duration(*run))]
+    #[error(
+        "the ramp of {} is longer than the run of {}: shorten the ramp or lengthen the run",
+        crate::format_duration(*ramp), crate::format_duration(*run)
+    )]
     RampTooLong { ramp: Duration, run: Duration },
     #[error("a step profile needs at least 1 step")]
     NoSteps,

@@ -81,7 +81,10 @@ pub enum ThresholdProblem {
     UnclosedWindow,
     #[error("a window is at least 1s long")]
     ShortWindow,
-    #[error("`{text}` is not a statistic; there are p50, p99, p99.9 (any percentile), service_p99, {known}", known = STATISTIC_NAMES.map(|(name, _)| name).join(", "))]
+    #[error(
+        "`{text}` is not a statistic; there are p50, p99, p99.9 (any percentile), service_p99, {known}",
+        known = STATISTIC_NAMES.map(|(name, _)| name).join(", ")
+    )]
     UnknownStatistic { text: String },
     #[error("`{text}` has no unit; write {text}ms or {text}s")]
     NoUnit { text: String },

@@ -200,12 +200,15 @@ macro_rules! client_methods {
         #[pymethods]
         impl Client {
             $(
-                #[doc = concat!("Sends a ", stringify!($verb), " request and returns its response; in `async def`, await it.\n\n")]
+                #[doc = concat!(
+                    "Sends a ", stringify!($verb), " request and returns its response; in `async def`, await it.\n\n"
+                )]
                 /// `url` is absolute or relative to the target. `headers`, `params`, `cookies`:
                 /// dicts; `json`, `data` or `content`, `files`: the body; `auth`: (user, password)
                 /// or a token; `timeout`: seconds; `name`: the request's name in the report;
                 /// `path_params`: values for placeholders in the URL such as `/users/{id}`.
-                #[pyo3(signature = (url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
+                #[pyo3(signature = (
+                    url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
                                     cookies=None, auth=None, timeout=None, name=None, path_params=None,
                                     follow_redirects=None))]
                 #[allow(clippy::too_many_arguments)] // The keywords of the Python method.

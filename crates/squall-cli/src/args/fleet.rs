@@ -45,7 +45,14 @@ pub(crate) struct OrchestratorArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: String,
     /// Name of the fleet, if several share a server
-    #[arg(long, alias = "name", value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
+    #[arg(
+        long,
+        alias = "name",
+        value_name = "NAME",
+        default_value = "main",
+        env = "SQUALL_FLEET",
+        value_parser = crate::args::parse_fleet_name
+    )]
     pub(crate) fleet: String,
     /// Name of this orchestrator, for the log [default: orchestrator-PID]
     #[arg(long, value_name = "NAME")]
@@ -175,7 +182,12 @@ Examples:
   squall test scale --users 200")]
 pub(crate) struct ScaleArgs {
     /// New number of users
-    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(0..=squall_web::MAX_USERS))]
+    #[arg(
+        long,
+        short = 'c',
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(0..=squall_web::MAX_USERS)
+    )]
     pub(crate) users: u64,
     #[command(flatten)]
     pub(crate) api: ApiArgs,

@@ -86,7 +86,11 @@ pub(crate) struct ScriptArgs {
     /// How the tasks run: auto (chosen from the code), static (constant tasks, no Python at run
     /// time), stepped (the engine resumes them), asyncio (on an asyncio loop, for code that awaits
     /// more than the client). With the name of a load profile, the same as --profile
-    #[arg(long, value_name = "MODE", value_parser = ["auto", "stepped", "static", "asyncio", "constant", "ramp", "step", "spike"])]
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = ["auto", "stepped", "static", "asyncio", "constant", "ramp", "step", "spike"]
+    )]
     pub(crate) mode: Option<String>,
     /// Number of processes that share the load, if one interpreter is too slow [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -106,7 +110,13 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "REDIS-URL")]
     pub(crate) cluster: Option<String>,
     /// Name of the fleet, if several share a server
-    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "main",
+        env = "SQUALL_FLEET",
+        value_parser = crate::args::parse_fleet_name
+    )]
     pub(crate) fleet: String,
 }
 

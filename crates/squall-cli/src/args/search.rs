@@ -8,7 +8,12 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct SearchArgs {
     /// Find the highest rate that holds this threshold, e.g. 'p99<50ms'; starts at --rate, or 50/s
-    #[arg(long, value_name = "THRESHOLD", value_parser = parse_find_max_threshold, conflicts_with_all = FIND_MAX_CONFLICTS)]
+    #[arg(
+        long,
+        value_name = "THRESHOLD",
+        value_parser = parse_find_max_threshold,
+        conflicts_with_all = FIND_MAX_CONFLICTS
+    )]
     pub(crate) find_max: Option<Threshold>,
     /// How close the search gets to the highest rate [default: 5%]
     #[arg(long, value_name = "PERCENT", value_parser = parse_precision)]

@@ -21,7 +21,13 @@ pub(crate) struct LoadWorkerArgs {
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     pub(crate) redis: String,
     /// Name of the fleet, if several share a server
-    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "main",
+        env = "SQUALL_FLEET",
+        value_parser = crate::args::parse_fleet_name
+    )]
     pub(crate) fleet: String,
     /// Name of this worker, unique in the fleet [default: the host's name and a random part]
     #[arg(long, value_name = "NAME")]

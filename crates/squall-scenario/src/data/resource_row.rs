@@ -14,7 +14,10 @@ const POOL_METADATA_FIELDS: [&str; 3] = ["resource_name", "resource_id", "create
 pub(crate) enum ResourceRowError {
     #[error("`{id}` of the pool `{pool}` cannot be used: what is stored with it is not a JSON object")]
     NotAnObject { pool: String, id: String },
-    #[error("`{id}` of the pool `{pool}` cannot be used: it has no field `{field}`{}", if *is_metadata { ", only the pool's own mark of that name" } else { "" })]
+    #[error(
+        "`{id}` of the pool `{pool}` cannot be used: it has no field `{field}`{}",
+        if *is_metadata { ", only the pool's own mark of that name" } else { "" }
+    )]
     NoField { pool: String, id: String, field: String, is_metadata: bool },
 }
 
