@@ -209,8 +209,8 @@ macro_rules! client_methods {
                 /// `path_params`: values for placeholders in the URL such as `/users/{id}`.
                 #[pyo3(signature = (
                     url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
-                                    cookies=None, auth=None, timeout=None, name=None, path_params=None,
-                                    follow_redirects=None))]
+                    cookies=None, auth=None, timeout=None, name=None, path_params=None, follow_redirects=None
+                ))]
                 #[allow(clippy::too_many_arguments)] // The keywords of the Python method.
                 fn $name<'py>(
                     &self,
