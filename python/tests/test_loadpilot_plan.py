@@ -146,10 +146,10 @@ def test_plan_users_have_separate_headers_and_urls(squall, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data_pool": [{"m": 1}]}, "task `one`, body_template: `{{n}}` is no column of data_pool (in all of its rows: m)"),
-        ({}, "task `one`, body_template: `{{n}}` is no column of data_pool (in all of its rows: none)"),
-        ({"data_pool": [{"n": 1}, 5]}, "data_pool[1]: a row is an object"),
-        ({"vuser_configs": [{"task_headers": 5}]}, "not a plan: invalid type: integer `5`, expected a map"),
+        ({"data_pool": [{"m": 1}]}, "task `one`, body_template: `{{n}}` is not a column of data_pool (columns of all rows: m)"),
+        ({}, "task `one`, body_template: `{{n}}` is not a column of data_pool (columns of all rows: none)"),
+        ({"data_pool": [{"n": 1}, 5]}, "data_pool[1]: a row must be an object"),
+        ({"vuser_configs": [{"task_headers": 5}]}, "not a LoadPilot plan: invalid type: integer `5`, expected a map"),
     ],
 )
 def test_unsupported_plan_field_is_named(squall, tmp_path, target, changes, words):
