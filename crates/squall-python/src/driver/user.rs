@@ -140,7 +140,7 @@ impl PythonUser {
                 time_limit: None,
                 name,
                 last_request: None,
-                timed_out_request: false,
+                request_cut_off: false,
                 timed_out: false,
                 request_before_timeout: None,
                 last_response: None,
@@ -227,7 +227,7 @@ impl VirtualUser for PythonUser {
             time_limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
             name: &task.name,
             last_request: None,
-            timed_out_request: false,
+            request_cut_off: false,
             timed_out: false,
             request_before_timeout: None,
             last_response: None,
@@ -235,7 +235,7 @@ impl VirtualUser for PythonUser {
         let mut ended = object.run(&mut call, &task.function).await;
         if let (Ok(()), Some(check), Some(response)) = (&ended, &task.check, &call.last_response) {
             ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, response)));
-            if ended.is_err() && call.last_request.as_ref().is_some_and(|last| !last.has_response()) {
+            if ended.is_err() && call.last_request.as_ref().is_some_and(|last| !last.has_status_outcome()) {
                 // The last request got no response and has failed already. The check rejects an
                 // earlier response.
                 call.record_last_request();
@@ -279,7 +279,7 @@ fn record_code_failure(
 ) {
     match &mut call.last_request {
         Some(last) => last.mark_failed(outcome),
-        None if call.timed_out_request || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
+        None if call.request_cut_off || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
         None => {
             let metric = call.thread.request_metric(&format!("{} (failed)", call.name));
             call.thread.recorder.record_unsent(metric, intended, started, outcome);
