@@ -24,7 +24,9 @@ use crate::{
     data::DataFeeder,
 };
 use render::RenderBuffers;
-pub use request_runner::{RequestFailure, RequestHandler, RequestRunner, RequestStart, http_error_outcome};
+pub use request_runner::{
+    RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
+};
 pub use unjudged_request::UnjudgedRequest;
 pub use user::ScenarioUser;
 
