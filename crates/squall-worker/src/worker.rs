@@ -338,12 +338,12 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
     fn build_report(&mut self) -> WorkerReport {
         let process = self.process_monitor.sample();
-        let takes_load = (self.membership_valid || self.has_failed_run()) && !self.lifecycle.is_leaving();
+        let is_connected = (self.membership_valid || self.has_failed_run()) && !self.lifecycle.is_leaving();
         let epoch = self.run_state.epoch().filter(|_| self.run_state.is_prepared()).unwrap_or(0);
         let worker_run = self.run_state.worker_run();
         let held = self.share_leases.shares();
         let report = WorkerReport {
-            health: if takes_load { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
+            health: if is_connected { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
             instance: self.instance,
             cpu_percent: process.cpu_percent,
             cpu_s: process.cpu_s,

@@ -192,8 +192,8 @@ impl WorkerRun {
     }
 
     /// Starts the engine at `at`, once. `at` may be long ago: the engine then continues at the
-    /// current time of the run. It needs the current `profile` for that, because by the planned one
-    /// a paused run might look finished.
+    /// current time of the run. A pause lengthens the profile; with the planned profile the engine
+    /// would take a paused run for finished, so it gets the current `profile`.
     pub(crate) fn start(&mut self, at: Instant, profile: &Profile) {
         if self.is_started() {
             return;

@@ -45,7 +45,8 @@ pub struct WorkerReport {
     pub failed_run: Option<FailedRun>,
 }
 
-/// Whether a worker takes load.
+/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still have
+/// given up the run; see [`WorkerReport::failed_run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkerHealth {
     Healthy,

@@ -108,8 +108,14 @@ impl WorkerInfo {
         }
     }
 
+    /// Whether the fleet can reach the worker and it is not leaving; see [`WorkerHealth`].
     pub fn is_healthy(&self) -> bool {
         self.status == WorkerHealth::Healthy.name()
+    }
+
+    /// Whether the worker can make load in the run `epoch`, now or once it has built its users.
+    pub fn can_carry_out(&self, epoch: u64) -> bool {
+        self.is_healthy() && self.failed != epoch
     }
 }
 

@@ -60,7 +60,8 @@ pub(crate) struct UnableWorker {
 pub(crate) enum RosterEntryState {
     Working,
     Finished,
-    /// The worker shipped everything and left before the end of the run.
+    /// The worker stopped reporting before the end of the run, and nothing of it is missing: it had
+    /// shipped everything, or the load had not started.
     Left,
     Lost,
 }

@@ -8,7 +8,7 @@ use squall_http::{
     BodyMode, Connector, Exchange, HttpResponse, PreparedRequest, Session, StreamOpener, StreamingResponse,
 };
 use squall_metrics::MetricId;
-use squall_scenario::{RequestFailure, RequestHandler, RequestRunner, RequestStart, UnjudgedRequest};
+use squall_scenario::{EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart};
 use std::{
     borrow::Cow,
     future::poll_fn,
@@ -30,7 +30,7 @@ pub(super) struct PythonRequestResult<'p> {
     /// `None` if the body was discarded.
     pub(super) result: PyResult<Option<PyResponse>>,
     /// `None` if the request is already recorded.
-    pub(super) unjudged: Option<UnjudgedRequest<'p>>,
+    pub(super) ended_request: Option<EndedRequest<'p>>,
 }
 
 /// Sends one request and follows its redirects. The request is due now, or was due `start_delay`
@@ -68,7 +68,7 @@ pub(crate) enum RedirectMode {
 pub(crate) struct OpenedResponse<'p> {
     pub(crate) response: StreamingResponse,
     /// The request that got the response.
-    pub(crate) request: UnjudgedRequest<'p>,
+    pub(crate) request: EndedRequest<'p>,
     /// The name that this request is recorded under.
     pub(crate) name: String,
     /// When the first request was sent, before all redirects.
@@ -87,12 +87,12 @@ pub(crate) async fn open_response<'p>(
     let mut handler = PythonRequestHandler::new(thread, call.name, BodyMode::Discard, call.redirects);
     let sent = RequestRunner::new(&thread.recorder).run(&mut opener, call.request, start, &mut handler).await;
     if let Err(error) = sent.result {
-        record(sent.unjudged);
+        record(sent.ended_request);
         return Err(error);
     }
     Ok(OpenedResponse {
         response: opener.into_response().expect("the opener keeps a response that did not fail"),
-        request: sent.unjudged.expect("a request with a response is unjudged"),
+        request: sent.ended_request.expect("a request with a response has ended"),
         name: handler.name.into_owned(),
         first_sent: handler.first_sent.expect("the exchange has ended"),
     })
@@ -125,20 +125,20 @@ pub(super) async fn send_constant(
     for call in calls {
         let start_delay = std::mem::take(&mut start_delay);
         let sent = send_request(thread, session, call, start_delay, BodyMode::Discard).await;
-        record(sent.unjudged);
+        record(sent.ended_request);
         sent.result?;
     }
     Ok(())
 }
 
 /// Records a finished request with its present outcome.
-pub(super) fn record(unjudged: Option<UnjudgedRequest<'_>>) {
-    if let Some(request) = unjudged {
+pub(super) fn record(ended_request: Option<EndedRequest<'_>>) {
+    if let Some(request) = ended_request {
         request.record();
     }
 }
 
-/// Makes the results for the scenario's code. A response stays unjudged, because code and checks
+/// Makes the results for the scenario's code. A response is not recorded yet, because code and checks
 /// may still reject it.
 struct PythonRequestHandler<'p, 'c> {
     thread: &'p PythonThreadContext,
@@ -203,20 +203,20 @@ impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
         }
     }
 
-    fn judge(
+    fn on_response(
         &mut self,
-        request: UnjudgedRequest<'p>,
+        request: EndedRequest<'p>,
         response: HttpResponse<'_>,
         exchange: &Exchange<'_>,
     ) -> PythonRequestResult<'p> {
         let elapsed = exchange.ended - exchange.started;
         let response = (self.body_mode == BodyMode::Keep).then(|| PyResponse::new(&response, elapsed));
-        PythonRequestResult { result: Ok(response), unjudged: Some(request) }
+        PythonRequestResult { result: Ok(response), ended_request: Some(request) }
     }
 
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> PythonRequestResult<'p> {
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> PythonRequestResult<'p> {
         let name = &*self.name;
-        let (error, unjudged) = Python::attach(|py| match failure {
+        let (error, ended_request) = Python::attach(|py| match failure {
             RequestFailure::Fenced => (exceptions::worker_fenced(py, name), None),
             RequestFailure::Unsent { error, .. } => (exceptions::request_failed(py, error, name), None),
             RequestFailure::NoResponse { request, error } => {
@@ -227,7 +227,7 @@ impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
                 (error, Some(request))
             }
         });
-        PythonRequestResult { result: Err(error), unjudged }
+        PythonRequestResult { result: Err(error), ended_request }
     }
 }
 

@@ -9,7 +9,7 @@ use squall_http::{
     BodyMode, Connector, Cookies, Exchange, HttpConfig, HttpRequest, HttpResponse, PreparedRequest, StreamOpener,
 };
 use squall_metrics::{Collector, MetricId, MetricKey, MetricKind, RecorderConfig, RunView};
-use squall_scenario::{RequestFailure, RequestHandler, RequestRunner, RequestStart, Scenario, UnjudgedRequest};
+use squall_scenario::{EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart, Scenario};
 use squall_target::TargetServer;
 use std::time::{Duration, Instant};
 
@@ -151,12 +151,17 @@ impl<'p> RequestHandler<'p> for StreamHandler {
         self.metric
     }
 
-    fn judge(&mut self, request: UnjudgedRequest<'p>, _response: HttpResponse<'_>, _exchange: &Exchange<'_>) -> bool {
+    fn on_response(
+        &mut self,
+        request: EndedRequest<'p>,
+        _response: HttpResponse<'_>,
+        _exchange: &Exchange<'_>,
+    ) -> bool {
         request.record();
         true
     }
 
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> bool {
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> bool {
         if let RequestFailure::NoResponse { request, .. } | RequestFailure::BadRedirect { request, .. } = failure {
             request.record();
         }

@@ -35,7 +35,7 @@ impl<C: FleetStores> RunAggregator<C> {
         for worker in workers.iter().filter(|worker| worker.failed == epoch && worker.instance != 0) {
             self.record_unable(worker, elapsed);
         }
-        self.lose_absent_workers(workers, elapsed).await
+        self.record_absent_workers(workers, elapsed).await
     }
 
     /// Adds a worker that the collector waits for from now on. Returns whether it is new.
@@ -102,7 +102,7 @@ impl<C: FleetStores> RunAggregator<C> {
     }
 
     /// Workers that no longer report have left if they shipped everything, and are lost otherwise.
-    async fn lose_absent_workers(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
+    async fn record_absent_workers(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
         let members = self.roster.members.iter();
         let absent: Vec<(u64, String)> = members
@@ -114,28 +114,29 @@ impl<C: FleetStores> RunAggregator<C> {
         }
         // A worker that leaves ships its last delta before it stops reporting.
         self.pending_closed_seconds += self.poll().await?;
-        let able = |worker: &WorkerInfo| worker.is_healthy() && worker.failed != self.epoch;
-        let then = match workers.iter().any(able) {
+        let then = match workers.iter().any(|worker| worker.can_carry_out(self.epoch)) {
             true => "its load moves to the other workers",
             false => "no worker is left, and its load pauses until one joins",
         };
         for (instance, id) in absent {
-            let what = self.lose_absent_worker(instance, elapsed);
+            let what = match self.end_absent_worker(instance, elapsed) {
+                RosterEntryState::Lost => "was lost",
+                RosterEntryState::Left | RosterEntryState::Working | RosterEntryState::Finished => "left",
+            };
             self.record_event(elapsed, format!("worker {id} {what}; {then}"));
         }
         Ok(())
     }
 
-    /// Returns the verb for the event.
-    fn lose_absent_worker(&mut self, instance: u64, elapsed: Duration) -> &'static str {
+    /// Returns how the worker ended.
+    fn end_absent_worker(&mut self, instance: u64, elapsed: Duration) -> RosterEntryState {
         // Before the start a worker has measured nothing that could be lost.
         let complete = elapsed.is_zero() || self.collector.is_finished(worker_source(instance));
-        let (state, what) =
-            if complete { (RosterEntryState::Left, "left") } else { (RosterEntryState::Lost, "was lost") };
+        let state = if complete { RosterEntryState::Left } else { RosterEntryState::Lost };
         if let Some(member) = self.roster.members.get_mut(&instance) {
             member.end(state, elapsed.as_secs_f64());
         }
         self.stop_waiting_for(instance);
-        what
+        state
     }
 }
