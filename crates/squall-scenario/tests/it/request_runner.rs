@@ -1,7 +1,7 @@
 //! The waits of the request runner: for the send budget of a fleet's worker, and how the task's time
 //! limit cuts them.
 
-use squall_engine::{Engine, EngineConfig, SendBudget};
+use squall_engine::{Engine, EngineConfig, SendPermit};
 use squall_metrics::{Collector, RunView};
 use squall_scenario::Scenario;
 use squall_target::TargetServer;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::harness::{block_on, scenario, target};
 
 /// Runs one iteration of `scenario` on one thread under `budget`, beside `meanwhile`.
-async fn run_with_budget(scenario: &Scenario, budget: &SendBudget, meanwhile: impl Future<Output = ()>) -> RunView {
+async fn run_with_budget(scenario: &Scenario, budget: &SendPermit, meanwhile: impl Future<Output = ()>) -> RunView {
     let config = EngineConfig::new(scenario.plan.load.clone(), scenario.plan.tasks.clone());
-    let config = EngineConfig { threads: 1, send_budget: Some(budget.clone()), ..config };
+    let config = EngineConfig { threads: 1, send_permit: Some(budget.clone()), ..config };
     let mut engine = Engine::prepare(scenario.driver(), config).await.expect("a sound scenario");
     let mut collector = Collector::new(engine.sources().to_vec(), 10);
     engine.start(Instant::now());
@@ -45,7 +45,7 @@ async fn until(condition: impl Fn() -> bool) {
 fn redirect_is_not_sent_before_the_budget_allows_redirects() {
     for task in ["get = '/redirect/2'", "get = '/redirect/2'\ntimeout = '60s'"] {
         let target = target();
-        let budget = SendBudget::new(1);
+        let budget = SendPermit::new(1);
         let view = block_on(run_with_budget(&one_iteration(&target, task), &budget, async {
             until(|| budget.redirect_pending()).await;
             assert_eq!(target.requests(), 1, "{task}");
@@ -58,7 +58,7 @@ fn redirect_is_not_sent_before_the_budget_allows_redirects() {
 #[test]
 fn task_timeout_cuts_the_wait_for_the_send_budget() {
     let target = target();
-    let budget = SendBudget::new(1);
+    let budget = SendPermit::new(1);
     budget.raise_limits(&[0]);
     let scenario = one_iteration(&target, "get = '/health'\ntimeout = '50ms'");
     let view = block_on(run_with_budget(&scenario, &budget, async {}));
