@@ -22,7 +22,7 @@ pub struct EngineConfig {
     pub tasks: Vec<TaskSpec>,
     pub seed: u64,
     /// How long a run with an iteration limit continues while every user fails to start. Default: 30 s.
-    pub start_failure_timeout: Duration,
+    pub on_start_failure_timeout: Duration,
     /// The engine sets its `phases` from the limits.
     pub recorder: RecorderConfig,
     /// The requests that a worker of a fleet may send. With a budget, shares may change until the load
@@ -58,7 +58,7 @@ impl EngineConfig {
             load,
             tasks,
             seed: 0,
-            start_failure_timeout: Duration::from_secs(30),
+            on_start_failure_timeout: Duration::from_secs(30),
             recorder: RecorderConfig::default(),
             send_permit: None,
             resources: None,

@@ -9,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    Driver, Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome, ShareAssignment,
-};
+use crate::{BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineStopHandle, LoadOutcome, ShareAssignment};
 
 /// One scenario of a group.
 pub struct EngineSpec<D> {
@@ -84,8 +82,8 @@ impl EngineGroup {
     }
 
     /// The number of iterations in progress, for reading at any time.
-    pub fn in_flight(&self) -> InFlightIterations {
-        self.engines.iter().map(Engine::in_flight).collect()
+    pub fn busy_users(&self) -> BusyUsers {
+        self.engines.iter().map(Engine::busy_users).collect()
     }
 
     /// As [`Engine::load_end`], without background engines.

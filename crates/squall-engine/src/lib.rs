@@ -25,14 +25,14 @@ mod thread_recorder;
 mod thread_scheduler;
 mod thread_shares;
 mod thread_state;
+mod user_mailbox;
 mod user_pool;
-mod user_slot;
 mod user_task;
 
 pub use driver::{
-    Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, UserIdentity, UserStartError, VirtualUser,
+    Driver, DriverError, DriverThread, Iteration, OnStartError, RequestsPerIteration, UserIdentity, VirtualUser,
 };
-pub use engine::{Engine, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome};
+pub use engine::{BusyUsers, Engine, EngineError, EngineStopHandle, LoadOutcome};
 pub use engine_config::EngineConfig;
 pub use engine_group::{EngineGroup, EngineGroupStopHandle, EngineSpec};
 pub use number_quota::{NumberQuota, QuotaRefill, QuotaStatus, SharedCounter};

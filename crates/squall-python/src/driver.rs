@@ -68,7 +68,7 @@ impl Driver for PythonDriver {
             .map(|task| recorder.metric(MetricKey::group(script.full_metric_name(&task.name))))
             .collect();
         let constant_calls = Python::attach(|py| constant_calls(py, &script, &routes))
-            .map_err(|reason| DriverError::ScriptRequest { reason })?;
+            .map_err(|reason| DriverError::PythonRequest { reason })?;
         let asyncio_loop = match script.on_asyncio {
             true => Some(
                 Python::attach(|py| {

@@ -20,8 +20,8 @@ mod scenario;
 mod template;
 
 pub use driver::{
-    RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread, ScenarioUser,
-    UnjudgedRequest, http_error_outcome,
+    EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread,
+    ScenarioUser, http_error_outcome,
 };
 pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};

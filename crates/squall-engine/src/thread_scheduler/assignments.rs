@@ -12,7 +12,7 @@ use super::{LoadModelState, ThreadScheduler, starts::schedule_for};
 use crate::{
     driver::DriverThread,
     share_assignment::ShareAssignment,
-    user_slot::{DueStart, UserSignal},
+    user_mailbox::{DueStart, UserSignal},
 };
 
 /// The engine replays starts that fell due while no worker held a share only if that gap is not
@@ -21,7 +21,7 @@ const MAX_REPLAY_GAP: Duration = Duration::from_secs(5);
 
 impl<T: DriverThread> ThreadScheduler<T> {
     /// Receives all assignments sent so far; returns the present, which is later than all of them.
-    pub(super) fn receive_assignments(&mut self) -> Instant {
+    pub(super) fn receive_assignments_and_read_clock(&mut self) -> Instant {
         let start_time = self.inputs.start_time.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         while let Ok(assignment) = self.inputs.assignments.try_recv() {
@@ -65,9 +65,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
         match &mut self.load_state {
             LoadModelState::Open { schedule, .. } => schedule.change(shares, self.profile.clone(), from),
-            LoadModelState::Closed { slots, desired } => {
-                let lost = slots.extract_if(.., |user, _| !shares.contains(*user));
-                lost.for_each(|(_, slot)| slot.send(UserSignal::Leave));
+            LoadModelState::Closed { mailboxes, desired } => {
+                let lost = mailboxes.extract_if(.., |user, _| !shares.contains(*user));
+                lost.for_each(|(_, mailbox)| mailbox.send(UserSignal::Leave));
                 // The next adjustment then creates the users of gained shares up to the present level.
                 *desired = 0;
             }
@@ -75,7 +75,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
     }
 
     /// Makes all due starts; returns when to wake next.
-    pub(super) fn start_due(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn make_due_starts(&mut self, now: Instant) -> Option<Instant> {
         if self.state.config.send_permit.as_ref().is_some_and(|permit| !permit.is_valid_at(now)) {
             self.fence(now);
             return None;
@@ -85,10 +85,10 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
         while let Some(assignment) = self.next_assignment(now) {
             // A start due exactly at the change belongs to the new assignment.
-            self.start_due_before(self.state.run_start + assignment.effective_at);
+            self.make_starts_before(self.state.run_start + assignment.effective_at);
             self.apply_assignment(&assignment);
         }
-        let next_due = self.start_due_before(now + Duration::from_nanos(1));
+        let next_due = self.make_starts_before(now + Duration::from_nanos(1));
         let change = self.pending_assignments.front().map(|next| self.state.run_start + next.effective_at);
         match (next_due, change) {
             (Some(due), Some(change)) => Some(due.min(change)),

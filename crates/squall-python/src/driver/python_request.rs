@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use squall_http::{BodyMode, Exchange, HttpResponse, Session};
 use squall_metrics::MetricId;
-use squall_scenario::{RequestFailure, RequestHandler, RequestRunner, RequestStart, UnjudgedRequest};
+use squall_scenario::{EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart};
 use std::{
     borrow::Cow,
     future::poll_fn,
@@ -27,7 +27,7 @@ pub(super) struct PythonRequestResult<'p> {
     /// `None` if the body was discarded.
     pub(super) result: PyResult<Option<PyResponse>>,
     /// `None` if the request is already recorded.
-    pub(super) unjudged: Option<UnjudgedRequest<'p>>,
+    pub(super) ended_request: Option<EndedRequest<'p>>,
 }
 
 /// Sends one request and follows its redirects. The request is due now, or was due `start_delay`
@@ -73,20 +73,20 @@ pub(super) async fn send_constant(
     for call in calls {
         let start_delay = std::mem::take(&mut start_delay);
         let sent = send_request(thread, session, call, start_delay, BodyMode::Discard).await;
-        record(sent.unjudged);
+        record(sent.ended_request);
         sent.result?;
     }
     Ok(())
 }
 
 /// Records a finished request with its present outcome.
-pub(super) fn record(unjudged: Option<UnjudgedRequest<'_>>) {
-    if let Some(request) = unjudged {
+pub(super) fn record(ended_request: Option<EndedRequest<'_>>) {
+    if let Some(request) = ended_request {
         request.record();
     }
 }
 
-/// Makes the results for the scenario's code. A response stays unjudged, because code and checks
+/// Makes the results for the scenario's code. A response is not recorded yet, because code and checks
 /// may still reject it.
 struct PythonRequestHandler<'p, 'c> {
     thread: &'p PythonThreadContext,
@@ -124,20 +124,20 @@ impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
         }
     }
 
-    fn judge(
+    fn on_response(
         &mut self,
-        request: UnjudgedRequest<'p>,
+        request: EndedRequest<'p>,
         response: HttpResponse<'_>,
         exchange: &Exchange<'_>,
     ) -> PythonRequestResult<'p> {
         let elapsed = exchange.ended - exchange.started;
         let response = (self.body_mode == BodyMode::Keep).then(|| PyResponse::new(&response, elapsed));
-        PythonRequestResult { result: Ok(response), unjudged: Some(request) }
+        PythonRequestResult { result: Ok(response), ended_request: Some(request) }
     }
 
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> PythonRequestResult<'p> {
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> PythonRequestResult<'p> {
         let name = &*self.name;
-        let (error, unjudged) = Python::attach(|py| match failure {
+        let (error, ended_request) = Python::attach(|py| match failure {
             RequestFailure::Fenced => (exceptions::worker_fenced(py, name), None),
             RequestFailure::Unsent { error, .. } => (exceptions::request_failed(py, error, name), None),
             RequestFailure::NoResponse { request, error } => {
@@ -148,7 +148,7 @@ impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
                 (error, Some(request))
             }
         });
-        PythonRequestResult { result: Err(error), unjudged }
+        PythonRequestResult { result: Err(error), ended_request }
     }
 }
 

@@ -9,7 +9,7 @@ use squall_http::{
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::time::{Duration, Instant};
 
-use super::unjudged_request::UnjudgedRequest;
+use super::ended_request::EndedRequest;
 
 /// How long a user waits that could not send. Without the wait a closed loop spins, and a user that
 /// retries takes the processor from those that can send.
@@ -55,16 +55,17 @@ pub trait RequestHandler<'p> {
     /// The exchange has ended, with or without a response.
     fn after_exchange(&mut self, _exchange: &Exchange<'_>) {}
 
-    /// Decides the outcome of the last response. `request` is recorded when the handler says so.
-    fn judge(
+    /// Handles the last response, which is not a redirect to follow. The handler records `request`, or
+    /// keeps it while its outcome can change.
+    fn on_response(
         &mut self,
-        request: UnjudgedRequest<'p>,
+        request: EndedRequest<'p>,
         response: HttpResponse<'_>,
         exchange: &Exchange<'_>,
     ) -> Self::Output;
 
     /// Handles a request without a response to judge. The runner has noted the error's message.
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> Self::Output;
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> Self::Output;
 }
 
 /// Why there is no response to judge.
@@ -75,13 +76,13 @@ pub enum RequestFailure<'p, 'e> {
     /// This machine had no descriptor or port left. The runner has recorded the request as unsent.
     Unsent { outcome: Outcome, ended: Instant, error: &'e HttpError },
     /// The request was sent, or the connection failed.
-    NoResponse { request: UnjudgedRequest<'p>, error: &'e HttpError },
+    NoResponse { request: EndedRequest<'p>, error: &'e HttpError },
     /// The response redirects to a URL that cannot be requested, or once too often.
-    BadRedirect { request: UnjudgedRequest<'p>, error: RequestError },
+    BadRedirect { request: EndedRequest<'p>, error: RequestError },
 }
 
 /// What follows one exchange.
-enum NextStep<T> {
+enum AfterExchange<T> {
     Done(T),
     /// The request was not sent for lack of a socket.
     Pause(T),
@@ -105,7 +106,7 @@ impl<'p> RequestRunner<'p> {
     ) -> H::Output {
         let started = self.recorder.wait_for_budget(start.started).await;
         match self.send_once(session, request, RequestStart { started, ..start }, handler).await {
-            NextStep::Done(output) => output,
+            AfterExchange::Done(output) => output,
             // Boxed: redirects and pauses are rare, and no user should be larger for them.
             next => Box::pin(self.continue_after(next, session, handler)).await,
         }
@@ -114,18 +115,18 @@ impl<'p> RequestRunner<'p> {
     /// Follows redirects to their end, or pauses.
     async fn continue_after<H: RequestHandler<'p>>(
         self,
-        mut next: NextStep<H::Output>,
+        mut next: AfterExchange<H::Output>,
         session: &mut Session,
         handler: &mut H,
     ) -> H::Output {
         loop {
             let request = match next {
-                NextStep::Done(output) => return output,
-                NextStep::Pause(output) => {
+                AfterExchange::Done(output) => return output,
+                AfterExchange::Pause(output) => {
                     tokio::time::sleep(UNSENT_PAUSE).await;
                     return output;
                 }
-                NextStep::Redirect(request) => request,
+                AfterExchange::Redirect(request) => request,
             };
             let metric = handler.redirect_metric();
             let intended = Instant::now();
@@ -141,9 +142,9 @@ impl<'p> RequestRunner<'p> {
         request: &PreparedRequest,
         start: RequestStart,
         handler: &mut H,
-    ) -> NextStep<H::Output> {
+    ) -> AfterExchange<H::Output> {
         let Some(in_flight) = self.recorder.begin(start.metric, start.intended, start.started) else {
-            return NextStep::Done(handler.fail(RequestFailure::Fenced));
+            return AfterExchange::Done(handler.on_failure(RequestFailure::Fenced));
         };
         handler.before_send();
         let mut guard = RequestGuard { in_flight: Some(in_flight), session };
@@ -156,14 +157,14 @@ impl<'p> RequestRunner<'p> {
         };
         record_phases(&in_flight, &exchange);
         let outcome = Outcome::of_status(response.status);
-        let unjudged = UnjudgedRequest::new(self.recorder, in_flight, start, &exchange, outcome);
+        let ended_request = EndedRequest::new(self.recorder, in_flight, start, &exchange, outcome);
         if is_redirect(response.status)
             && handler.follows_redirect(response.status)
             && let Some(next) = request.redirect(&response)
         {
-            return self.finish_redirected(unjudged, next, handler);
+            return self.finish_redirected(ended_request, next, handler);
         }
-        NextStep::Done(handler.judge(unjudged, response, &exchange))
+        AfterExchange::Done(handler.on_response(ended_request, response, &exchange))
     }
 
     #[cold]
@@ -174,35 +175,35 @@ impl<'p> RequestRunner<'p> {
         exchange: &Exchange<'_>,
         error: &HttpError,
         handler: &mut H,
-    ) -> NextStep<H::Output> {
+    ) -> AfterExchange<H::Output> {
         let (outcome, ended) = (http_error_outcome(error), exchange.ended);
         self.recorder.note_error(start.metric, start.intended, outcome, &error.to_string());
         if error.failed_before_sending() {
             in_flight.end_unsent(ended, outcome);
-            return NextStep::Pause(handler.fail(RequestFailure::Unsent { outcome, ended, error }));
+            return AfterExchange::Pause(handler.on_failure(RequestFailure::Unsent { outcome, ended, error }));
         }
         record_phases(&in_flight, exchange);
-        let request = UnjudgedRequest::new(self.recorder, in_flight, start, exchange, outcome);
-        NextStep::Done(handler.fail(RequestFailure::NoResponse { request, error }))
+        let request = EndedRequest::new(self.recorder, in_flight, start, exchange, outcome);
+        AfterExchange::Done(handler.on_failure(RequestFailure::NoResponse { request, error }))
     }
 
     #[cold]
     fn finish_redirected<H: RequestHandler<'p>>(
         self,
-        mut redirected: UnjudgedRequest<'p>,
+        mut redirected: EndedRequest<'p>,
         next: Result<PreparedRequest, RequestError>,
         handler: &mut H,
-    ) -> NextStep<H::Output> {
+    ) -> AfterExchange<H::Output> {
         match next {
             Ok(next) => {
                 redirected.record();
-                NextStep::Redirect(Box::new(next))
+                AfterExchange::Redirect(Box::new(next))
             }
             Err(error) => {
                 let outcome = Outcome::new(OutcomeCategory::ProtocolError, error.redirect_code());
                 redirected.mark_failed(outcome);
                 redirected.note_error(&error.to_string());
-                NextStep::Done(handler.fail(RequestFailure::BadRedirect { request: redirected, error }))
+                AfterExchange::Done(handler.on_failure(RequestFailure::BadRedirect { request: redirected, error }))
             }
         }
     }

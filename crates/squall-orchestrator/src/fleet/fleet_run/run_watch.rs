@@ -224,7 +224,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             level_now: status.spec.as_ref().map_or(0.0, |spec| spec.profile.level(elapsed)),
             cpu_s: status.workers.iter().map(|worker| worker.cpu_s).sum(),
             rss_bytes: status.workers.iter().map(|worker| worker.rss_bytes).sum(),
-            in_flight: view.engine.busy,
+            busy_users: view.engine.busy,
             // For display only: the leader decides whether a threshold stops the run.
             thresholds: self.aggregator.judge().current_results(view),
         };
@@ -286,7 +286,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             level_now: 0.0,
             cpu_s: facts.generator.cpu_s,
             rss_bytes: facts.generator.max_rss_bytes,
-            in_flight: 0,
+            busy_users: 0,
             thresholds: facts.thresholds.clone(),
         };
         observers.iter_mut().for_each(|observer| observer.on_update(&self.bundle.plan, &stored.view, &live));
