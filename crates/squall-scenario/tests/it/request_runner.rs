@@ -2,7 +2,7 @@
 //! limit cuts them. Also how it opens streams, which differ from requests only in their sender.
 
 use squall_engine::{
-    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, SendBudget, ThreadRecorder, UserIdentity,
+    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, SendPermit, ThreadRecorder, UserIdentity,
     VirtualUser,
 };
 use squall_http::{
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{RecordedRun, block_on, scenario, target};
 
 /// Runs one iteration of `scenario` on one thread under `budget`, beside `meanwhile`.
-async fn run_with_budget(scenario: &Scenario, budget: &SendBudget, meanwhile: impl Future<Output = ()>) -> RunView {
+async fn run_with_budget(scenario: &Scenario, budget: &SendPermit, meanwhile: impl Future<Output = ()>) -> RunView {
     run_driver_with_budget(scenario.driver(), scenario, budget, meanwhile).await
 }
 
@@ -24,11 +24,11 @@ async fn run_with_budget(scenario: &Scenario, budget: &SendBudget, meanwhile: im
 async fn run_driver_with_budget(
     driver: impl Driver,
     scenario: &Scenario,
-    budget: &SendBudget,
+    budget: &SendPermit,
     meanwhile: impl Future<Output = ()>,
 ) -> RunView {
     let config = EngineConfig::new(scenario.plan.load.clone(), scenario.plan.tasks.clone());
-    let config = EngineConfig { threads: 1, send_budget: Some(budget.clone()), ..config };
+    let config = EngineConfig { threads: 1, send_permit: Some(budget.clone()), ..config };
     let mut engine = Engine::prepare(driver, config).await.expect("a sound scenario");
     let mut collector = Collector::new(engine.sources().to_vec(), 10);
     engine.start(Instant::now());
@@ -61,7 +61,7 @@ async fn until(condition: impl Fn() -> bool) {
 fn redirect_is_not_sent_before_the_budget_allows_redirects() {
     for task in ["get = '/redirect/2'", "get = '/redirect/2'\ntimeout = '60s'"] {
         let target = target();
-        let budget = SendBudget::new(1);
+        let budget = SendPermit::new(1);
         let view = block_on(run_with_budget(&one_iteration(&target, task), &budget, async {
             until(|| budget.redirect_pending()).await;
             assert_eq!(target.requests(), 1, "{task}");
@@ -74,7 +74,7 @@ fn redirect_is_not_sent_before_the_budget_allows_redirects() {
 #[test]
 fn task_timeout_cuts_the_wait_for_the_send_budget() {
     let target = target();
-    let budget = SendBudget::new(1);
+    let budget = SendPermit::new(1);
     budget.raise_limits(&[0]);
     let scenario = one_iteration(&target, "get = '/health'\ntimeout = '50ms'");
     let view = block_on(run_with_budget(&scenario, &budget, async {}));
@@ -172,7 +172,7 @@ impl<'p> RequestHandler<'p> for StreamHandler {
 #[test]
 fn redirect_of_a_stream_is_not_sent_before_the_budget_allows_redirects() {
     let target = target();
-    let budget = SendBudget::new(1);
+    let budget = SendPermit::new(1);
     let driver = StreamDriver::new(&target.url("/redirect/2"));
     let scenario = one_iteration(&target, "get = '/health'");
     let view = block_on(run_driver_with_budget(driver, &scenario, &budget, async {
