@@ -53,7 +53,7 @@ pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -
         .map(|(name, bytes)| (format!("{DATA_FILE_PREFIX}{name}"), STANDARD.encode(bytes)))
         .collect();
     if let ScenarioSource::Script(script) = &mut settings.source {
-        for (path, bytes) in host.bundle(&script.file).map_err(CliError::new)? {
+        for (path, bytes) in host.bundle(&script.file)? {
             files.insert(format!("{MODULE_PREFIX}{}", path.display()), STANDARD.encode(bytes));
         }
         // The worker unpacks the script's folder elsewhere.
