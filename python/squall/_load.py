@@ -23,7 +23,7 @@ from typing import Any
 
 from squall import _blocking, _dsl, _not_awaited, _probe, compat
 from squall._absolute_urls import first_origin
-from squall._await_analysis import asyncio_reason
+from squall._asyncio_usage import asyncio_reason
 from squall._constant import ConstantRequest, NotConstant, constant_requests
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, display_path, line_in_file
@@ -246,7 +246,7 @@ def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) ->
         loaded.mode_reason = "of --mode stepped"
     elif running:
         reason = asyncio_reason(loaded.cls, running, sources)
-        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines await Squall only"
+        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines use no asyncio library"
     else:
         loaded.mode_reason = "it has no coroutines"
     for task in loaded.tasks if loaded.on_asyncio else ():
