@@ -21,7 +21,7 @@ fn refused(folder: &TestFolder, arguments: &[&str], part: &str) {
 #[test]
 fn invalid_or_contradicting_flags_are_refused() {
     let folder = TestFolder::new();
-    let cases: [(&[&str], &str); 40] = [
+    let cases: [(&[&str], &str); 42] = [
         (&[], "give a URL, or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -37,7 +37,9 @@ fn invalid_or_contradicting_flags_are_refused() {
         (&["URL", "--stages", "10s"], "stage"),
         (&["URL", "--rate", "5", "--for", "1s", "--profile", "zigzag"], "zigzag"),
         (&["URL", "--rate", "5", "--for", "1s", "--body-file", "missing.bin"], "missing.bin"),
+        (&["URL", "--rate", "5", "--for", "1s", "--body-file", "/dev/zero"], "/dev/zero: it is not a regular file"),
         (&["URL", "--rate", "5", "--for", "1s", "--ca", "missing.pem"], "missing.pem"),
+        (&["URL", "--rate", "5", "--for", "1s", "--ca", "/dev/zero"], "/dev/zero: it is not a regular file"),
         (&["URL", "--rate", "5", "--for", "1s", "-H", "nonsense"], "NAME: VALUE"),
         (&["URL", "--rate", "5", "--for", "1s", "--json", "no/such/folder/x.json"], "no/such/folder"),
         (&["URL", "--rate", "5", "--for", "1s", "--prometheus", "0.0.0.0:0"], "--allow-remote"),

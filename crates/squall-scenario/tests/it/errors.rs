@@ -100,7 +100,7 @@ fn metric_name_with_two_meanings_is_rejected() {
 
 #[test]
 fn ineffective_settings_are_rejected() {
-    reject("[http]\ninsecure = true\nca = '/dev/null'", (7, 6), "keep one of them");
+    reject("[http]\ninsecure = true\nca = '/etc/hosts'", (7, 6), "keep one of them");
     reject("[http]\nunix_socket = '/tmp/s'\nip = '4'", (7, 6), "a Unix socket has no address to choose");
     reject("[http]\nunix_socket = '/tmp/s'\nresolve = { a = '127.0.0.1' }", (7, 13), "a Unix socket has no address");
     reject("[http]\nproxy = 'http://p:1'\nresolve = { h = '127.0.0.1' }", (7, 13), "`h` is looked up by the proxy");
