@@ -17,6 +17,7 @@ mod find_max;
 mod flag_settings;
 mod fleet_store;
 mod http_listener;
+mod input_files;
 mod installed_python;
 mod loaded_scenario;
 mod loadpilot_plan;

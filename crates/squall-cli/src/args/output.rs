@@ -3,7 +3,7 @@
 
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The outputs of a run.
 #[derive(Debug, Default, Args)]
@@ -54,6 +54,21 @@ impl OutputArgs {
     pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
         [
             (&mut self.json, "-"),
+    /// The flags of outputs that are written to a path, with their paths.
+    pub(crate) fn files(&self) -> Vec<(&'static str, &Path)> {
+        let all = [
+            ("--json", &self.json),
+            ("--html", &self.html),
+            ("--junit", &self.junit),
+            ("--csv", &self.csv),
+            ("--hdr", &self.hdr),
+            ("--json-lines", &self.json_lines),
+            ("--save-baseline", &self.save_baseline),
+        ];
+        let given = all.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+        given.filter(|(_, path)| path.as_os_str() != "-").collect()
+    }
+
             (&mut self.html, "squall-report.html"),
             (&mut self.junit, "squall-junit.xml"),
             (&mut self.csv, "-"),

@@ -15,6 +15,7 @@ use squall_orchestrator::{
 use squall_report::{ReportInput, summary, verdict};
 use squall_scenario::{DiskFiles, ScenarioFiles};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -31,6 +32,7 @@ use crate::{
     exit::{self, CliError, PASSED, error_chain},
     find_max, flag_settings, fleet_store,
     loaded_scenario::LoadedScenario,
+    input_files::{self, TrackedFiles},
     loadpilot_plan,
     run_input::RunInput,
     run_settings::RunSettings,
@@ -123,7 +125,9 @@ pub(crate) fn load_scenario<H: ScriptHost>(
     let text_of = |path: &Path| converted_text.clone().map_or_else(|| read_text(path), Ok);
     let settings = RunSettings::from_args(input, args, text_of)?;
     let (params, part) = (flag_settings::parse_params(args)?, flag_settings::process_index(args)?);
-    let scenario = settings.load(params, part, files, |script| host.open(script))?;
+    let read = RefCell::default();
+    let scenario = settings.load(params, part, &mut TrackedFiles::new(files, &read), |script| host.open(script))?;
+    input_files::reject_outputs_over_inputs(input, args, read.into_inner(), host)?;
     flag_settings::reject_unused_flags(args, &scenario.loads())?;
     Ok(scenario)
 }

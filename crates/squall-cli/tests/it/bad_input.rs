@@ -113,3 +113,31 @@ fn misspelled_command_suggests_the_right_one() {
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("compare"), "{}", ended.stderr);
 }
+
+/// Each output is written at the end of the run, when the scenario can no longer be restored.
+#[test]
+fn output_over_a_file_that_the_run_reads_is_refused() {
+    let folder = TestFolder::new();
+    let text = "[[data]]\nname = 'rows'\nfile = 'rows.csv'\n[[task]]\nname = 'x'\nget = '/health?{{ rows.id }}'\n";
+    folder.write("shop.toml", text).write("rows.csv", "id\n1\n").write("body.bin", "hi");
+    std::os::unix::fs::symlink("rows.csv", folder.path("link.csv")).expect("a writable folder");
+    std::fs::hard_link(folder.path("shop.toml"), folder.path("other.toml")).expect("a writable folder");
+    let scenario = ["shop.toml", "--target", "URL", "--rate", "5", "--for", "1s"];
+    let url = ["URL", "--body-file", "body.bin", "--rate", "5", "--for", "1s"];
+    for (flag, path, input) in [
+        ("--json", "./shop.toml", "shop.toml"),
+        ("--html", "other.toml", "shop.toml"),
+        ("--csv", "rows.csv", "rows.csv"),
+        ("--junit", "link.csv", "rows.csv"),
+        ("--json-lines", "link.csv", "rows.csv"),
+        ("--hdr", "shop.toml", "shop.toml"),
+        ("--save-baseline", "link.csv", "rows.csv"),
+    ] {
+        let part = format!("{flag} {path} would replace {input}, which the run reads: give another path");
+        refused(&folder, &[&scenario[..], &[flag, path]].concat(), &part);
+        refused(&folder, &[&scenario[..], &[flag, path, "--cluster", "redis://127.0.0.1:1"]].concat(), &part);
+    }
+    refused(&folder, &[&url[..], &["--json", "body.bin"]].concat(), "would replace body.bin");
+    refused(&folder, &[&scenario[..3], &["--find-max", "p99<1s", "--json", "shop.toml"]].concat(), "would replace");
+    assert_eq!((folder.read("shop.toml"), folder.read("rows.csv")), (text.to_owned(), "id\n1\n".to_owned()));
+}
