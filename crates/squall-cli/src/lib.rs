@@ -31,6 +31,7 @@ mod run_settings;
 mod scenario_picker;
 mod script_error;
 mod script_host;
+mod secret_value;
 mod signals;
 mod stop_button;
 mod terminal;

@@ -35,6 +35,10 @@ pub(crate) struct OutputArgs {
     /// Let --prometheus listen on addresses that other machines reach, without authentication
     #[arg(long, requires = "prometheus")]
     pub(crate) allow_remote: bool,
+    /// Show the values of --param, --query, --body, --body-json, --form, --header, --basic and
+    /// --bearer in the command line of reports
+    #[arg(long)]
+    pub(crate) show_values: bool,
     /// Print only errors
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
@@ -50,10 +54,6 @@ impl OutputArgs {
         all.into_iter().flatten().any(|path| path.as_os_str() == "-")
     }
 
-    /// The flags whose path is optional, with their default paths.
-    pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
-        [
-            (&mut self.json, "-"),
     /// The flags of outputs that are written to a path, with their paths.
     pub(crate) fn files(&self) -> Vec<(&'static str, &Path)> {
         let all = [
@@ -69,6 +69,10 @@ impl OutputArgs {
         given.filter(|(_, path)| path.as_os_str() != "-").collect()
     }
 
+    /// The flags whose path is optional, with their default paths.
+    pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
+        [
+            (&mut self.json, "-"),
             (&mut self.html, "squall-report.html"),
             (&mut self.junit, "squall-junit.xml"),
             (&mut self.csv, "-"),

@@ -28,11 +28,12 @@ use outputs::RunOutputs;
 use crate::{
     api_client::NO_WORKER_MESSAGE,
     args::RunArgs,
-    bundle, command_line,
+    bundle,
+    command_line::{self, ShownValues},
     exit::{self, CliError, PASSED, error_chain},
     find_max, flag_settings, fleet_store,
-    loaded_scenario::LoadedScenario,
     input_files::{self, TrackedFiles},
+    loaded_scenario::LoadedScenario,
     loadpilot_plan,
     run_input::RunInput,
     run_settings::RunSettings,
@@ -213,7 +214,7 @@ fn run_and_report(
         false => ProgressDisplay::Dashboard,
     };
     let finished = execute(&button, display, &mut outputs)?;
-    let command = command_line::masked_command_line(args.raw_args.iter().cloned());
+    let command = command_line::reported_command_line(&args.raw_args, ShownValues::of(args.output.show_values));
     let report = ReportInput {
         plan,
         view: &finished.view,
