@@ -90,10 +90,12 @@ impl<'a> FunctionCall<'a> {
                 }
                 StepperOutcome::Raised(error) => return self.final_result(Err(error)),
                 StepperOutcome::AwaitsForeign => {
-                    step = self.run_watched(|py| stepper.throw(py, foreign_await_error()));
-                    if matches!(step, StepperOutcome::AwaitsForeign | StepperOutcome::AwaitsOperation(_)) {
-                        return Err(foreign_await_error());
-                    }
+                    // Code that catches the exception has not waited either, so the call fails.
+                    let error = match self.run_watched(|py| stepper.throw(py, foreign_await_error())) {
+                        StepperOutcome::Raised(error) => error,
+                        _ => foreign_await_error(),
+                    };
+                    return self.final_result(Err(error));
                 }
                 StepperOutcome::AwaitsOperation(operation) => {
                     let work = Python::attach(|py| operation.borrow_mut(py).take_work());
@@ -216,7 +218,7 @@ impl<'a> FunctionCall<'a> {
             // Boxed, so that users that acquire no resources stay small.
             OperationWork::Acquire(acquire) => Box::pin(acquire.perform(&self.thread.recorder)).await,
             OperationWork::Long(long_operation) => {
-                long_operation.start(self.thread.operation_context(self.sessions.first.cookies())).await
+                long_operation.start(self.thread, self.sessions.first.cookies(), &mut self.start_delay).await
             }
             OperationWork::Sleep(time) => {
                 pause(time).await;
