@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use squall_coord::{Epoch, LeaseEvent, LeaseStore, Membership, MembershipConfig, RedisClient, RedisLeaseStore, UnitId};
+use squall_coord::{
+    LeaseEpoch, LeaseEvent, LeaseStore, Membership, MembershipConfig, RedisClient, RedisLeaseStore, UnitId,
+};
 use squall_testkit::redis::RedisServer;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -36,23 +38,23 @@ impl TwoMembers {
             tasks.spawn(membership.run(CancellationToken::new()));
             tasks.spawn(async move {
                 while let Some(event) = handle.events.recv().await {
-                    if let LeaseEvent::Drain(lease) = event {
+                    if let LeaseEvent::ReturnRequested(lease) = event {
                         handle.release(lease);
                     }
                 }
             });
         }
         let members = TwoMembers { server, client, store, _tasks: tasks };
-        members.all_units_held_above(Epoch(0)).await;
+        members.all_units_held_above(LeaseEpoch(0)).await;
         members
     }
 
     /// Waits until both members hold all units under epochs above `epoch`. Returns the highest epoch.
-    async fn all_units_held_above(&self, epoch: Epoch) -> Epoch {
+    async fn all_units_held_above(&self, epoch: LeaseEpoch) -> LeaseEpoch {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let snapshot = self.store.snapshot().await.expect("the server runs");
-            let epochs: BTreeMap<&UnitId, Epoch> =
+            let epochs: BTreeMap<&UnitId, LeaseEpoch> =
                 snapshot.leases.iter().map(|(unit, holder)| (unit, holder.epoch)).collect();
             if epochs.len() == UNITS as usize
                 && epochs.values().all(|held| *held > epoch)
@@ -94,11 +96,11 @@ impl TwoMembers {
 /// Damages the store, and checks that the members hold all units again and do not spin.
 async fn check_recovery(damage: &[&str], leases_lost: bool) {
     let members = TwoMembers::start().await;
-    let highest = members.all_units_held_above(Epoch(0)).await;
+    let highest = members.all_units_held_above(LeaseEpoch(0)).await;
     let _: redis::Value = members.redis(damage).await;
     let commands = members.commands_in_40_heartbeats().await;
     assert!(commands < 400, "{damage:?}: {commands} commands in 40 heartbeats");
-    members.all_units_held_above(if leases_lost { highest } else { Epoch(0) }).await;
+    members.all_units_held_above(if leases_lost { highest } else { LeaseEpoch(0) }).await;
     let commands = members.commands_in_40_heartbeats().await;
     assert!(commands < 200, "{damage:?}: {commands} commands in 40 heartbeats after the recovery");
     assert!(members.server.port() > 0, "the server lives to the end of the test");
