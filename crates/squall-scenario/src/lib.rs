@@ -22,8 +22,8 @@ mod template;
 
 pub use code_scenario::{CodeScenario, RawCodeScenario, RawCodeTask};
 pub use driver::{
-    RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread, ScenarioUser,
-    UnjudgedRequest, http_error_outcome,
+    EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, ScenarioDriver,
+    ScenarioThread, ScenarioUser, http_error_outcome,
 };
 pub use error::{CodeLocation, ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};
