@@ -9,6 +9,7 @@ use squall_model::{Bundle, BundleVersion, EncodedSettings, EngineLimits, Load, L
 use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles, Sourced};
 use squall_worker::{AdditionalScenario, RunnableBundle};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     fs,
     path::{Component, Path, PathBuf},
@@ -21,6 +22,7 @@ use crate::{
     commands::run::{read_text, run_options},
     exit::CliError,
     flag_settings::{self, ONLY_PROCESS},
+    input_files::{self, TrackedFiles},
     loaded_scenario::{ConcurrentScenario, LoadedScenario},
     run_input::RunInput,
     run_settings::{RunSettings, ScenarioSource},
@@ -40,14 +42,17 @@ const MODULE_PREFIX: &str = "module:";
 pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -> Result<(Bundle, String), CliError> {
     let mut settings = RunSettings::from_args(input, args, read_text)?;
     let params = flag_settings::parse_params(args)?;
-    let mut recorder = RecordingFiles::new(match input {
+    let mut files = match input {
         RunInput::Url(_) => DiskFiles::relative_to_working_dir(),
         RunInput::ScenarioFile(path) | RunInput::Script(path) => DiskFiles::relative_to_scenario(path),
-    });
+    };
+    let read = RefCell::default();
+    let mut recorder = RecordingFiles::new(TrackedFiles::new(&mut files, &read));
     let scenario = settings.clone().load(params.clone(), ONLY_PROCESS, &mut recorder, |script| host.open(script))?;
+    let (data_files, env) = recorder.into_parts();
+    input_files::reject_outputs_over_inputs(input, args, read.into_inner(), host)?;
     flag_settings::reject_unused_flags(args, &scenario.loads())?;
     let together = concurrent_loads(&scenario)?;
-    let (data_files, env) = recorder.into_parts();
     let mut files: BTreeMap<String, String> = data_files
         .into_iter()
         .map(|(name, bytes)| (format!("{DATA_FILE_PREFIX}{name}"), STANDARD.encode(bytes)))

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     EndedRequest, PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState,
-    flow_run::{UserState, unset_note},
+    flow_run::{UserState, describe_render_error},
 };
 use crate::{
     check::{LazyJsonResponse, RequestVerdict},
@@ -138,10 +138,10 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         match self.compiled.checks.judge(&mut response, service_time, &mut context) {
             Ok(verdict) if verdict.outcome.is_error() => verdict,
             Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.slots).unwrap_or(verdict),
-            Err(unset) => RequestVerdict {
-                outcome: Outcome::new(OutcomeCategory::Exception, "VARIABLE_UNSET"),
-                note: Some(unset_note(self.shared, unset)),
-            },
+            Err(error) => {
+                let (code, note) = describe_render_error(self.shared, error);
+                RequestVerdict { outcome: Outcome::new(OutcomeCategory::Exception, code), note: Some(note) }
+            }
         }
     }
 }
