@@ -1,7 +1,6 @@
 //! Why a script host cannot open, bundle or run a script. The script hosts return it; the commands
 //! print it and exit with code 2. Decides no exit code: `exit` does.
 
-use squall_http::ConnectorError;
 use std::{io, path::PathBuf};
 
 /// Why a script host cannot do what a command asks.
@@ -13,9 +12,6 @@ pub enum ScriptError {
     /// An exception of the script itself, with its traceback.
     #[error("{0}")]
     Exception(String),
-    /// The HTTP client refuses the scenario's settings.
-    #[error(transparent)]
-    HttpSettings(#[from] ConnectorError),
     /// Lines of the requirements file that the installed packages do not meet.
     #[error("the scenario requires packages that are not installed here:\n  {}", missing.join("\n  "))]
     MissingRequirements { missing: Vec<String> },

@@ -45,9 +45,21 @@ impl PythonDriver {
     }
 }
 
+/// A constant request cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {method} {url} cannot be sent: {reason}")]
+pub(crate) struct ConstantRequestError {
+    /// File and line of the request.
+    place: String,
+    method: String,
+    url: String,
+    /// The exception of the client.
+    reason: String,
+}
+
 /// Rejects a scenario if one of its constant requests cannot be sent: every iteration of that task
 /// would fail.
-pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), String> {
+pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), ConstantRequestError> {
     let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
     constant_calls(py, script, &routes).map(drop)
 }
@@ -67,7 +79,7 @@ impl Driver for PythonDriver {
             .map(|task| recorder.metric(MetricKey::group(script.full_metric_name(&task.name))))
             .collect();
         let constant_calls = Python::attach(|py| constant_calls(py, &script, &routes))
-            .map_err(|reason| DriverError::PythonRequest { reason })?;
+            .map_err(|error| DriverError::PythonRequest { reason: error.to_string() })?;
         let asyncio_loop = match script.on_asyncio {
             true => Some(
                 Python::attach(|py| {
@@ -252,11 +264,15 @@ fn constant_calls(
     py: Python<'_>,
     script: &PythonScenario,
     routes: &Routes,
-) -> Result<Vec<Option<Vec<PreparedCall>>>, String> {
+) -> Result<Vec<Option<Vec<PreparedCall>>>, ConstantRequestError> {
     let client = Client::new(routes.clone(), None);
     let render = |(method, url, options, place): &ConstantRequest| {
-        let describe = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
-        client.render(method, url, options.bind(py)).map_err(describe)
+        client.render(method, url, options.bind(py)).map_err(|error: PyErr| ConstantRequestError {
+            place: place.clone(),
+            method: method.clone(),
+            url: url.clone(),
+            reason: error.value(py).to_string(),
+        })
     };
     let render_task =
         |task: &ScenarioTask| task.requests.as_ref().map(|requests| requests.iter().map(render).collect()).transpose();

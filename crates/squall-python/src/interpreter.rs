@@ -209,14 +209,13 @@ fn open_one(
     let declared = declared_scenario(loaded).map_err(exception)?;
     let headers = flag_headers(&overrides);
     let absolute_only = declared.absolute_origin.is_some() && declared.target.is_none() && overrides.target.is_none();
-    let scenario =
-        CodeScenario::build(declared, overrides).map_err(|errors| ScriptError::InvalidScenario(errors.to_string()))?;
+    let scenario = CodeScenario::build(declared, overrides).map_err(invalid_scenario)?;
     let phases = scenario.connector.config().record_phases;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
-    let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(ScriptError::InvalidScenario)?;
+    let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(invalid_scenario)?;
     let http_settings = ScenarioHttpSettings { connector: scenario.connector, base, headers, prefix };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
-    check_constant_requests(loaded.py(), &script).map_err(ScriptError::InvalidScenario)?;
+    check_constant_requests(loaded.py(), &script).map_err(invalid_scenario)?;
     let description = describe(&scenario.plan, &script);
     // One thread runs the Python code of all users: more threads would only wait for the
     // interpreter.
@@ -267,6 +266,10 @@ fn script_error(py: Python<'_>, error: &PyErr) -> ScriptError {
         Ok(lines.cast_into::<PyList>()?.iter().map(|line| line.to_string()).collect())
     };
     ScriptError::Exception(format().unwrap_or_else(|_| error.to_string()))
+}
+
+fn invalid_scenario(error: impl std::fmt::Display) -> ScriptError {
+    ScriptError::InvalidScenario(error.to_string())
 }
 
 fn exception(error: PyErr) -> ScriptError {
