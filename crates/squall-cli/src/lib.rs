@@ -39,7 +39,7 @@ mod worker_health;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use loaded_scenario::{DriverMaker, LoadedScenario, ProcessCommands, ScriptScenario};
 pub use script_error::{ScriptError, ScriptKind};
 pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
 pub use squall_worker::ScenarioHooks;

@@ -10,7 +10,7 @@ use squall_orchestrator::{
 use squall_worker::{PoolFillError, PoolSlice, serve_local_pools};
 use std::sync::Arc;
 
-use super::{ConcurrentScenario, LoadedScenario, ScriptScenario};
+use super::{LoadedScenario, ScriptScenario};
 
 /// The environment variable in which the processes of a run find the data of its set-up.
 pub(crate) const SET_UP_ENV: &str = "SQUALL_SET_UP";
@@ -71,13 +71,10 @@ impl<D: Driver> LoadedScenario<D> {
                 let processes = GeneratorProcesses::start(commands).await?;
                 run_with_generator(plan, processes, options, control, observers).await
             }
-            LoadedScenario::Script(script) if !script.concurrent.is_empty() => {
-                let members = script.concurrent.iter().map(ConcurrentScenario::instantiate).collect();
-                run_scenarios(&script.plan, members, options, control, observers).await
-            }
-            LoadedScenario::Script(script) => {
-                run_local(&script.plan, (script.make_driver)(), options, control, observers).await
-            }
+            LoadedScenario::Script(script) => match script.scenarios.as_slice() {
+                [only] => run_local(&script.plan, (only.driver)(), options, control, observers).await,
+                _ => run_scenarios(&script.plan, script.instantiate(), options, control, observers).await,
+            },
         }
     }
 }

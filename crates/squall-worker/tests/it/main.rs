@@ -7,7 +7,9 @@ mod shared_counters;
 mod unshipped_deltas;
 
 use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore};
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_engine::{
+    Driver, DriverError, DriverThread, Iteration, PlannedScenario, ThreadRecorder, UserIdentity, VirtualUser,
+};
 use squall_model::{
     Bundle, EngineLimits, Load, Plan, TaskSpec,
     protocol::{WorkerHealth, WorkerReport},
@@ -26,6 +28,11 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     let (slack, late_after) = (Duration::from_millis(1), Duration::from_secs(1));
     let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
     Bundle::new(plan, limits)
+}
+
+/// The scenario of `bundle` with a driver.
+pub(crate) fn only_scenario<D>(bundle: &Bundle, driver: D, threads: usize) -> PlannedScenario<D> {
+    PlannedScenario { plan: bundle.plan.clone(), driver, threads: Some(threads), background: false }
 }
 
 /// Refuses every bundle.
