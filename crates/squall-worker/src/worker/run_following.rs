@@ -3,14 +3,17 @@
 //! calls it.
 
 use squall_coord::{FleetStores, RunStore};
-use squall_model::{HookAssignment, RunPhase, error_chain, protocol::RunNote};
+use squall_model::{
+    HookAssignment, RunPhase, error_chain,
+    protocol::{FailedRun, RunNote},
+};
 use std::time::Instant;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::Worker;
 use crate::{
-    desired_run::DesiredRun,
+    desired_run::{DesiredRun, RecordError},
     hooks::{self, HookKind, RunHooks},
     run_builder::{WorkerRunConfig, build_run},
     worker_load_phase::StopMode,
@@ -38,6 +41,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.clock.record_reading(sent_at, record.now_ms);
         let desired = match DesiredRun::parse(&record) {
             Ok(desired) => desired,
+            Err(RecordError::OtherProtocol(error)) => {
+                self.seen_revision = record.revision;
+                self.refuse_run(run_store, FailedRun { epoch: record.epoch, message: error.to_string() }).await;
+                return true;
+            }
             Err(error) => {
                 warn!(error = error_chain(&error), "the worker ignores an invalid run record");
                 return false;
@@ -49,12 +57,26 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run.clone());
         let is_withdrawn =
             desired.is_none() || self.desired_run.is_some() && run_id(&self.desired_run) != run_id(&desired);
-        self.desired_run = desired;
+        (self.desired_run, self.refused_run) = (desired, None);
         if is_withdrawn {
             self.apply_event(run_store, RunEvent::Withdrawn).await;
         }
         self.follow_record(run_store).await;
         true
+    }
+
+    /// Takes no part in a run of another protocol version: gives the membership up, so that the
+    /// shares go to other workers, and reports why.
+    async fn refuse_run(&mut self, run_store: &C::Run, refused: FailedRun) {
+        let is_new = self.refused_run.as_ref() != Some(&refused);
+        if is_new {
+            warn!(epoch = refused.epoch, reason = refused.message, "the worker takes no part in the run");
+        }
+        (self.desired_run, self.refused_run) = (None, Some(refused));
+        self.apply_event(run_store, RunEvent::Withdrawn).await;
+        if is_new {
+            self.report_now(run_store).await;
+        }
     }
 
     async fn follow_record(&mut self, run_store: &C::Run) {

@@ -12,7 +12,7 @@ use squall_engine::{
 };
 use squall_model::{
     Bundle, EngineLimits, Load, Plan, TaskSpec,
-    protocol::{WorkerHealth, WorkerReport},
+    protocol::{ProtocolVersion, WorkerHealth, WorkerReport},
 };
 use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
@@ -209,6 +209,35 @@ async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
         run.compare_and_set(&seen, "IDLE", &spec(&epoch.to_string()), false).await.unwrap().expect("no other writer");
         wait_for_shares(true).await;
     }
+    stop.cancel();
+    task.await.expect("no panic");
+}
+
+/// It joins again when the run is over.
+#[tokio::test]
+async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let run = stores.run();
+    let task = spawn_worker(&stores, &stop).await;
+    let wait_for_shares = async |holds: bool| {
+        let started = Instant::now();
+        while stores.workers().snapshot().await.unwrap().leases.is_empty() == holds {
+            assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for shares: {holds}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    wait_for_shares(true).await;
+    let spec = r#"{"protocol":2,"other":"fields"}"#;
+    let seen = run.read_record().await.unwrap();
+    let seen = run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
+    wait_for_shares(false).await;
+    let report = wait_for_report(&stores, "a refused run", |report| report.failed_run.is_some()).await;
+    let failed = report.failed_run.expect("the condition above");
+    assert_eq!((failed.epoch, report.protocol), (1, ProtocolVersion::CURRENT));
+    assert!(failed.message.starts_with("the run has fleet protocol 2 and this program has 1"), "{}", failed.message);
+    run.compare_and_set(&seen, "IDLE", spec, false).await.unwrap().expect("no other writer");
+    wait_for_shares(true).await;
+    wait_for_report(&stores, "no failure", |report| report.failed_run.is_none()).await;
     stop.cancel();
     task.await.expect("no panic");
 }
