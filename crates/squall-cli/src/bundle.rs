@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use squall_engine::{Driver, PlannedScenario};
 use squall_model::{Bundle, BundleVersion, EncodedSettings, EngineLimits, Load, LoadModel};
 use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles, Sourced};
-use squall_worker::RunnableBundle;
+use squall_worker::{OpenBundleError, RunnableBundle};
 use std::{
     collections::BTreeMap,
     fs,
@@ -145,10 +145,10 @@ impl<H: ScriptHost> BundleOpener<H> {
 impl<H: ScriptHost> squall_worker::DriverFactory for BundleOpener<H> {
     type Driver = AnyDriver<H::Driver>;
 
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, String> {
-        let scenario = self.load_scenario(bundle).map_err(|error| error.to_string())?;
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, OpenBundleError> {
+        let scenario = self.load_scenario(bundle).map_err(|error| OpenBundleError::Scenario(error.to_string()))?;
         if scenario.plan().tasks != bundle.plan.tasks {
-            return Err("this worker reads the scenario differently: is it of another version?".to_owned());
+            return Err(OpenBundleError::OtherTasks);
         }
         let (pools, hooks) = (scenario.pools(), scenario.hooks());
         let (mut scenarios, shared_counters) = match scenario {

@@ -157,7 +157,8 @@ pub async fn run_with_generator<G: LoadGenerator>(
     Ok(run.finish(started_unix_ms, outcome, threads, observers))
 }
 
-/// Configures an engine for one of several scenarios. `--threads` can only lower its number of threads.
+/// Configures an engine for one of several scenarios. `--threads` can only lower its number of
+/// threads.
 pub(crate) fn engine_spec<D>(scenario: PlannedScenario<D>, options: &RunOptions) -> EngineSpec<D> {
     let PlannedScenario { plan, driver, threads, background } = scenario;
     let threads = options.limits.threads.into_iter().chain(threads).min();

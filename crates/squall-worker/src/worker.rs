@@ -28,6 +28,7 @@ use crate::{
     membership_task::MembershipTask,
     process_monitor::ProcessMonitor,
     rejected_message_counter::RejectedMessageCounter,
+    run_builder::BuildRunError,
     share_leases::ShareLeases,
     share_units,
     store_clock::StoreClock,
@@ -57,7 +58,7 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     refused_run: Option<FailedRun>,
     run_state: WorkerRunState<Box<WorkerRun>>,
     /// The build of a run's users, while one is being built.
-    build_tasks: JoinSet<Result<WorkerRun, String>>,
+    build_tasks: JoinSet<Result<WorkerRun, BuildRunError>>,
     /// The hooks of the run whose users were built last. They outlive its `WorkerRun`, because the
     /// tear-down comes after it.
     hooks: Option<RunHooks>,

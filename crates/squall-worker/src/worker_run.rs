@@ -32,8 +32,18 @@ use crate::{
 pub trait DriverFactory: Send + Sync + 'static {
     type Driver: Driver;
 
-    /// Reads a bundle from the store. The message of an error is for people. May block.
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<Self::Driver>, String>;
+    /// Reads a bundle from the store. May block.
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<Self::Driver>, OpenBundleError>;
+}
+
+/// Why a bundle cannot be opened on this worker.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenBundleError {
+    /// The scenario cannot be loaded here. The message is for people.
+    #[error("{0}")]
+    Scenario(String),
+    #[error("this worker reads the scenario differently: is it of another version?")]
+    OtherTasks,
 }
 
 /// A bundle that a worker can run.

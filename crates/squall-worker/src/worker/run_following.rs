@@ -15,7 +15,7 @@ use super::Worker;
 use crate::{
     desired_run::{DesiredRun, RecordError},
     hooks::{self, HookKind, RunHooks},
-    run_builder::{WorkerRunConfig, build_run},
+    run_builder::{BuildRunError, WorkerRunConfig, build_run},
     worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
     worker_run_state::{RunEffect, RunEvent, WorkerRunState},
@@ -23,7 +23,7 @@ use crate::{
 
 /// What a worker's part in a run did by itself.
 pub(super) enum RunProgress {
-    BuildEnded(Box<Result<WorkerRun, String>>),
+    BuildEnded(Box<Result<WorkerRun, BuildRunError>>),
     DeltaForwarded,
 }
 
@@ -177,14 +177,15 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, String>, run_store: &C::Run) {
+    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, BuildRunError>, run_store: &C::Run) {
         let event = match result {
             Ok(worker_run) => {
                 info!(epoch = worker_run.epoch, "the worker has built its users");
                 self.hooks = RunHooks::of_run(self.hooks.take(), worker_run.epoch, worker_run.hooks.clone());
                 RunEvent::Built(Box::new(worker_run))
             }
-            Err(reason) => {
+            Err(error) => {
+                let reason = error_chain(&error);
                 warn!(epoch = self.run_state.epoch(), reason, "the run cannot be carried out here");
                 RunEvent::BuildFailed(reason)
             }
@@ -231,7 +232,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
 /// Waits for the next progress of a run; never ready without a run. Cancel-safe.
 pub(super) async fn next_progress(
-    build_tasks: &mut JoinSet<Result<WorkerRun, String>>,
+    build_tasks: &mut JoinSet<Result<WorkerRun, BuildRunError>>,
     run_state: &mut WorkerRunState<Box<WorkerRun>>,
 ) -> RunProgress {
     if let Some(worker_run) = run_state.worker_run_mut() {
@@ -240,7 +241,7 @@ pub(super) async fn next_progress(
     }
     match build_tasks.join_next().await {
         Some(result) => {
-            let panicked = |_| Err("building the users failed; the log says why".to_owned());
+            let panicked = |_| Err(BuildRunError::BuildPanicked);
             RunProgress::BuildEnded(Box::new(result.unwrap_or_else(panicked)))
         }
         None => std::future::pending().await,

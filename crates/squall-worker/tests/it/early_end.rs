@@ -11,7 +11,7 @@ use squall_model::{
     protocol::{WorkerHealth, WorkerReport},
 };
 use squall_testkit::redis::RedisServer;
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -37,7 +37,7 @@ struct CountingDriver {
 impl DriverFactory for CountingDriver {
     type Driver = CountingDriver;
 
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<CountingDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<CountingDriver>, OpenBundleError> {
         Ok(RunnableBundle {
             scenarios: vec![only_scenario(bundle, self.clone(), 2)],
             pools: Vec::new(),

@@ -14,7 +14,7 @@ use squall_model::{
     Bundle, EngineLimits, Load, Plan, TaskSpec,
     protocol::{ProtocolVersion, WorkerHealth, WorkerReport},
 };
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerError};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -44,8 +44,8 @@ pub(crate) struct IdleDriver;
 impl DriverFactory for RefusingFactory {
     type Driver = IdleDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<IdleDriver>, String> {
-        Err("closed".to_owned())
+    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<IdleDriver>, OpenBundleError> {
+        Err(OpenBundleError::Scenario("closed".to_owned()))
     }
 }
 

@@ -5,7 +5,7 @@ use squall_engine::{
     Driver, DriverError, DriverThread, Iteration, ResourceLease, ThreadRecorder, UserIdentity, VirtualUser,
 };
 use squall_model::{Bundle, Load, LoadModel, Pause, PoolContents, Profile, RunPhase, RunSpec};
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -36,7 +36,7 @@ struct Thread(LeasingDriver, ThreadRecorder);
 impl DriverFactory for LeasingDriver {
     type Driver = LeasingDriver;
 
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<LeasingDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<LeasingDriver>, OpenBundleError> {
         let pools = vec![PoolContents { pool: "only".to_owned(), payloads: vec!["{}".to_owned()] }];
         let driver = self.clone();
         Ok(RunnableBundle {

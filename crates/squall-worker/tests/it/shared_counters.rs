@@ -10,7 +10,7 @@ use squall_model::{
     Bundle, ITERATIONS_COUNTER, Load, LoadModel, Pause, Profile, RunPhase, RunSpec, RunStopRequest, StopReason,
     protocol::{SourceName, WorkerReport},
 };
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
@@ -49,7 +49,7 @@ struct Thread(RowFactory, NumberQuota, ThreadRecorder);
 impl DriverFactory for RowFactory {
     type Driver = RowDriver;
 
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<RowDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<RowDriver>, OpenBundleError> {
         let (quota, refill) = NumberQuota::with_refill();
         let shared_counters = vec![SharedCounter { name: "rows".to_owned(), limit: self.limit, refill }];
         let driver = RowDriver(self.clone(), quota);

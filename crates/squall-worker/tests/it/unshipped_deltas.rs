@@ -3,7 +3,7 @@
 use squall_coord::{FleetStores, RedisClient, RedisFleetStores, RunStore, START_POSITION, ShippedDelta};
 use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunPhase, RunSpec};
 use squall_testkit::redis::RedisServer;
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ struct IdleFactory;
 impl DriverFactory for IdleFactory {
     type Driver = IdleDriver;
 
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<IdleDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<IdleDriver>, OpenBundleError> {
         Ok(RunnableBundle {
             scenarios: vec![only_scenario(bundle, IdleDriver, 1)],
             pools: Vec::new(),

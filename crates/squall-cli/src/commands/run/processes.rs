@@ -76,7 +76,8 @@ pub(super) fn run_as_process<D: Driver>(
         if let (Some(hooks), Ok(set_up_data)) = (&script.hooks, std::env::var(SET_UP_ENV)) {
             hooks
                 .apply_set_up_data(&set_up_data)
-                .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError::SetUpData { reason })))?;
+                .map_err(|error| DriverError::SetUpData { reason: error_chain(&error) })
+                .map_err(|error| RunError::Engine(EngineError::Driver(error)))?;
         }
         let ended = processes::run_child_process(scenarios, options, part).await;
         pool_server.abort();
