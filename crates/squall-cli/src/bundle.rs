@@ -226,7 +226,7 @@ fn checked_relative_path(path: &str) -> Result<&Path, CliError> {
 }
 
 fn create_temp_folder() -> Result<PathBuf, CliError> {
-    let name = format!("squall-{}-{}", std::process::id(), squall_coord::MemberId::unique());
+    let name = format!("squall-{}-{}", std::process::id(), squall_coord::unique_id());
     let path = std::env::temp_dir().join(name);
     std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
         .create(&path)

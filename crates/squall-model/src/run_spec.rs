@@ -21,8 +21,8 @@ pub struct RunSpec {
     pub protocol: ProtocolVersion,
     /// Identifies the run. The epoch is not enough: a store that restarts empty counts epochs from
     /// 1 again.
-    #[serde(default)]
-    pub run: String,
+    #[serde(default, rename = "run")]
+    pub run_id: String,
     /// The key of the bundle in the store, by its content.
     pub bundle: String,
     /// The load over time. Commands on the run change it.
@@ -113,11 +113,11 @@ pub enum RunChangeError {
 }
 
 impl RunSpec {
-    /// Run `run` of the plan in `bundle`, before any command.
-    pub fn new(run: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunSpec {
+    /// The run `run_id` of the plan in `bundle`, before any command.
+    pub fn new(run_id: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunSpec {
         RunSpec {
             protocol: ProtocolVersion::CURRENT,
-            run: run.into(),
+            run_id: run_id.into(),
             bundle: bundle.into(),
             profile,
             start_at_ms: None,

@@ -3,7 +3,7 @@
 //! it.
 
 use squall_engine::{
-    Driver, EngineConfig, EngineSpec, NumberQuota, PlannedScenario, ResourceClient, SendBudget, SharedCounter,
+    Driver, EngineConfig, EngineSpec, NumberQuota, PlannedScenario, ResourceClient, SendPermit, SharedCounter,
 };
 use squall_model::{Bundle, EngineLimits, ITERATIONS_COUNTER, Load, LoadModel, Plan, Profile, ShareSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) enum IterationLimit {
 /// The engines of a run, one for each scenario, and what they share.
 pub(crate) struct RunEngines<D> {
     pub(crate) specs: Vec<EngineSpec<D>>,
-    pub(crate) send_budget: SendBudget,
+    pub(crate) send_permit: SendPermit,
     /// Requests that each thread of all engines may send before its pace is known.
     pub(crate) initial_budgets: Vec<u64>,
     /// Requests of one iteration, if the run has one scenario and its driver knows them.
@@ -66,12 +66,12 @@ impl<D: Driver> RunEngines<D> {
             first.config.iteration_quota = quota;
         }
         let initial_budgets: Vec<u64> = specs.iter().flat_map(|engine| initial_budgets(&engine.config)).collect();
-        let send_budget = SendBudget::new(initial_budgets.len());
+        let send_permit = SendPermit::new(initial_budgets.len());
         for EngineSpec { config, .. } in &mut specs {
-            config.send_budget = Some(send_budget.clone());
+            config.send_permit = Some(send_permit.clone());
             config.resources = Some(resources.clone());
         }
-        RunEngines { specs, send_budget, initial_budgets, requests_per_iteration, iteration_counter, iteration_limit }
+        RunEngines { specs, send_permit, initial_budgets, requests_per_iteration, iteration_counter, iteration_limit }
     }
 
     /// The planned profile of each scenario.
@@ -128,7 +128,7 @@ fn engine_spec<D>(scenario: PlannedScenario<D>, bundle: &Bundle, instance: u64) 
     EngineSpec { driver, config, background }
 }
 
-/// The engine settings for `plan`, without send budget and resources.
+/// The engine settings for `plan`, without send permit and resources.
 fn engine_config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -> EngineConfig {
     let limits = EngineLimits { threads: bundle.limits.threads.or(threads), ..bundle.limits.clone() };
     let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), limits);

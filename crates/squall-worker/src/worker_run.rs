@@ -3,7 +3,7 @@
 
 use squall_coord::RunStore;
 use squall_engine::{
-    Driver, EngineError, EngineGroup, PlannedScenario, ResourceClient, SendBudget, ShareAssignment, SharedCounter,
+    Driver, EngineError, EngineGroup, PlannedScenario, ResourceClient, SendPermit, ShareAssignment, SharedCounter,
 };
 use squall_metrics::{Delta, SourceId, ThreadMerger};
 use squall_model::{
@@ -77,8 +77,8 @@ pub(crate) struct WorkerRun {
     max_unshipped_deltas: usize,
     counter_supplier: CounterSupplier,
     iteration_limit: IterationLimit,
-    send_budget: SendBudget,
-    /// Announce the send budget, and note the final limit when the load ends. Dropping the set ends
+    send_permit: SendPermit,
+    /// Announce the send budget, and note the final send limit when the load ends. Dropping the set ends
     /// them.
     _reporting_tasks: JoinSet<()>,
     resources: ResourceClient,
@@ -107,14 +107,14 @@ impl WorkerRun {
         let WorkerRunConfig { epoch, instance, max_unshipped_deltas, .. } = *run_config;
         let engines = RunEngines::new(opened.scenarios, bundle, instance, &resources);
         let (profiles, iteration_limit) = (engines.profiles(), engines.iteration_limit);
-        let RunEngines { specs, send_budget, initial_budgets, requests_per_iteration, iteration_counter, .. } = engines;
+        let RunEngines { specs, send_permit, initial_budgets, requests_per_iteration, iteration_counter, .. } = engines;
         let engine = EngineGroup::prepare(specs).await?;
         let source = SourceId { instance, thread: 0 };
         let source_name = SourceName::Thread { instance, thread: source.thread }.to_string();
         let counters = opened.shared_counters.into_iter().chain(iteration_counter).collect();
         let load_start = LoadStart::default();
         let budgets = (initial_budgets, requests_per_iteration);
-        let reporting_tasks = start_reporting(&run_store, run_config, &send_budget, budgets, &load_start).await;
+        let reporting_tasks = start_reporting(&run_store, run_config, &send_permit, budgets, &load_start).await;
         Ok(WorkerRun {
             epoch,
             hooks: opened.hooks,
@@ -127,7 +127,7 @@ impl WorkerRun {
             _reporting_tasks: reporting_tasks,
             shipper: DeltaShipper::start(run_store, epoch, source_name, max_unshipped_deltas),
             max_unshipped_deltas,
-            send_budget,
+            send_permit,
             resources,
             resource_task,
             profile: bundle.plan.load.model.profile().clone(),
@@ -146,7 +146,7 @@ impl WorkerRun {
             return;
         }
         if self.profile != *profile {
-            self.assign_shares(self.shares, profile, &BTreeMap::new());
+            self.set_shares(self.shares, profile, &BTreeMap::new());
         }
         self.load_start.set(at).expect("only this method sets the start, and it returns early if it is set");
         self.engine.start(at);
@@ -163,7 +163,7 @@ impl WorkerRun {
 
     /// Holds `shares` and follows `profile` from now on. `resume_points` says how far the last
     /// holders of new shares got. Returns how far this worker got with its previous shares.
-    pub(crate) fn assign_shares(
+    pub(crate) fn set_shares(
         &mut self,
         shares: ShareSet,
         profile: &Profile,
@@ -191,13 +191,14 @@ impl WorkerRun {
         &self.profile
     }
 
-    /// Lets the users send until `deadline`, when other workers may take the shares over.
-    pub(crate) fn set_lease_deadline(&self, deadline: Instant) {
-        self.send_budget.set_valid_until(deadline);
+    /// Lets the users send until `deadline`, shortly before the membership can expire and other
+    /// workers take the shares over.
+    pub(crate) fn set_membership_deadline(&self, deadline: Instant) {
+        self.send_permit.set_valid_until(deadline);
     }
 
     pub(crate) fn set_paused(&self, paused: bool) {
-        self.send_budget.set_paused(paused);
+        self.send_permit.set_paused(paused);
     }
 
     /// Marks the users' resources as possibly reassigned, because the worker lost its membership.
@@ -282,11 +283,11 @@ impl WorkerRun {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.send_budget.requests_begun().len()
+        self.send_permit.requests_begun().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.send_budget.requests_begun().iter().sum()
+        self.send_permit.requests_begun().iter().sum()
     }
 
     /// Waits for the engine's threads, which have delivered their last delta, and for the return of
@@ -310,21 +311,21 @@ impl WorkerRun {
 }
 
 /// Announces the first send budget, and starts the tasks that announce the next ones and note the
-/// final limit.
+/// final send limit.
 async fn start_reporting<R: RunStore>(
     run_store: &R,
     run_config: &WorkerRunConfig,
-    send_budget: &SendBudget,
+    send_permit: &SendPermit,
     budgets: (Vec<u64>, Option<u64>),
     load_start: &LoadStart,
 ) -> JoinSet<()> {
     let WorkerRunConfig { epoch, instance, ttl, .. } = *run_config;
     let mut tasks = JoinSet::new();
-    tasks.spawn(note_max_sent(run_store.clone(), epoch, instance, send_budget.clone()));
+    tasks.spawn(note_final_send_limit(run_store.clone(), epoch, instance, send_permit.clone()));
     let mut reporter = SendBudgetReporter::new(
         run_store.clone(),
         (epoch, instance),
-        send_budget.clone(),
+        send_permit.clone(),
         budgets,
         ttl,
         load_start.clone(),
@@ -336,12 +337,12 @@ async fn start_reporting<R: RunStore>(
     tasks
 }
 
-/// Notes the worker's final limit once its load is over: the most requests that it sends in total.
+/// Notes the worker's final send limit once its load is over: the most requests that it sends in total.
 /// If it dies while it drains, no more than these are missing.
-async fn note_max_sent<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_budget: SendBudget) {
-    let note = RunNote::MaxSent { instance, requests: send_budget.final_limit_total().await }.encode();
+async fn note_final_send_limit<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_permit: SendPermit) {
+    let note = RunNote::FinalSendLimit { instance, requests: send_permit.final_send_limit_total().await }.encode();
     while let Err(error) = run_store.set_notes(epoch, std::slice::from_ref(&note)).await {
-        debug!(%error, "the worker could not note its final limit; it tries again");
+        debug!(%error, "the worker could not note its final send limit; it tries again");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
     }
 }

@@ -14,7 +14,7 @@ use super::{
     ReportReceipt, RunCheckpoint, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, WorkerSubscription,
     content_name,
 };
-use crate::{Epoch, MemoryPoolStore, StoreError};
+use crate::{MemoryPoolStore, RunEpoch, StoreError};
 
 /// The record of a run in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +152,7 @@ impl RunStore for MemoryRunStore {
         inner.record.revision += 1;
         (inner.record.state, inner.record.spec) = (state.to_owned(), spec.to_owned());
         if let Some(pools) = &self.pools {
-            pools.begin_run(Epoch(inner.record.epoch));
+            pools.begin_run(RunEpoch(inner.record.epoch));
         }
         Ok(Some(inner.current_record()))
     }

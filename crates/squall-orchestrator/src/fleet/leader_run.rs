@@ -53,7 +53,7 @@ const NO_WORKER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A run that this orchestrator leads.
 pub(super) struct LeaderRun<C: FleetStores> {
-    /// See [`RunSpec::run`].
+    /// See [`RunSpec::run_id`].
     pub(super) run_id: String,
     bundle_name: String,
     bundle: Bundle,
@@ -90,7 +90,7 @@ impl<C: FleetStores> LeaderRun<C> {
     ) -> Result<LeaderRun<C>, FleetError> {
         let is_new_run = recorded_phase(record)? == RunPhase::Preparing;
         Ok(LeaderRun {
-            run_id: spec.run.clone(),
+            run_id: spec.run_id.clone(),
             bundle_name: spec.bundle.clone(),
             counter_monitor: CounterMonitor::new(&bundle),
             bundle,
@@ -151,7 +151,7 @@ impl<C: FleetStores> LeaderRun<C> {
         let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
         // One worker that cannot carry out the run ends it before the start, because the bundle is
         // the likely cause. After the start other workers take its shares.
-        if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
+        if let Some(worker) = workers.iter().find(|worker| worker.given_up_run == record.epoch) {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
             return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
@@ -257,7 +257,7 @@ impl<C: FleetStores> LeaderRun<C> {
         if alive {
             self.no_worker_since = None;
         } else if self.no_worker_since.get_or_insert_with(Instant::now).elapsed() > NO_WORKER_TIMEOUT {
-            let message = match workers.iter().find(|worker| worker.failed == epoch) {
+            let message = match workers.iter().find(|worker| worker.given_up_run == epoch) {
                 Some(worker) => format!("no worker is left that can carry out the run: {}", worker.message),
                 None => "every worker was lost".to_owned(),
             };
@@ -321,7 +321,7 @@ impl<C: FleetStores> LeaderRun<C> {
             return Ok(());
         }
         self.aggregator.poll().await?;
-        self.aggregator.close(elapsed, spec.start_at_ms.is_some()).await?;
+        self.aggregator.end_unfinished_workers(elapsed, spec.start_at_ms.is_some()).await?;
         // Deltas that came too late for their second are only in the final view.
         let Some(view) = self.aggregator.final_view() else { return Ok(()) };
         let run_store = fleet.stores().run();

@@ -108,7 +108,7 @@ fn command(epoch: u64, kind: &str, payload: &str) -> String {
 async fn invalid_and_stale_commands_are_counted_and_ignored() {
     let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = stores.run();
-    // Epoch 3, whose bundle is not in the store.
+    // RunEpoch 3, whose bundle is not in the store.
     let spec = r#"{"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":9,"nanos":0},"from":1.0,"to":1.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0}"#;
     for _ in 0..3 {
         let seen = run.read_record().await.unwrap();
@@ -202,7 +202,7 @@ async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
             .unwrap()
             .expect("no other writer");
         wait_for_shares(false).await;
-        let failed = |report: &WorkerReport| report.failed_run.clone().filter(|failed| failed.epoch == epoch);
+        let failed = |report: &WorkerReport| report.given_up_run.clone().filter(|failed| failed.epoch == epoch);
         let report = wait_for_report(&stores, "a failure report", |report| failed(report).is_some()).await;
         assert!(failed(&report).is_some_and(|failed| failed.message.contains("not in the store")), "{report:?}");
         // The worker may be able to carry out the next run.
@@ -231,13 +231,13 @@ async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
     let seen = run.read_record().await.unwrap();
     let seen = run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
     wait_for_shares(false).await;
-    let report = wait_for_report(&stores, "a refused run", |report| report.failed_run.is_some()).await;
-    let failed = report.failed_run.expect("the condition above");
+    let report = wait_for_report(&stores, "a refused run", |report| report.given_up_run.is_some()).await;
+    let failed = report.given_up_run.expect("the condition above");
     assert_eq!((failed.epoch, report.protocol), (1, ProtocolVersion::CURRENT));
     assert!(failed.message.starts_with("the run has fleet protocol 2 and this program has 1"), "{}", failed.message);
     run.compare_and_set(&seen, "IDLE", spec, false).await.unwrap().expect("no other writer");
     wait_for_shares(true).await;
-    wait_for_report(&stores, "no failure", |report| report.failed_run.is_none()).await;
+    wait_for_report(&stores, "no failure", |report| report.given_up_run.is_none()).await;
     stop.cancel();
     task.await.expect("no panic");
 }
