@@ -254,9 +254,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
     /// Whether the worker cannot carry out the run that is on, or not to its end.
     fn has_given_up_run(&self) -> bool {
         let desired = self.desired_run.as_ref().filter(|desired| desired.is_on());
-        let is_failed =
-            desired.zip(self.run_state.given_up_run()).is_some_and(|(run, failed)| run.epoch == failed.epoch);
-        is_failed || self.refused_run.is_some()
+        let given_up = desired.zip(self.run_state.given_up_run());
+        given_up.is_some_and(|(desired, given_up)| desired.epoch == given_up.epoch) || self.refused_run.is_some()
     }
 
     /// A worker's name is for people; its membership belongs to this instance.

@@ -232,9 +232,13 @@ async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
     let seen = run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
     wait_for_shares(false).await;
     let report = wait_for_report(&stores, "a refused run", |report| report.given_up_run.is_some()).await;
-    let failed = report.given_up_run.expect("the condition above");
-    assert_eq!((failed.epoch, report.protocol), (1, ProtocolVersion::CURRENT));
-    assert!(failed.message.starts_with("the run has fleet protocol 2 and this program has 1"), "{}", failed.message);
+    let given_up = report.given_up_run.expect("the condition above");
+    assert_eq!((given_up.epoch, report.protocol), (1, ProtocolVersion::CURRENT));
+    assert!(
+        given_up.message.starts_with("the run has fleet protocol 2 and this program has 1"),
+        "{}",
+        given_up.message
+    );
     run.compare_and_set(&seen, "IDLE", spec, false).await.unwrap().expect("no other writer");
     wait_for_shares(true).await;
     wait_for_report(&stores, "no failure", |report| report.given_up_run.is_none()).await;
