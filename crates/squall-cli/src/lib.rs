@@ -41,10 +41,10 @@ mod worker_health;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use loaded_scenario::{DriverMaker, LoadedScenario, ProcessCommands, ScriptScenario};
 pub use script_error::{ScriptError, ScriptKind};
 pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
-pub use squall_worker::ScenarioHooks;
+pub use squall_worker::{HookError, ScenarioHooks};
 
 /// Runs one command line, program name included, and returns the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {

@@ -7,9 +7,9 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use squall_cli::{
-    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions,
-    ScriptScenario,
+    DriverMaker, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions, ScriptScenario,
 };
+use squall_engine::PlannedScenario;
 use squall_http::basic_auth;
 use squall_model::{LoadModel, Plan, PoolContents, format_duration};
 use squall_scenario::{CodeScenario, RawCodeScenario, RawLoad, ScenarioOverrides, Sourced};
@@ -158,21 +158,17 @@ fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonD
         members.push(probe);
     }
     let description = members.iter().map(|opened| opened.description.as_str()).collect();
-    let ConcurrentScenario { threads, make_driver: driver, .. } = members[0].member.clone();
     let (phases, pools) = (members[0].phases, std::mem::take(&mut members[0].pools));
     let hooks = members[0].hooks.take();
-    let concurrent =
-        if members.len() > 1 { members.into_iter().map(|opened| opened.member).collect() } else { Vec::new() };
+    let scenarios = members.into_iter().map(|opened| opened.member).collect();
     Ok(LoadedScenario::Script(ScriptScenario {
         plan,
         description,
         phases,
-        threads,
-        make_driver: driver,
+        scenarios,
         pools,
         hooks,
         process_commands: None,
-        concurrent,
     }))
 }
 
@@ -188,7 +184,7 @@ fn probe_overrides(plan: &Plan, overrides: &ScenarioOverrides) -> ScenarioOverri
 
 /// A scenario whose plan has been checked.
 struct OpenedScenario {
-    member: ConcurrentScenario<PythonDriver>,
+    member: PlannedScenario<DriverMaker<PythonDriver>>,
     description: String,
     phases: bool,
     /// The pools that the file declares, the same for all of its scenarios.
@@ -221,11 +217,11 @@ fn open_one(
     // interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
-    let driver = Arc::new(move || PythonDriver::new(script.clone()));
+    let driver: DriverMaker<PythonDriver> = Arc::new(move || PythonDriver::new(script.clone()));
     let pools = declared_pools(loaded).map_err(exception)?;
     let hooks =
         PythonHooks::from_loaded(loaded).map_err(exception)?.map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
-    let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
+    let member = PlannedScenario { plan: scenario.plan, driver, threads: Some(threads), background: false };
     Ok(OpenedScenario { member, description, phases, pools, hooks })
 }
 

@@ -99,7 +99,7 @@ fn settings_with_unknown_fields_are_refused_by_the_worker() {
     let mut settings: serde_json::Value = bundle.settings.decode().unwrap();
     settings["extra"] = 1.into();
     bundle.settings = EncodedSettings::encode(&settings).unwrap();
-    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err();
+    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err().to_string();
     assert!(error.contains("the bundle's settings cannot be read") && error.contains("extra"), "{error}");
 }
 

@@ -174,7 +174,8 @@ impl<C: FleetStores> Orchestrator<C> {
         let spec = match parse_run_spec(&record) {
             Ok(spec) => spec,
             Err(error) => {
-                // Workers cannot read it either. Ending the run makes the fleet usable again.
+                // Workers of this release cannot read it either. Ending the run makes the fleet usable
+                // again.
                 warn!(%error, "the orchestrator abandons the run");
                 run_store.compare_and_set(&record, RunPhase::Idle.name(), "", false).await?;
                 return Ok(());
@@ -188,7 +189,7 @@ impl<C: FleetStores> Orchestrator<C> {
             self.leader_run = self.resume_run(&record, &spec).await?;
         }
         let Some(leader_run) = &mut self.leader_run else { return Ok(()) };
-        let workers = self.fleet.cached_workers().await?;
+        let mut workers = self.fleet.cached_workers().await?;
         let elapsed = elapsed(&record, &spec);
         if let Some(outage) = outage {
             let seconds = outage.as_secs();
@@ -196,6 +197,7 @@ impl<C: FleetStores> Orchestrator<C> {
             leader_run.aggregator.record_event(elapsed, text);
         }
         leader_run.aggregate(phase, &spec, elapsed, &workers).await?;
+        workers.retain(|worker| worker.protocol.is_current());
         leader_run.update_views(phase, &spec, elapsed, &workers).await;
         let used_up = leader_run.counter_monitor.poll(&self.fleet, &mut leader_run.aggregator, elapsed).await?;
         // The roster may have fewer events than were logged, after the store went back to an older
@@ -236,7 +238,7 @@ impl<C: FleetStores> Orchestrator<C> {
             }
         };
         let saved = self.fleet.stores().run().load_checkpoint(record.epoch).await?;
-        if saved.is_some_and(|(_, made)| RunAggregator::<C>::view_of_checkpoint(&made).is_none()) {
+        if saved.is_some_and(|saved| RunAggregator::<C>::view_of_checkpoint(&saved.data).is_none()) {
             return self.abandon_run(record, "its checkpoint cannot be read").await;
         }
         info!(epoch = record.epoch, plan = bundle.plan.name, "the orchestrator takes the run up");

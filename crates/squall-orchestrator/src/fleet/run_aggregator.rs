@@ -8,7 +8,7 @@ mod roster_update;
 #[cfg(test)]
 mod tests;
 
-use squall_coord::{FleetStores, RunStore, START_POSITION, StoreError};
+use squall_coord::{FleetStores, RunCheckpoint, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
 use squall_model::{
     Plan, WorkerFacts, WorkerState,
@@ -62,13 +62,13 @@ impl<C: FleetStores> RunAggregator<C> {
 
     /// Replaces the state of this aggregator by the last checkpoint.
     async fn restore_checkpoint(&mut self) -> Result<(), StoreError> {
-        let Some((position, bytes)) = self.run_store.load_checkpoint(self.epoch).await? else {
+        let Some(RunCheckpoint { position, data }) = self.run_store.load_checkpoint(self.epoch).await? else {
             // The store has none, or has lost it. The next checkpoint counts as the first and holds
             // all state.
             START_POSITION.clone_into(&mut self.saved_position);
             return Ok(());
         };
-        if let Some((roster, collector)) = decode_checkpoint(&bytes, self.window_s) {
+        if let Some((roster, collector)) = decode_checkpoint(&data, self.window_s) {
             self.judge.resume(&roster.judged);
             (self.roster, self.collector) = (roster, collector);
             (self.stream_position, self.saved_position) = (position.clone(), position);

@@ -6,13 +6,15 @@ use serde::{Serialize, Serializer};
 use squall_coord::ReportFields;
 use squall_model::{
     SHARE_COUNT, ShareSet,
-    protocol::{WorkerHealth, WorkerReport, format_instance},
+    protocol::{ProtocolVersion, WorkerHealth, WorkerReport, format_instance},
 };
 
 /// The content of a worker's report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WorkerInfo {
     pub id: String,
+    #[serde(skip)]
+    pub protocol: ProtocolVersion,
     /// Unique to one process of the worker; deltas carry it. Serialized as 16 hexadecimal digits.
     #[serde(serialize_with = "as_hex")]
     pub instance: u64,
@@ -86,6 +88,7 @@ impl WorkerInfo {
             report.given_up_run.map(|given_up| (given_up.epoch, given_up.message)).unwrap_or_default();
         WorkerInfo {
             id: id.to_owned(),
+            protocol: report.protocol,
             instance: report.instance,
             status: report.health.name().to_owned(),
             last_heartbeat: WorkerReport::last_heartbeat(fields),
@@ -117,7 +120,7 @@ impl WorkerInfo {
 
     /// Whether the worker can make load in the run `epoch`, now or once it has built its users.
     pub fn can_carry_out(&self, epoch: u64) -> bool {
-        self.is_healthy() && self.given_up_run != epoch
+        self.is_healthy() && self.given_up_run != epoch && self.protocol.is_current()
     }
 }
 

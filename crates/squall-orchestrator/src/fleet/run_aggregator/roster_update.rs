@@ -3,6 +3,7 @@
 //! do that.
 
 use squall_coord::{FleetStores, StoreError};
+use squall_model::protocol::ProtocolVersion;
 use std::{collections::btree_map::Entry, time::Duration};
 
 use super::{RunAggregator, worker_source};
@@ -15,15 +16,19 @@ use crate::fleet::{
 const LATE_JOIN_S: f64 = 0.5;
 
 impl<C: FleetStores> RunAggregator<C> {
-    /// Brings the roster up to date with the reports of all `workers` that are present.
+    /// Brings the roster up to date with the reports of all `workers` that are present. A worker of
+    /// another protocol version takes no part: it refuses the run and holds no shares.
     pub async fn update_roster(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let epoch = self.epoch;
+        let other_protocol = workers.iter().filter(|worker| !worker.protocol.is_current() && worker.instance != 0);
+        other_protocol.for_each(|worker| self.record_other_protocol(worker, elapsed));
+        let workers: Vec<&WorkerInfo> = workers.iter().filter(|worker| worker.protocol.is_current()).collect();
         // A last delta that is already in the store must be merged before its worker is called
         // lost.
         if workers.iter().any(|worker| self.ended_early_without_last_delta(worker)) {
             self.pending_closed_seconds += self.poll().await?;
         }
-        for worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
+        for &worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
             self.record_prepared(worker, elapsed);
             if self.ended_early_without_last_delta(worker) {
                 self.lose_early_ended_worker(worker, elapsed);
@@ -32,10 +37,10 @@ impl<C: FleetStores> RunAggregator<C> {
                 self.record_rejoin(worker, elapsed);
             }
         }
-        for worker in workers.iter().filter(|worker| worker.given_up_run == epoch && worker.instance != 0) {
+        for &worker in workers.iter().filter(|worker| worker.given_up_run == epoch && worker.instance != 0) {
             self.record_gave_up(worker, elapsed);
         }
-        self.record_absent_workers(workers, elapsed).await
+        self.record_absent_workers(&workers, elapsed).await
     }
 
     /// Adds a worker that the collector waits for from now on. Returns whether it is new.
@@ -92,9 +97,28 @@ impl<C: FleetStores> RunAggregator<C> {
         }
     }
 
-    fn record_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Entry::Vacant(entry) = self.roster.gave_up.entry(worker.instance) else { return };
+    fn record_other_protocol(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+        if self.add_gave_up(worker, elapsed) {
+            let (id, found, current) = (&worker.id, worker.protocol, ProtocolVersion::CURRENT);
+            let text = format!(
+                "worker {id} takes no part: it has fleet protocol {found}, and the run has {current}; \
+                 use the same release of squall for the orchestrator and the workers"
+            );
+            self.record_event(elapsed, text);
+        }
+    }
+
+    /// Returns whether the worker is new among those that cannot carry out the run.
+    fn add_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) -> bool {
+        let Entry::Vacant(entry) = self.roster.gave_up.entry(worker.instance) else { return false };
         entry.insert(GaveUpWorker { id: worker.id.clone(), since_s: elapsed.as_secs_f64() });
+        true
+    }
+
+    fn record_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+        if !self.add_gave_up(worker, elapsed) {
+            return;
+        }
         let what = match self.roster.workers.contains_key(&worker.instance) {
             true => "ended its part early, and its load moves to the other workers",
             false => "takes no part: it cannot carry out the run",
@@ -103,7 +127,7 @@ impl<C: FleetStores> RunAggregator<C> {
     }
 
     /// Workers that no longer report have left if they shipped everything, and are lost otherwise.
-    async fn record_absent_workers(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
+    async fn record_absent_workers(&mut self, workers: &[&WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
         let members = self.roster.workers.iter();
         let absent: Vec<(u64, String)> = members
