@@ -9,8 +9,7 @@ mod user;
 
 use pyo3::prelude::*;
 use squall_engine::{Driver, DriverError, DriverThread, ThreadDeadline, ThreadRecorder, UserIdentity};
-use squall_http::Cookies;
-use squall_metrics::{MetricId, MetricKey, Outcome, OutcomeCategory};
+use squall_metrics::{MetricId, MetricKey, MetricKind, Outcome, OutcomeCategory};
 use squall_model::protocol::GroupName;
 use std::{
     cell::RefCell,
@@ -27,11 +26,11 @@ use crate::{
     client::Client,
     custom_metrics,
     function_stepper::IdleFibers,
-    long_operation::OperationContext,
     python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask},
     routes::{PreparedCall, Routes},
     watchdog::BlockingStep,
 };
+pub(crate) use python_request::{OpenedResponse, OpeningCall, RedirectMode, open_response};
 pub(crate) use squall_scenario::http_error_outcome;
 pub(crate) use user::PythonUser;
 
@@ -125,7 +124,7 @@ impl DriverThread for PythonThread {
 }
 
 /// The state that the users of one thread share.
-struct PythonThreadContext {
+pub(crate) struct PythonThreadContext {
     script: Arc<PythonScenario>,
     routes: Routes,
     recorder: ThreadRecorder,
@@ -180,13 +179,19 @@ impl PythonThreadContext {
         *metrics[route].get_or_insert_with(|| self.request_metric(&call.name))
     }
 
-    fn operation_context(&self, cookies: &Cookies) -> OperationContext<'_> {
-        OperationContext { recorder: &self.recorder, cookies: cookies.clone(), prefix: &self.script.prefix }
+    pub(crate) fn recorder(&self) -> &ThreadRecorder {
+        &self.recorder
     }
 
     /// The metric of the requests named `name`.
-    fn request_metric(&self, name: &str) -> MetricId {
+    pub(crate) fn request_metric(&self, name: &str) -> MetricId {
         self.recorder.metric(MetricKey::request(self.script.full_metric_name(name)))
+    }
+
+    /// The metric of the spans named `name`, which are not requests.
+    pub(crate) fn custom_metric(&self, name: &str) -> MetricId {
+        let key = MetricKey::request(self.script.full_metric_name(name));
+        self.recorder.metric(MetricKey { kind: MetricKind::Custom, ..key })
     }
 
     fn record_blocking_step(&self, step: &BlockingStep, name: &str) {

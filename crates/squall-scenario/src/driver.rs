@@ -25,7 +25,9 @@ use crate::{
 };
 pub use ended_request::EndedRequest;
 use render::RenderBuffers;
-pub use request_runner::{RequestFailure, RequestHandler, RequestRunner, RequestStart, http_error_outcome};
+pub use request_runner::{
+    RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
+};
 pub use user::ScenarioUser;
 
 /// A scenario, ready to make load.

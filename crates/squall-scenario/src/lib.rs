@@ -20,8 +20,8 @@ mod scenario;
 mod template;
 
 pub use driver::{
-    EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread,
-    ScenarioUser, http_error_outcome,
+    EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, ScenarioDriver,
+    ScenarioThread, ScenarioUser, http_error_outcome,
 };
 pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};

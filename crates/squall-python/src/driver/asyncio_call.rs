@@ -294,12 +294,9 @@ impl<'a> FunctionCall<'a> {
                 FinishedOperation { outcome: OperationOutcome::Slept, sessions: UsedSessions::None }
             }),
             OperationWork::Long(long_operation) => {
-                let context = thread.operation_context(self.sessions.first.cookies());
+                let running = long_operation.start(thread, self.sessions.first.cookies(), &mut self.start_delay);
                 Box::pin(async move {
-                    FinishedOperation {
-                        outcome: OperationOutcome::Value(long_operation.start(context).await),
-                        sessions: UsedSessions::None,
-                    }
+                    FinishedOperation { outcome: OperationOutcome::Value(running.await), sessions: UsedSessions::None }
                 })
             }
             OperationWork::Acquire(acquire) => Box::pin(async move {

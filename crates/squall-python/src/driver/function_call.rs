@@ -216,7 +216,7 @@ impl<'a> FunctionCall<'a> {
             // Boxed, so that users that acquire no resources stay small.
             OperationWork::Acquire(acquire) => Box::pin(acquire.perform(&self.thread.recorder)).await,
             OperationWork::Long(long_operation) => {
-                long_operation.start(self.thread.operation_context(self.sessions.first.cookies())).await
+                long_operation.start(self.thread, self.sessions.first.cookies(), &mut self.start_delay).await
             }
             OperationWork::Sleep(time) => {
                 pause(time).await;
