@@ -2,8 +2,8 @@
 //! two, once per user. `bundle` creates it.
 
 use squall_engine::{
-    Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, ThreadDeadline, ThreadRecorder, UserIdentity,
-    UserStartError, VirtualUser,
+    Driver, DriverError, DriverThread, Iteration, OnStartError, RequestsPerIteration, ThreadDeadline, ThreadRecorder,
+    UserIdentity, VirtualUser,
 };
 use squall_scenario::ScenarioDriver;
 use tokio::runtime::Builder;
@@ -69,10 +69,10 @@ impl<D: Driver> DriverThread for AnyThread<D> {
 }
 
 impl<D: Driver> VirtualUser for AnyUser<D> {
-    async fn start(&mut self) -> Result<(), UserStartError> {
+    async fn on_start(&mut self) -> Result<(), OnStartError> {
         match self {
-            AnyUser::Declarative(user) => user.start().await,
-            AnyUser::Script(user) => user.start().await,
+            AnyUser::Declarative(user) => user.on_start().await,
+            AnyUser::Script(user) => user.on_start().await,
         }
     }
 
@@ -83,10 +83,10 @@ impl<D: Driver> VirtualUser for AnyUser<D> {
         }
     }
 
-    async fn stop(&mut self) {
+    async fn on_stop(&mut self) {
         match self {
-            AnyUser::Declarative(user) => user.stop().await,
-            AnyUser::Script(user) => user.stop().await,
+            AnyUser::Declarative(user) => user.on_stop().await,
+            AnyUser::Script(user) => user.on_stop().await,
         }
     }
 }

@@ -17,6 +17,7 @@ mod find_max;
 mod flag_settings;
 mod fleet_store;
 mod http_listener;
+mod input_files;
 mod installed_python;
 mod loaded_scenario;
 mod loadpilot_plan;
@@ -28,7 +29,9 @@ mod prometheus;
 mod run_input;
 mod run_settings;
 mod scenario_picker;
+mod script_error;
 mod script_host;
+mod secret_value;
 mod signals;
 mod stop_button;
 mod terminal;
@@ -38,9 +41,10 @@ mod worker_health;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use loaded_scenario::{DriverMaker, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use script_error::{ScriptError, ScriptKind};
 pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
-pub use squall_worker::ScenarioHooks;
+pub use squall_worker::{HookError, ScenarioHooks};
 
 /// Runs one command line, program name included, and returns the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {

@@ -99,9 +99,10 @@ impl RunObserver for StopNotifier {
         }
         self.announced_presses = presses;
         match presses {
-            1 => {
-                terminal::print_stderr(format!("draining: {} in flight, press Ctrl-C again to abort\n", live.in_flight))
-            }
+            1 => terminal::print_stderr(format!(
+                "draining: {} in flight, press Ctrl-C again to abort\n",
+                live.busy_users
+            )),
             _ => terminal::print_stderr("aborting\n"),
         }
     }

@@ -74,7 +74,7 @@ pub trait DriverThread: 'static {
 pub trait VirtualUser: 'static {
     /// Runs once before the first iteration. The engine calls it again, with back-off, until it
     /// succeeds.
-    fn start(&mut self) -> impl Future<Output = Result<(), UserStartError>> {
+    fn on_start(&mut self) -> impl Future<Output = Result<(), OnStartError>> {
         async { Ok(()) }
     }
 
@@ -86,7 +86,7 @@ pub trait VirtualUser: 'static {
     fn iterate(&mut self, iteration: Iteration) -> impl Future<Output = bool>;
 
     /// Runs once after the last iteration.
-    fn stop(&mut self) -> impl Future<Output = ()> {
+    fn on_stop(&mut self) -> impl Future<Output = ()> {
         async {}
     }
 }
@@ -121,9 +121,9 @@ pub enum DriverError {
     /// A request of the plan cannot be prepared.
     #[error("{request}: {reason}")]
     Request { request: String, reason: String },
-    /// A request that a script builds cannot be sent. The reason names its file and line.
+    /// A request that Python code builds cannot be sent. The reason names its file and line.
     #[error("{reason}")]
-    ScriptRequest { reason: String },
+    PythonRequest { reason: String },
     #[error("cannot start asyncio: {reason}")]
     EventLoop { reason: String },
     /// The set-up hook has failed.
@@ -137,10 +137,10 @@ pub enum DriverError {
     Pools { reason: String },
 }
 
-/// Why a user could not start. The driver has already recorded the failure as a sample.
+/// Why a user's `on_start` failed. The driver has already recorded the failure as a sample.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct UserStartError(pub String);
+pub struct OnStartError(pub String);
 
 #[cfg(test)]
 mod tests {

@@ -77,7 +77,7 @@ pub struct Engine {
     failure: Option<String>,
     threads: Vec<JoinHandle<Result<LoadOutcome, EngineError>>>,
     sources: Vec<SourceId>,
-    in_flight: InFlightIterations,
+    busy_users: BusyUsers,
 }
 
 /// A message of a thread to the engine.
@@ -87,20 +87,20 @@ pub(crate) enum ThreadMessage {
     Failed(String),
 }
 
-/// The number of iterations in progress. Clones share it.
+/// The number of users in an iteration. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct InFlightIterations(Vec<Arc<ThreadActivity>>);
+pub struct BusyUsers(Vec<Arc<ThreadActivity>>);
 
-impl InFlightIterations {
+impl BusyUsers {
     pub fn count(&self) -> u64 {
         self.0.iter().map(|thread| thread.busy_users()).sum()
     }
 }
 
-/// The iterations of several engines together.
-impl FromIterator<InFlightIterations> for InFlightIterations {
-    fn from_iter<I: IntoIterator<Item = InFlightIterations>>(engines: I) -> InFlightIterations {
-        InFlightIterations(engines.into_iter().flat_map(|engine| engine.0).collect())
+/// The busy users of several engines together.
+impl FromIterator<BusyUsers> for BusyUsers {
+    fn from_iter<I: IntoIterator<Item = BusyUsers>>(engines: I) -> BusyUsers {
+        BusyUsers(engines.into_iter().flat_map(|engine| engine.0).collect())
     }
 }
 
@@ -152,7 +152,7 @@ impl Engine {
             failure: None,
             threads: Vec::new(),
             sources: Vec::new(),
-            in_flight: InFlightIterations::default(),
+            busy_users: BusyUsers::default(),
         };
         let context = EngineContext {
             driver: Arc::new(driver),
@@ -194,7 +194,7 @@ impl Engine {
             let (instance, first_thread) = (context.config.instance, context.config.first_thread);
             self.sources.push(SourceId { instance, thread: first_thread + index });
             let activity: Arc<ThreadActivity> = Arc::default();
-            self.in_flight.0.push(activity.clone());
+            self.busy_users.0.push(activity.clone());
             let (assignments_tx, assignments) = mpsc::unbounded_channel();
             // Cannot fail: the receiver is still here.
             let _ = assignments_tx.send(first.for_thread(shares));
@@ -245,15 +245,15 @@ impl Engine {
         EngineStopHandle { commands: self.commands.clone() }
     }
 
-    /// The number of iterations in progress, for reading at any time.
-    pub fn in_flight(&self) -> InFlightIterations {
-        self.in_flight.clone()
+    /// The number of users in an iteration, for reading at any time.
+    pub fn busy_users(&self) -> BusyUsers {
+        self.busy_users.clone()
     }
 
     /// The run time at which the load ended: the end of the last iteration of a limited closed run, or
     /// the last start of an open run. Valid after the last delta.
     pub fn load_end(&self) -> Duration {
-        self.in_flight.0.iter().map(|thread| thread.load_end()).max().unwrap_or_default()
+        self.busy_users.0.iter().map(|thread| thread.load_end()).max().unwrap_or_default()
     }
 
     /// The sources of this engine's deltas, one per thread.

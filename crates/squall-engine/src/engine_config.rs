@@ -4,7 +4,7 @@ use squall_metrics::RecorderConfig;
 use squall_model::{EngineLimits, Load, LoadModel, ShareSet, TaskSpec};
 use std::time::Duration;
 
-use crate::{ResourceClient, SendBudget, number_quota::NumberQuota};
+use crate::{ResourceClient, SendPermit, number_quota::NumberQuota};
 
 /// The settings of one [`Engine`](crate::Engine).
 #[derive(Debug, Clone)]
@@ -22,12 +22,12 @@ pub struct EngineConfig {
     pub tasks: Vec<TaskSpec>,
     pub seed: u64,
     /// How long a run with an iteration limit continues while every user fails to start. Default: 30 s.
-    pub start_failure_timeout: Duration,
+    pub on_start_failure_timeout: Duration,
     /// The engine sets its `phases` from the limits.
     pub recorder: RecorderConfig,
     /// The requests that a worker of a fleet may send. With a budget, shares may change until the load
     /// ends.
-    pub send_budget: Option<SendBudget>,
+    pub send_permit: Option<SendPermit>,
     /// Leases resources to users, if the scenario has pools.
     pub resources: Option<ResourceClient>,
     /// The iterations of a closed model with a limit, if several processes share them. Without it, the
@@ -58,9 +58,9 @@ impl EngineConfig {
             load,
             tasks,
             seed: 0,
-            start_failure_timeout: Duration::from_secs(30),
+            on_start_failure_timeout: Duration::from_secs(30),
             recorder: RecorderConfig::default(),
-            send_budget: None,
+            send_permit: None,
             resources: None,
             iteration_quota: None,
         }

@@ -9,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    Driver, Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome, ShareAssignment,
-};
+use crate::{BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineStopHandle, LoadOutcome, ShareAssignment};
 
 /// One scenario of a group.
 pub struct EngineSpec<D> {
@@ -48,8 +46,8 @@ impl EngineGroupStopHandle {
 }
 
 impl EngineGroup {
-    /// Prepares all engines; no load is made before [`EngineGroup::start`]. A send budget that they
-    /// share needs an entry for each thread of the group.
+    /// Prepares all engines; no load is made before [`EngineGroup::start`]. A send permit that
+    /// they share needs an entry for each thread of the group.
     pub async fn prepare<D: Driver>(specs: Vec<EngineSpec<D>>) -> Result<EngineGroup, EngineError> {
         let mut group = EngineGroup { engines: Vec::new(), background: Vec::new(), ended: vec![false; specs.len()] };
         let mut first_thread = 0;
@@ -84,8 +82,8 @@ impl EngineGroup {
     }
 
     /// The number of iterations in progress, for reading at any time.
-    pub fn in_flight(&self) -> InFlightIterations {
-        self.engines.iter().map(Engine::in_flight).collect()
+    pub fn busy_users(&self) -> BusyUsers {
+        self.engines.iter().map(Engine::busy_users).collect()
     }
 
     /// As [`Engine::load_end`], without background engines.

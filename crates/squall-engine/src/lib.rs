@@ -10,11 +10,12 @@ mod engine_group;
 mod engine_thread;
 mod number_quota;
 mod on_start_tracker;
+mod planned_scenario;
 mod precise_timer;
 mod resource_client;
 mod schedule;
 mod scheduler_waker;
-mod send_budget;
+mod send_permit;
 mod share_assignment;
 mod sleep_queue;
 mod start_queue;
@@ -25,22 +26,23 @@ mod thread_recorder;
 mod thread_scheduler;
 mod thread_shares;
 mod thread_state;
+mod user_mailbox;
 mod user_pool;
-mod user_slot;
 mod user_task;
 
 pub use driver::{
-    Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, UserIdentity, UserStartError, VirtualUser,
+    Driver, DriverError, DriverThread, Iteration, OnStartError, RequestsPerIteration, UserIdentity, VirtualUser,
 };
-pub use engine::{Engine, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome};
+pub use engine::{BusyUsers, Engine, EngineError, EngineStopHandle, LoadOutcome};
 pub use engine_config::EngineConfig;
 pub use engine_group::{EngineGroup, EngineGroupStopHandle, EngineSpec};
 pub use number_quota::{NumberQuota, QuotaRefill, QuotaStatus, SharedCounter};
+pub use planned_scenario::PlannedScenario;
 pub use resource_client::{
     AcquireReply, GrantedResource, ResourceClient, ResourceError, ResourceLease, ResourceRequest,
 };
 pub use schedule::{Schedule, ScheduledStart};
-pub use send_budget::SendBudget;
+pub use send_permit::SendPermit;
 pub use share_assignment::ShareAssignment;
 pub use task_chooser::TaskCycle;
 pub use thread_deadline::ThreadDeadline;

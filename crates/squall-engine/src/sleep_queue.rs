@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use crate::user_slot::{UserSignal, UserSlot};
+use crate::user_mailbox::{UserMailbox, UserSignal};
 
 #[derive(Default)]
 pub(crate) struct SleepQueue {
@@ -20,16 +20,16 @@ pub(crate) struct SleepQueue {
 struct SleepingUser {
     due: Instant,
     sleep_id: u64,
-    slot: Rc<UserSlot>,
+    mailbox: Rc<UserMailbox>,
 }
 
 impl SleepQueue {
-    /// Adds a user that sleeps until `due`. The entry is ignored once the slot has another sleep id.
-    pub(crate) fn push(&self, slot: &Rc<UserSlot>, due: Instant) {
+    /// Adds a user that sleeps until `due`. The entry is ignored once the mailbox has another sleep id.
+    pub(crate) fn push(&self, mailbox: &Rc<UserMailbox>, due: Instant) {
         let sleep_id = self.last_sleep_id.get() + 1;
         self.last_sleep_id.set(sleep_id);
-        slot.sleep_id.set(sleep_id);
-        self.sleepers.borrow_mut().push(Reverse(SleepingUser { due, sleep_id, slot: slot.clone() }));
+        mailbox.sleep_id.set(sleep_id);
+        self.sleepers.borrow_mut().push(Reverse(SleepingUser { due, sleep_id, mailbox: mailbox.clone() }));
     }
 
     /// Wakes every user whose sleep is over; returns when the next sleep ends.
@@ -54,8 +54,8 @@ impl SleepQueue {
 impl SleepingUser {
     /// Signals the user, unless this sleep has already ended.
     fn signal(&self, signal: UserSignal) {
-        if self.slot.sleep_id.get() == self.sleep_id {
-            self.slot.send(signal);
+        if self.mailbox.sleep_id.get() == self.sleep_id {
+            self.mailbox.send(signal);
         }
     }
 }
@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn entry_of_an_ended_sleep_does_not_wake_the_next_sleep() {
-        let (queue, slot, now) = (SleepQueue::default(), Rc::new(UserSlot::default()), Instant::now());
-        queue.push(&slot, now);
-        queue.push(&slot, now + Duration::from_secs(1));
+        let (queue, mailbox, now) = (SleepQueue::default(), Rc::new(UserMailbox::default()), Instant::now());
+        queue.push(&mailbox, now);
+        queue.push(&mailbox, now + Duration::from_secs(1));
         assert_eq!(queue.wake_due(now), Some(now + Duration::from_secs(1)));
         queue.dismiss_all();
-        assert!(slot.must_leave());
+        assert!(mailbox.must_leave());
     }
 }

@@ -6,7 +6,7 @@ use std::{
     collections::VecDeque,
 };
 
-use crate::user_slot::DueStart;
+use crate::user_mailbox::DueStart;
 
 /// The most queued starts; the engine drops and counts further ones. Each takes 56 bytes.
 const MAX_QUEUED_STARTS: usize = 1_000_000;

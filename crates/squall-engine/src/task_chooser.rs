@@ -1,12 +1,13 @@
 //! Chooses the next task. Weights hold exactly, by a fixed low-discrepancy cycle instead of chance:
-//! any sequence of starts has each task's share to within one. Tasks with conditions (`requires`,
-//! `every`) are chosen per user among those that are ready.
+//! any sequence of starts has each task as often as its weight asks for, to within one. Tasks with
+//! conditions (`requires`, `every`) are chosen per user among those that are ready.
 
 use fastrand::Rng;
 use squall_model::{TaskIndex, TaskSpec};
 use std::time::Instant;
 
-/// A repeating order of tasks. Every prefix has each task's share to within one.
+/// A repeating order of tasks. Every prefix has each task as often as its weight
+/// asks for, to within one.
 #[derive(Debug, Clone)]
 pub struct TaskCycle {
     order: Vec<TaskIndex>,
@@ -23,12 +24,12 @@ impl TaskCycle {
         let mut given = vec![0u64; parts.len()];
         // Pfair scheduling: turn j of a task with w of W parts is due in the window ((j-1)·W/w,
         // j·W/w]; the open window that closes first is next. It keeps every task within one turn of
-        // its share at every position.
+        // its weight at every position.
         let turn = |position: u64, given: &[u64]| {
             (0..parts.len())
                 .filter(|&i| given[i] * total < (position + 1) * parts[i])
                 .min_by_key(|&i| ((given[i] + 1) * total).div_ceil(parts[i]))
-                .expect("at every position some task is behind its share")
+                .expect("at every position some task is behind its weight")
         };
         let order = (0..total)
             .map(|position| {
@@ -149,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_range_of_starts_has_each_task_share_to_within_two(weights in prop::collection::vec(1u32..30, 1..6), from in 0u64..500, len in 1u64..300) {
+        fn any_range_of_starts_has_each_task_by_its_weight_to_within_two(weights in prop::collection::vec(1u32..30, 1..6), from in 0u64..500, len in 1u64..300) {
             let specs = tasks(&weights.iter().map(|w| f64::from(*w)).collect::<Vec<_>>());
             let cycle = TaskCycle::new(&specs, 3);
             let total: f64 = specs.iter().map(|t| t.weight).sum();

@@ -79,7 +79,7 @@ impl ThreadActivity {
         self.busy_users.store(users, Ordering::Relaxed);
     }
 
-    /// The run time at which the thread's load ended. It is set when the thread has sent its last delta.
+    /// The run time at which the thread's load ended. It is set before the thread sends its last delta.
     pub(crate) fn load_end(&self) -> Duration {
         Duration::from_nanos(self.load_end_ns.load(Ordering::Relaxed))
     }

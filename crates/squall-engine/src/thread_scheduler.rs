@@ -24,7 +24,7 @@ use crate::{
     schedule::Schedule,
     share_assignment::ShareAssignment,
     thread_state::ThreadState,
-    user_slot::UserSlot,
+    user_mailbox::UserMailbox,
 };
 
 /// Samples that arrive this soon after the last second belong to it, so that a run of 4 s has 4 seconds
@@ -46,7 +46,7 @@ pub(crate) struct ThreadScheduler<T> {
     assigned_shares: ShareSet,
     /// The shares whose load this thread makes; none while it is fenced.
     active_shares: ShareSet,
-    /// Whether the send budget has expired.
+    /// Whether the membership may have expired, so that other workers may have the shares.
     fenced: bool,
     profile: Profile,
     /// Assignments that have not taken effect yet.
@@ -70,7 +70,7 @@ enum LoadModelState {
     },
     Closed {
         /// The users of this thread by their number in the run.
-        slots: BTreeMap<u64, Rc<UserSlot>>,
+        mailboxes: BTreeMap<u64, Rc<UserMailbox>>,
         /// The number of users in the whole run that the profile asks for.
         desired: u64,
     },
@@ -109,7 +109,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
                 schedule: starts::schedule_for(&state, &profile, shares),
                 limited: load.iterations.is_some(),
             },
-            LoadModel::Closed { .. } => LoadModelState::Closed { slots: BTreeMap::new(), desired: 0 },
+            LoadModel::Closed { .. } => LoadModelState::Closed { mailboxes: BTreeMap::new(), desired: 0 },
         };
         ThreadScheduler {
             state,
@@ -185,7 +185,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
 
     async fn generate_load(&mut self) -> Result<ThreadStopCause, EngineError> {
         loop {
-            let now = self.receive_assignments();
+            let now = self.receive_assignments_and_read_clock();
             self.detect_stall(now);
             let mut next = self.next_second();
             if let LoadModelState::Closed { .. } = self.load_state {
@@ -194,7 +194,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             let mut wake_by = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
             wake_by(self.state.sleeps.wake_due(now));
             self.state.assign_queued_to_idle();
-            wake_by(self.start_due(now));
+            wake_by(self.make_due_starts(now));
             if self.is_done(now) {
                 return Ok(ThreadStopCause::Done);
             }
@@ -204,7 +204,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             }
             let until = next.max(now + self.state.config.limits.slack);
             if let Some(cause) = self.wait_for_event(until).await? {
-                self.start_due_before_drain();
+                self.make_starts_due_before_drain();
                 return Ok(cause);
             }
         }
@@ -222,11 +222,11 @@ impl<T: DriverThread> ThreadScheduler<T> {
 
     /// Makes the starts that were due before the drain, so that each is made or counted as dropped even
     /// if this thread sees the command late.
-    fn start_due_before_drain(&mut self) {
+    fn make_starts_due_before_drain(&mut self) {
         let command = *self.inputs.commands.borrow();
         if let (EngineCommand::Drain(at), LoadModelState::Open { .. }) = (command, &self.load_state) {
-            let now = self.receive_assignments().min(at);
-            self.start_due(now);
+            let now = self.receive_assignments_and_read_clock().min(at);
+            self.make_due_starts(now);
         }
     }
 
@@ -295,7 +295,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         match &mut self.load_state {
             LoadModelState::Open { schedule, limited } => {
                 // A worker of a fleet may still receive shares with starts left.
-                let alone = state.config.send_budget.is_none();
+                let alone = state.config.send_permit.is_none();
                 if schedule.peek().is_some() {
                     return false;
                 }

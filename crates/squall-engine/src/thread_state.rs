@@ -22,8 +22,8 @@ use crate::{
     start_queue::StartQueue,
     task_chooser::TaskCycle,
     thread_counters::{ThreadActivity, ThreadCounters, increment},
+    user_mailbox::{DueStart, UserMailbox, UserSignal},
     user_pool::UserPool,
-    user_slot::{DueStart, UserSignal, UserSlot},
 };
 
 pub(crate) struct ThreadState {
@@ -99,7 +99,7 @@ impl ThreadState {
 
     /// Whether users have failed to start for so long that the run should not wait for them.
     pub(crate) fn users_cannot_start(&self, now: Instant) -> bool {
-        self.cross_thread.on_start_tracker.all_failing_for(now, self.config.start_failure_timeout)
+        self.cross_thread.on_start_tracker.all_failing_for(now, self.config.on_start_failure_timeout)
     }
 
     pub(crate) fn quota_is_exhausted(&self) -> bool {
@@ -108,7 +108,7 @@ impl ThreadState {
 
     /// Takes one iteration from the quota, if there is one, and waits for a refill if one may come.
     /// Returns the end of that wait, if the user waited. `None`: the user must leave.
-    pub(crate) async fn acquire_iteration(&self, slot: &Rc<UserSlot>) -> Option<Option<Instant>> {
+    pub(crate) async fn acquire_iteration(&self, mailbox: &Rc<UserMailbox>) -> Option<Option<Instant>> {
         let Some(quota) = &self.iteration_quota else { return Some(None) };
         let mut available_since = None;
         loop {
@@ -116,9 +116,9 @@ impl ThreadState {
                 QuotaOutcome::Number(_) => return Some(available_since),
                 QuotaOutcome::Exhausted => return None,
                 QuotaOutcome::Pending if self.users.is_draining() => return None,
-                QuotaOutcome::Pending => self.users.add_quota_waiter(slot),
+                QuotaOutcome::Pending => self.users.add_quota_waiter(mailbox),
             }
-            if slot.receive().await == UserSignal::Leave {
+            if mailbox.receive().await == UserSignal::Leave {
                 return None;
             }
             available_since = Some(Instant::now());
@@ -155,7 +155,7 @@ impl ThreadState {
     }
 
     fn may_start(&self) -> bool {
-        self.config.send_budget.as_ref().is_none_or(|budget| budget.may_start(Instant::now()))
+        self.config.send_permit.as_ref().is_none_or(|permit| permit.may_start(Instant::now()))
     }
 
     /// Hands queued starts to idle users. Both exist together after a pause of the run.
@@ -183,16 +183,16 @@ impl ThreadState {
     }
 
     /// Sleeps until `due`, or until the user must leave.
-    pub(crate) async fn sleep(&self, slot: &Rc<UserSlot>, due: Instant) -> UserSignal {
+    pub(crate) async fn sleep(&self, mailbox: &Rc<UserMailbox>, due: Instant) -> UserSignal {
         if self.users.is_draining() {
             return UserSignal::Leave;
         }
-        self.sleeps.push(slot, due);
+        self.sleeps.push(mailbox, due);
         if due + self.config.limits.slack < self.scheduler.next_wake.get() {
             self.scheduler.wake();
         }
-        let signal = slot.receive().await;
-        slot.sleep_id.set(0);
+        let signal = mailbox.receive().await;
+        mailbox.sleep_id.set(0);
         signal
     }
 
@@ -209,7 +209,7 @@ impl ThreadState {
             let iterations = self.counters.starts_handed_out.get() + self.counters.iterations_begun.get();
             // Queued starts have made none of their requests.
             let unfinished = self.counters.users.get() + self.starts.len() as u64;
-            self.recorder.set_final_limit(|begun| requests.upper_bound(iterations, unfinished, begun));
+            self.recorder.set_final_send_limit(|begun| requests.upper_bound(iterations, unfinished, begun));
         }
     }
 

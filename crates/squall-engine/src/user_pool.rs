@@ -6,14 +6,14 @@ use std::{
     rc::Rc,
 };
 
-use crate::user_slot::{DueStart, UserSignal, UserSlot};
+use crate::user_mailbox::{DueStart, UserMailbox, UserSignal};
 
 #[derive(Default)]
 pub(crate) struct UserPool {
     /// Open-model users that wait for a start, the most recently used last.
-    idle: RefCell<Vec<Rc<UserSlot>>>,
+    idle: RefCell<Vec<Rc<UserMailbox>>>,
     /// Closed-model users that found the iteration quota empty.
-    quota_waiters: RefCell<Vec<Rc<UserSlot>>>,
+    quota_waiters: RefCell<Vec<Rc<UserMailbox>>>,
     /// Open-model users that leave when they are free, because this thread's limit was lowered.
     surplus: Cell<u64>,
     draining: Cell<bool>,
@@ -25,8 +25,8 @@ impl UserPool {
         self.draining.get()
     }
 
-    pub(crate) fn add_idle(&self, slot: &Rc<UserSlot>) {
-        self.idle.borrow_mut().push(slot.clone());
+    pub(crate) fn add_idle(&self, mailbox: &Rc<UserMailbox>) {
+        self.idle.borrow_mut().push(mailbox.clone());
     }
 
     pub(crate) fn has_idle(&self) -> bool {
@@ -37,8 +37,8 @@ impl UserPool {
     /// possible are in use. `false` if no user is idle.
     #[must_use]
     pub(crate) fn assign(&self, start: DueStart) -> bool {
-        let Some(slot) = self.idle.borrow_mut().pop() else { return false };
-        slot.send(UserSignal::Start(start));
+        let Some(mailbox) = self.idle.borrow_mut().pop() else { return false };
+        mailbox.send(UserSignal::Start(start));
         true
     }
 
@@ -47,7 +47,7 @@ impl UserPool {
         self.surplus.set(users.saturating_sub(limit));
         let mut idle = self.idle.borrow_mut();
         let first = idle.len().saturating_sub(self.surplus.get() as usize);
-        idle.drain(first..).for_each(|slot| slot.send(UserSignal::Wake));
+        idle.drain(first..).for_each(|mailbox| mailbox.send(UserSignal::Wake));
     }
 
     /// Whether the calling user is one too many. It must then leave.
@@ -57,20 +57,20 @@ impl UserPool {
         surplus > 0
     }
 
-    pub(crate) fn add_quota_waiter(&self, slot: &Rc<UserSlot>) {
-        self.quota_waiters.borrow_mut().push(slot.clone());
+    pub(crate) fn add_quota_waiter(&self, mailbox: &Rc<UserMailbox>) {
+        self.quota_waiters.borrow_mut().push(mailbox.clone());
     }
 
     /// Lets the waiting users try the iteration quota again.
     pub(crate) fn wake_quota_waiters(&self) {
-        self.quota_waiters.borrow_mut().drain(..).for_each(|slot| slot.send(UserSignal::Wake));
+        self.quota_waiters.borrow_mut().drain(..).for_each(|mailbox| mailbox.send(UserSignal::Wake));
     }
 
     /// Makes all waiting users leave. Users in an iteration check [`UserPool::is_draining`] after it.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
-        for slot in self.idle.borrow_mut().drain(..).chain(self.quota_waiters.borrow_mut().drain(..)) {
-            slot.send(UserSignal::Leave);
+        for mailbox in self.idle.borrow_mut().drain(..).chain(self.quota_waiters.borrow_mut().drain(..)) {
+            mailbox.send(UserSignal::Leave);
         }
     }
 }

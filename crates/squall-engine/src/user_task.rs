@@ -14,7 +14,7 @@ use crate::{
     task_chooser::UserTaskChooser,
     thread_counters::{decrement, increment},
     thread_state::ThreadState,
-    user_slot::{DueStart, UserSignal, UserSlot},
+    user_mailbox::{DueStart, UserMailbox, UserSignal},
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -25,15 +25,15 @@ pub(crate) async fn run_open_user<T: DriverThread>(
     state: Rc<ThreadState>,
     driver: Rc<T>,
     identity: UserIdentity,
-    slot: Rc<UserSlot>,
+    mailbox: Rc<UserMailbox>,
 ) {
-    let mut instance = UserInstance::new(&state, driver, identity);
+    let mut driver_user = DriverUser::new(&state, driver, identity);
     let mut chooser = OptionalTaskChooser::new(&state, identity);
-    if run_on_start(&state, &slot, &mut instance.user).await {
+    if run_on_start(&state, &mailbox, &mut driver_user.user).await {
         // A user whose tasks all wait for their `every` takes no start: another user can begin it in time.
-        while chooser.wait_until_ready(&state, &slot).await {
-            let Some(start) = next_start(&state, &slot).await else { break };
-            if !instance.recreate_if_leases_lost(&state, &slot).await {
+        while chooser.wait_until_ready(&state, &mailbox).await {
+            let Some(start) = next_start(&state, &mailbox).await else { break };
+            if !driver_user.recreate_if_leases_lost(&state, &mailbox).await {
                 state.recorder.record_dropped([start.intended]);
                 return decrement(&state.counters.users);
             }
@@ -46,9 +46,9 @@ pub(crate) async fn run_open_user<T: DriverThread>(
             let late = started.saturating_duration_since(intended) > state.config.limits.late_after;
             state.recorder.record_iteration(intended, start.lag(started), late);
             state.counters.last_iteration_start.set(started);
-            chooser.run_iteration(&state, &mut instance.user, Iteration { number, task, intended, started }).await;
+            chooser.run_iteration(&state, &mut driver_user.user, Iteration { number, task, intended, started }).await;
         }
-        instance.user.stop().await;
+        driver_user.user.on_stop().await;
         state.cross_thread.on_start_tracker.user_left();
     }
     decrement(&state.counters.users);
@@ -59,25 +59,25 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
     state: Rc<ThreadState>,
     driver: Rc<T>,
     identity: UserIdentity,
-    slot: Rc<UserSlot>,
+    mailbox: Rc<UserMailbox>,
 ) {
-    let mut instance = UserInstance::new(&state, driver, identity);
+    let mut driver_user = DriverUser::new(&state, driver, identity);
     let mut chooser = OptionalTaskChooser::new(&state, identity);
     let mut random = Rng::with_seed(identity.seed);
     let pause = state.pause();
-    if run_on_start(&state, &slot, &mut instance.user).await {
+    if run_on_start(&state, &mailbox, &mut driver_user.user).await {
         let mut intended = Instant::now();
         let mut number = 0;
-        while !state.users.is_draining() && !slot.must_leave() {
-            if !instance.recreate_if_leases_lost(&state, &slot).await {
+        while !state.users.is_draining() && !mailbox.must_leave() {
+            if !driver_user.recreate_if_leases_lost(&state, &mailbox).await {
                 return decrement(&state.counters.users);
             }
             let mut chosen = None;
             if state.task_cycle.is_none() {
-                let Some((task, ready)) = chooser.wait_for_task(&state, &slot).await else { break };
+                let Some((task, ready)) = chooser.wait_for_task(&state, &mailbox).await else { break };
                 (chosen, intended) = (Some(task), intended.max(ready));
             }
-            let Some(available_since) = state.acquire_iteration(&slot).await else { break };
+            let Some(available_since) = state.acquire_iteration(&mailbox).await else { break };
             intended = available_since.map_or(intended, |since| intended.max(since));
             // After the wait for the quota, because other users advance the task cycle meanwhile.
             let Some(task) = chosen.or_else(|| state.next_task()) else { break };
@@ -88,51 +88,51 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
             }
             let lag = started.saturating_duration_since(intended);
             state.recorder.record_iteration(intended, lag, lag > state.config.limits.late_after);
-            chooser.run_iteration(&state, &mut instance.user, Iteration { number, task, intended, started }).await;
+            chooser.run_iteration(&state, &mut driver_user.user, Iteration { number, task, intended, started }).await;
             number += 1;
             if !pause.is_none() {
                 intended = Instant::now() + pause.pick(random.f64());
-                if state.sleep(&slot, intended).await == UserSignal::Leave {
+                if state.sleep(&mailbox, intended).await == UserSignal::Leave {
                     break;
                 }
             }
         }
-        instance.user.stop().await;
+        driver_user.user.on_stop().await;
         state.cross_thread.on_start_tracker.user_left();
     }
     decrement(&state.counters.users);
 }
 
 /// A driver's user, with the generation of leases that it was created in.
-struct UserInstance<T: DriverThread> {
+struct DriverUser<T: DriverThread> {
     driver: Rc<T>,
     identity: UserIdentity,
     user: T::User,
     lease_generation: u64,
 }
 
-impl<T: DriverThread> UserInstance<T> {
-    fn new(state: &ThreadState, driver: Rc<T>, identity: UserIdentity) -> UserInstance<T> {
+impl<T: DriverThread> DriverUser<T> {
+    fn new(state: &ThreadState, driver: Rc<T>, identity: UserIdentity) -> DriverUser<T> {
         let (lease_generation, user) = (state.recorder.lease_generation(), driver.user(identity));
-        UserInstance { driver, identity, user, lease_generation }
+        DriverUser { driver, identity, user, lease_generation }
     }
 
     /// Replaces the user by a new one if this process has lost its membership since: its leased
     /// resources may belong to another user. `false` if the run ended before the new user started.
-    async fn recreate_if_leases_lost(&mut self, state: &ThreadState, slot: &Rc<UserSlot>) -> bool {
+    async fn recreate_if_leases_lost(&mut self, state: &ThreadState, mailbox: &Rc<UserMailbox>) -> bool {
         let generation = state.recorder.lease_generation();
         if generation == self.lease_generation {
             return true;
         }
-        self.user.stop().await;
+        self.user.on_stop().await;
         state.cross_thread.on_start_tracker.user_left();
         (self.user, self.lease_generation) = (self.driver.user(self.identity), generation);
-        run_on_start(state, slot, &mut self.user).await
+        run_on_start(state, mailbox, &mut self.user).await
     }
 }
 
 /// The next start for an open-model user: a queued one, or one that arrives while the user is idle.
-async fn next_start(state: &ThreadState, slot: &Rc<UserSlot>) -> Option<DueStart> {
+async fn next_start(state: &ThreadState, mailbox: &Rc<UserMailbox>) -> Option<DueStart> {
     loop {
         if state.users.retire_if_surplus() {
             return None;
@@ -143,8 +143,8 @@ async fn next_start(state: &ThreadState, slot: &Rc<UserSlot>) -> Option<DueStart
         if state.users.is_draining() {
             return None;
         }
-        state.users.add_idle(slot);
-        match slot.receive().await {
+        state.users.add_idle(mailbox);
+        match mailbox.receive().await {
             UserSignal::Start(start) => {
                 decrement(&state.counters.users_assigned);
                 return Some(start);
@@ -156,11 +156,11 @@ async fn next_start(state: &ThreadState, slot: &Rc<UserSlot>) -> Option<DueStart
 }
 
 /// Runs the user's own start until it succeeds; `false` if the run ended before.
-async fn run_on_start<U: VirtualUser>(state: &ThreadState, slot: &Rc<UserSlot>, user: &mut U) -> bool {
+async fn run_on_start<U: VirtualUser>(state: &ThreadState, mailbox: &Rc<UserMailbox>, user: &mut U) -> bool {
     let mut retry = FIRST_RETRY;
-    while user.start().await.is_err() {
+    while user.on_start().await.is_err() {
         state.cross_thread.on_start_tracker.start_failed(Instant::now());
-        if state.sleep(slot, Instant::now() + retry).await == UserSignal::Leave {
+        if state.sleep(mailbox, Instant::now() + retry).await == UserSignal::Leave {
             return false;
         }
         retry = (retry * 2).min(MAX_RETRY_DELAY);
@@ -180,7 +180,7 @@ impl OptionalTaskChooser {
     }
 
     /// Sleeps until a task is ready; `false` if the run ended before.
-    async fn wait_until_ready(&self, state: &ThreadState, slot: &Rc<UserSlot>) -> bool {
+    async fn wait_until_ready(&self, state: &ThreadState, mailbox: &Rc<UserMailbox>) -> bool {
         let Some(chooser) = &self.0 else { return true };
         loop {
             let ready_at = match chooser.ready_tasks(&state.config.tasks, Instant::now()) {
@@ -189,7 +189,7 @@ impl OptionalTaskChooser {
                 Err(Some(at)) => at,
             };
             increment(&state.counters.users_without_task);
-            let signal = state.sleep(slot, ready_at).await;
+            let signal = state.sleep(mailbox, ready_at).await;
             decrement(&state.counters.users_without_task);
             if signal == UserSignal::Leave {
                 return false;
@@ -202,7 +202,7 @@ impl OptionalTaskChooser {
     }
 
     /// Sleeps until a task is ready; returns the task and the time since when it was ready.
-    async fn wait_for_task(&mut self, state: &ThreadState, slot: &Rc<UserSlot>) -> Option<(TaskIndex, Instant)> {
+    async fn wait_for_task(&mut self, state: &ThreadState, mailbox: &Rc<UserMailbox>) -> Option<(TaskIndex, Instant)> {
         let chooser = self.0.as_mut()?;
         let mut ready = state.run_start;
         loop {
@@ -211,7 +211,7 @@ impl OptionalTaskChooser {
                 Err(None) => return None,
                 Err(Some(at)) => ready = at,
             }
-            if state.sleep(slot, ready).await == UserSignal::Leave {
+            if state.sleep(mailbox, ready).await == UserSignal::Leave {
                 return None;
             }
         }

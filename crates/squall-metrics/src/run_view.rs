@@ -149,7 +149,7 @@ impl RunView {
 
     /// How often users failed their on_start: a group in Python, which several scenarios may each
     /// have, and steps elsewhere.
-    pub fn failed_starts(&self) -> u64 {
+    pub fn on_start_failures(&self) -> u64 {
         let is_start = |key: &MetricKey| match key.kind {
             MetricKind::Group => key.name.rsplit('/').next() == Some("on_start"),
             _ => key.name.starts_with("on_start/"),

@@ -2,7 +2,7 @@
 //! with an engine each. Both ship deltas and take the same commands, so `run_with_generator` does
 //! not know which one it has.
 
-use squall_engine::{Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, InFlightIterations, LoadOutcome};
+use squall_engine::{BusyUsers, Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, LoadOutcome};
 use squall_metrics::{Delta, SourceId};
 use std::{
     future::Future,
@@ -24,7 +24,7 @@ pub trait LoadGenerator {
     fn stop(&self) -> Self::Stop;
 
     /// Iterations in progress, if the load is made in this process.
-    fn in_flight(&self) -> Option<InFlightIterations> {
+    fn busy_users(&self) -> Option<BusyUsers> {
         None
     }
 
@@ -74,8 +74,8 @@ impl LoadGenerator for Engine {
         Engine::stop_handle(self)
     }
 
-    fn in_flight(&self) -> Option<InFlightIterations> {
-        Some(Engine::in_flight(self))
+    fn busy_users(&self) -> Option<BusyUsers> {
+        Some(Engine::busy_users(self))
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {
@@ -112,8 +112,8 @@ impl LoadGenerator for EngineGroup {
         EngineGroup::stop_handle(self)
     }
 
-    fn in_flight(&self) -> Option<InFlightIterations> {
-        Some(EngineGroup::in_flight(self))
+    fn busy_users(&self) -> Option<BusyUsers> {
+        Some(EngineGroup::busy_users(self))
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {

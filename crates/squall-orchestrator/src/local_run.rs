@@ -2,14 +2,15 @@
 //! the plan, by the thresholds, or at a stop request. The load generator makes the load. `squall
 //! run` without a fleet calls it.
 
-use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineGroup, InFlightIterations, ResourceClient};
+use squall_engine::{
+    BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, EngineSpec, PlannedScenario, ResourceClient,
+};
 use squall_metrics::{Collector, Delta, RunView};
 use squall_model::{EngineLimits, GeneratorStats, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
     load_generator::{GeneratorOutcome, LoadGenerator, StopHandle},
-    planned_scenario::PlannedScenario,
     process_usage::ProcessUsage,
     run_control::{RunControl, StopRequest},
     saturation::{GeneratorUsage, dropped_start_advice, saturation_reasons},
@@ -52,8 +53,8 @@ pub struct LiveStatus {
     /// CPU time that the generator has used, in seconds.
     pub cpu_s: f64,
     pub rss_bytes: u64,
-    /// Iterations in progress.
-    pub in_flight: u64,
+    /// Users in an iteration.
+    pub busy_users: u64,
     /// The thresholds so far. One without a value has nothing to judge yet.
     pub thresholds: Vec<ThresholdResult>,
 }
@@ -108,7 +109,7 @@ pub async fn run_scenarios<D: Driver>(
     control: &RunControl,
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, RunError> {
-    let engines = scenarios.into_iter().map(|scenario| scenario.engine_spec(&options)).collect();
+    let engines = scenarios.into_iter().map(|scenario| engine_spec(scenario, &options)).collect();
     run_with_generator(plan, EngineGroup::prepare(engines).await?, options, control, observers).await
 }
 
@@ -129,7 +130,7 @@ pub async fn run_with_generator<G: LoadGenerator>(
         collector: Collector::new(sources, window),
         judge: ThresholdJudge::new(plan),
         stop: generator.stop(),
-        in_flight: generator.in_flight(),
+        busy_users: generator.busy_users(),
         reason: StopReason::Completed,
         start: Instant::now(),
         phase: LivePhase::Starting,
@@ -156,7 +157,17 @@ pub async fn run_with_generator<G: LoadGenerator>(
     Ok(run.finish(started_unix_ms, outcome, threads, observers))
 }
 
-pub(crate) fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
+/// Configures an engine for one of several scenarios. `--threads` can only lower its number of
+/// threads.
+pub(crate) fn engine_spec<D>(scenario: PlannedScenario<D>, options: &RunOptions) -> EngineSpec<D> {
+    let PlannedScenario { plan, driver, threads, background } = scenario;
+    let threads = options.limits.threads.into_iter().chain(threads).min();
+    let limits = EngineLimits { threads, ..options.limits.clone() };
+    let config = engine_config(&plan, &RunOptions { limits, ..options.clone() });
+    EngineSpec { driver, config, background }
+}
+
+fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
     let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), options.limits.clone());
     config.seed = plan.seed;
     config.resources = options.resources.clone();
@@ -172,7 +183,7 @@ struct LocalRun<'a, S> {
     collector: Collector,
     judge: ThresholdJudge,
     stop: S,
-    in_flight: Option<InFlightIterations>,
+    busy_users: Option<BusyUsers>,
     reason: StopReason,
     start: Instant,
     phase: LivePhase,
@@ -247,7 +258,7 @@ impl<S: StopHandle> LocalRun<'_, S> {
             cpu_s: (usage.cpu - self.usage_at_start.cpu).as_secs_f64(),
             rss_bytes: usage.max_rss_bytes,
             // Other processes report their iterations in progress only with their deltas.
-            in_flight: self.in_flight.as_ref().map_or(self.collector.view().engine.busy, InFlightIterations::count),
+            busy_users: self.busy_users.as_ref().map_or(self.collector.view().engine.busy, BusyUsers::count),
             thresholds: self.judge.current_results(self.collector.view()),
         };
         observers.iter_mut().for_each(|observer| observer.on_update(self.plan, self.collector.view(), &live));

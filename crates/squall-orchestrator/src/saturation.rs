@@ -86,7 +86,7 @@ pub(crate) fn saturation_reasons(plan: &Plan, view: &RunView, usage: GeneratorUs
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
         let (n, users) = (view.engine.dropped, view.engine.peak_users);
         let starts = if n == 1 { "start" } else { "starts" };
-        let unstarted = view.failed_starts();
+        let unstarted = view.on_start_failures();
         let on_start_advice =
             format!(": on_start failed or did not end {unstarted} times, and a user takes no start before it succeeds");
         let advice = if unstarted > 0 { &on_start_advice } else { advice };

@@ -9,8 +9,7 @@ mod user;
 
 use pyo3::prelude::*;
 use squall_engine::{Driver, DriverError, DriverThread, ThreadDeadline, ThreadRecorder, UserIdentity};
-use squall_http::Cookies;
-use squall_metrics::{MetricId, MetricKey, Outcome, OutcomeCategory};
+use squall_metrics::{MetricId, MetricKey, MetricKind, Outcome, OutcomeCategory};
 use squall_model::protocol::GroupName;
 use std::{
     cell::RefCell,
@@ -27,11 +26,11 @@ use crate::{
     client::Client,
     custom_metrics,
     function_stepper::IdleFibers,
-    long_operation::OperationContext,
     python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask},
     routes::{PreparedCall, Routes},
     watchdog::BlockingStep,
 };
+pub(crate) use python_request::{OpenedResponse, OpeningCall, RedirectMode, open_response};
 pub(crate) use squall_scenario::http_error_outcome;
 pub(crate) use user::PythonUser;
 
@@ -46,9 +45,21 @@ impl PythonDriver {
     }
 }
 
+/// A constant request cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {method} {url} cannot be sent: {reason}")]
+pub(crate) struct ConstantRequestError {
+    /// File and line of the request.
+    place: String,
+    method: String,
+    url: String,
+    /// The exception of the client.
+    reason: String,
+}
+
 /// Rejects a scenario if one of its constant requests cannot be sent: every iteration of that task
 /// would fail.
-pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), String> {
+pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), ConstantRequestError> {
     let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
     constant_calls(py, script, &routes).map(drop)
 }
@@ -68,7 +79,7 @@ impl Driver for PythonDriver {
             .map(|task| recorder.metric(MetricKey::group(script.full_metric_name(&task.name))))
             .collect();
         let constant_calls = Python::attach(|py| constant_calls(py, &script, &routes))
-            .map_err(|reason| DriverError::ScriptRequest { reason })?;
+            .map_err(|error| DriverError::PythonRequest { reason: error.to_string() })?;
         let asyncio_loop = match script.on_asyncio {
             true => Some(
                 Python::attach(|py| {
@@ -125,7 +136,7 @@ impl DriverThread for PythonThread {
 }
 
 /// The state that the users of one thread share.
-struct PythonThreadContext {
+pub(crate) struct PythonThreadContext {
     script: Arc<PythonScenario>,
     routes: Routes,
     recorder: ThreadRecorder,
@@ -180,13 +191,19 @@ impl PythonThreadContext {
         *metrics[route].get_or_insert_with(|| self.request_metric(&call.name))
     }
 
-    fn operation_context(&self, cookies: &Cookies) -> OperationContext<'_> {
-        OperationContext { recorder: &self.recorder, cookies: cookies.clone(), prefix: &self.script.prefix }
+    pub(crate) fn recorder(&self) -> &ThreadRecorder {
+        &self.recorder
     }
 
     /// The metric of the requests named `name`.
-    fn request_metric(&self, name: &str) -> MetricId {
+    pub(crate) fn request_metric(&self, name: &str) -> MetricId {
         self.recorder.metric(MetricKey::request(self.script.full_metric_name(name)))
+    }
+
+    /// The metric of the spans named `name`, which are not requests.
+    pub(crate) fn custom_metric(&self, name: &str) -> MetricId {
+        let key = MetricKey::request(self.script.full_metric_name(name));
+        self.recorder.metric(MetricKey { kind: MetricKind::Custom, ..key })
     }
 
     fn record_blocking_step(&self, step: &BlockingStep, name: &str) {
@@ -247,11 +264,15 @@ fn constant_calls(
     py: Python<'_>,
     script: &PythonScenario,
     routes: &Routes,
-) -> Result<Vec<Option<Vec<PreparedCall>>>, String> {
+) -> Result<Vec<Option<Vec<PreparedCall>>>, ConstantRequestError> {
     let client = Client::new(routes.clone(), None);
     let render = |(method, url, options, place): &ConstantRequest| {
-        let describe = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
-        client.render(method, url, options.bind(py)).map_err(describe)
+        client.render(method, url, options.bind(py)).map_err(|error: PyErr| ConstantRequestError {
+            place: place.clone(),
+            method: method.clone(),
+            url: url.clone(),
+            reason: error.value(py).to_string(),
+        })
     };
     let render_task =
         |task: &ScenarioTask| task.requests.as_ref().map(|requests| requests.iter().map(render).collect()).transpose();

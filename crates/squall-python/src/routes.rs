@@ -40,6 +40,14 @@ pub(crate) struct BaseUrl {
     prefix: String,
 }
 
+/// The target of the run cannot be the base of URLs.
+#[derive(Debug, thiserror::Error)]
+#[error("`{target}` is not a URL: {error}")]
+pub(crate) struct InvalidTargetError {
+    target: String,
+    error: url::ParseError,
+}
+
 #[derive(Default)]
 struct ClientRouteTable {
     /// Routes of calls without a name. The routes of one URL differ in method or timeout.
@@ -102,8 +110,8 @@ impl PreparedCall {
 
 impl BaseUrl {
     /// Paths are relative to `target`. With `absolute_only`, relative URLs are errors.
-    pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, String> {
-        let url = Url::parse(target).map_err(|error| format!("`{target}` is not a URL: {error}"))?;
+    pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, InvalidTargetError> {
+        let url = Url::parse(target).map_err(|error| InvalidTargetError { target: target.to_owned(), error })?;
         let prefix = url.path().trim_end_matches('/').to_owned();
         Ok(BaseUrl { url: (!absolute_only).then_some(url), prefix })
     }

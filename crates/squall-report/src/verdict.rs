@@ -74,8 +74,8 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
     let (view, unsent) = (run.view, run.view.engine.unsent);
     let began = view.engine.iterations > 0 || view.timeline.iter().any(|second| second.busy > 0);
     match () {
-        () if !began && view.failed_starts() > 0 => {
-            Some(format!("on_start failed {} times, so no user could begin", count(view.failed_starts())))
+        () if !began && view.on_start_failures() > 0 => {
+            Some(format!("on_start failed {} times, so no user could begin", count(view.on_start_failures())))
         }
         () if view.all.requests == 0 && view.engine.warm_up > 0 => {
             Some(format!("all {} requests were warm-up", count(view.engine.warm_up)))
@@ -93,12 +93,12 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
 
 /// Whether the generator did not make the requested load.
 pub(crate) fn schedule_missed(run: &ReportInput<'_>) -> bool {
-    run.facts.generator.saturated || missing_starts(run) > 0
+    run.facts.generator.saturated || unmade_starts(run) > 0
 }
 
 /// Starts that were due and are not reported: no user was free, no worker held them, or a lost
 /// worker made them and could not report them.
-pub(crate) fn missing_starts(run: &ReportInput<'_>) -> u64 {
+pub(crate) fn unmade_starts(run: &ReportInput<'_>) -> u64 {
     run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }
 

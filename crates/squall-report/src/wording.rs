@@ -10,7 +10,7 @@ use crate::{
     result::{accounting_without_lost, explain_accounting, is_balanced},
     terminal_text::{TextEmphasis, sanitize},
     verdict,
-    verdict::{missing_starts, nothing_measured_reason, schedule_missed},
+    verdict::{nothing_measured_reason, schedule_missed, unmade_starts},
 };
 
 /// The metric's name with its group, kind and tags, which distinguish metrics of the same name.
@@ -148,7 +148,7 @@ fn describe_lost_worker(worker: &WorkerFacts) -> String {
 
 /// Warns that the generator, not the target, may have limited the numbers; `None` if it did not.
 pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str> {
-    match missing_starts(run) {
+    match unmade_starts(run) {
         _ if !schedule_missed(run) => None,
         0 => Some(
             "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
@@ -165,8 +165,8 @@ pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
     // The generator's own reasons may already name the missing starts.
     let already_named = reasons.iter().any(|reason| reason.contains("never happened"));
-    if missing_starts(run) > 0 && !already_named {
-        let n = missing_starts(run);
+    if unmade_starts(run) > 0 && !already_named {
+        let n = unmade_starts(run);
         let starts = if n == 1 { "start was" } else { "starts were" };
         // Lost workers may have made some of the starts that are not reported.
         let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };

@@ -30,7 +30,7 @@ use crate::{
     data::DataTable,
     error::{ProblemList, SourceLocation},
     read::{RawJson, RawScenario},
-    template::{Escape, ParsedPart, Template, TemplatePart, TemplateScope, parse},
+    template::{Escape, MAX_RENDERED_BYTES, ParsedPart, Template, TemplatePart, TemplateScope, parse},
 };
 
 /// What every part of building uses.
@@ -39,7 +39,16 @@ pub(crate) struct ScenarioBuilder<'b, 't> {
     pub(crate) files: &'b mut dyn ScenarioFiles,
     pub(crate) text: &'t str,
     scope: TemplateScope,
+    /// The bytes of all templates and requests so far.
+    template_bytes: usize,
 }
+
+/// The most bytes that all templates and requests of a scenario may have together, with their constant
+/// variables filled in. Each text is bounded by [`MAX_RENDERED_BYTES`], but a small file can have thousands.
+const MAX_TEMPLATE_BYTES: usize = 8 * MAX_RENDERED_BYTES;
+
+const SHORTER_TEXT_HINT: &str =
+    "shorten the variables in it, or use them less often; a large body can be sent with body_file";
 
 /// The result of building.
 pub(crate) struct BuiltScenario {
@@ -90,7 +99,7 @@ pub(crate) fn build_scenario(
     raw.http = overrides.http.with_fallback(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
     let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
-    let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(placeholder_load);
+    let load = load::build_load(&raw.load, raw.language, builder.problems).unwrap_or_else(placeholder_load);
     builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
     let (mut data, slots) = builder.build_scope(&raw);
     let open = matches!(load.model, LoadModel::Open { .. });
@@ -107,20 +116,16 @@ pub(crate) fn build_scenario(
     let on_start = builder.on_start(&raw, &requests);
     mark_used_columns(&mut data, tasks.iter().map(|(_, flow)| flow).chain([&on_start]));
     if requests.target_missing.get() {
-        let hint = match overrides.allow_unknown_metrics {
-            true => "add --target http://…, or @scenario(target=\"http://…\")",
-            false => "add target = \"http://…\" at the top of the file, or --target",
-        };
         builder.problems.add_with_hint(
             &SourceLocation::Unknown,
             "there is no target for paths like \"/\" to start from",
-            hint,
+            raw.language.target_hint(),
         );
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
     builder.reject_server_name_without_tls(&raw.http, flows.iter().chain([&on_start]));
     let metrics = metric_names::metric_names(&raw, builder.problems);
-    let known = KnownMetrics { names: &metrics, allow_unknown: overrides.allow_unknown_metrics };
+    let known = KnownMetrics { names: &metrics, allow_unknown: raw.language.allows_unknown_metrics() };
     let thresholds = builder.thresholds(&raw, &overrides.thresholds, known);
     let shown =
         target.map(|target| without_credentials(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
@@ -159,11 +164,39 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
         files: &'b mut dyn ScenarioFiles,
         text: &'t str,
     ) -> ScenarioBuilder<'b, 't> {
-        ScenarioBuilder { problems, files, text, scope: TemplateScope::default() }
+        ScenarioBuilder { problems, files, text, scope: TemplateScope::default(), template_bytes: 0 }
     }
 
     /// Compiles a template. Its values are not escaped; callers choose the escaping.
     fn template(&mut self, given: &Sourced<String>) -> Template {
+        let template = self.unbounded_template(given);
+        let longest = template.longest_text(&self.scope.slot_lengths);
+        if longest > MAX_RENDERED_BYTES {
+            let message = format!("this text can become longer than {} MiB", MAX_RENDERED_BYTES >> 20);
+            self.problems.add_with_hint(&given.location, message, SHORTER_TEXT_HINT);
+            return Template::default();
+        }
+        match self.add_template_bytes(longest, &given.location) {
+            true => template,
+            false => Template::default(),
+        }
+    }
+
+    /// Counts the bytes of a text. Returns whether the scenario's texts are still within their limit.
+    fn add_template_bytes(&mut self, bytes: usize, location: &SourceLocation) -> bool {
+        let total = self.template_bytes.saturating_add(bytes);
+        if total > MAX_TEMPLATE_BYTES {
+            let message =
+                format!("up to here the texts of the scenario have more than {} MiB", MAX_TEMPLATE_BYTES >> 20);
+            self.problems.add_with_hint(location, message, SHORTER_TEXT_HINT);
+            return false;
+        }
+        self.template_bytes = total;
+        true
+    }
+
+    /// Compiles a template of any length. Constant variables are shared, so it is small.
+    fn unbounded_template(&mut self, given: &Sourced<String>) -> Template {
         let mut template = Template::default();
         for piece in parse(&given.value) {
             match piece {

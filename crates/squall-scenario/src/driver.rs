@@ -1,11 +1,11 @@
 //! The engine driver of declared scenarios: its users run tasks over HTTP and record every request.
 //! The engine decides when a user runs which task.
 
+mod ended_request;
 mod flow_run;
 mod render;
 mod request_runner;
 mod step_request;
-mod unjudged_request;
 mod user;
 
 use squall_engine::{
@@ -23,9 +23,11 @@ use crate::{
     compiled_scenario::{CompiledFlow, CompiledScenario, CompiledStep},
     data::DataFeeder,
 };
+pub use ended_request::EndedRequest;
 use render::RenderBuffers;
-pub use request_runner::{RequestFailure, RequestHandler, RequestRunner, RequestStart, http_error_outcome};
-pub use unjudged_request::UnjudgedRequest;
+pub use request_runner::{
+    RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
+};
 pub use user::ScenarioUser;
 
 /// A scenario, ready to make load.

@@ -18,6 +18,7 @@ Examples:
   squall run --plan - < plan.json
   squall run shop.py --cluster redis://127.0.0.1 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
+  squall run http://127.0.0.1:8089/health --bearer @token.txt --rate 50
 
 The load is open (--rate: starts follow the clock, even if the target is slow)
 or closed (--users: each user waits for its response). Ctrl-C finishes the
@@ -80,7 +81,8 @@ pub(crate) struct ScriptArgs {
     /// Which scenario to run, if the file has several
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Option<String>,
-    /// Parameter of on_init, or value of a variable of a TOML scenario; repeatable
+    /// Parameter of on_init, or value of a variable of a TOML scenario; repeatable. The value can be
+    /// @FILE or $VARIABLE
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub(crate) params: Vec<String>,
     /// How the tasks run: auto (chosen from the code), static (constant tasks, no Python at run

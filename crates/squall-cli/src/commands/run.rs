@@ -15,6 +15,7 @@ use squall_orchestrator::{
 use squall_report::{ReportInput, summary, verdict};
 use squall_scenario::{DiskFiles, ScenarioFiles};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -27,9 +28,11 @@ use outputs::RunOutputs;
 use crate::{
     api_client::NO_WORKER_MESSAGE,
     args::RunArgs,
-    bundle, command_line,
+    bundle,
+    command_line::{self, ShownValues},
     exit::{self, CliError, PASSED, error_chain},
     find_max, flag_settings, fleet_store,
+    input_files::{self, TrackedFiles},
     loaded_scenario::LoadedScenario,
     loadpilot_plan,
     run_input::RunInput,
@@ -123,7 +126,9 @@ pub(crate) fn load_scenario<H: ScriptHost>(
     let text_of = |path: &Path| converted_text.clone().map_or_else(|| read_text(path), Ok);
     let settings = RunSettings::from_args(input, args, text_of)?;
     let (params, part) = (flag_settings::parse_params(args)?, flag_settings::process_index(args)?);
-    let scenario = settings.load(params, part, files, |script| host.open(script))?;
+    let read = RefCell::default();
+    let scenario = settings.load(params, part, &mut TrackedFiles::new(files, &read), |script| host.open(script))?;
+    input_files::reject_outputs_over_inputs(input, args, read.into_inner(), host)?;
     flag_settings::reject_unused_flags(args, &scenario.loads())?;
     Ok(scenario)
 }
@@ -184,7 +189,7 @@ async fn wait_reason<C: FleetStores>(fleet: &FleetClient<C>) -> Option<&'static 
     // `run_fleet` reports a store that does not respond.
     let status = fleet.status().await.ok()?;
     let has_workers = status.workers.iter().any(WorkerInfo::is_healthy);
-    match status.state {
+    match status.phase {
         RunPhase::Idle if !has_workers => Some(NO_WORKER_MESSAGE),
         RunPhase::Idle => None,
         RunPhase::Stopping => Some("another test is stopping; waiting for its end"),
@@ -209,7 +214,7 @@ fn run_and_report(
         false => ProgressDisplay::Dashboard,
     };
     let finished = execute(&button, display, &mut outputs)?;
-    let command = command_line::masked_command_line(args.raw_args.iter().cloned());
+    let command = command_line::reported_command_line(&args.raw_args, ShownValues::of(args.output.show_values));
     let report = ReportInput {
         plan,
         view: &finished.view,

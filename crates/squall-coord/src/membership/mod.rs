@@ -5,7 +5,7 @@
 
 mod config;
 mod lease_plan;
-mod lease_validity;
+mod membership_validity;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 
 pub use self::config::{MembershipConfig, MembershipConfigError};
 use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
-pub use self::lease_validity::LeaseValidity;
+pub use self::membership_validity::MembershipValidity;
 use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, Revision, StoreError, UnitId};
 
 /// How long the watcher waits at the store before it asks again. Heartbeats report changes too, so
@@ -38,15 +38,18 @@ const REFRESH_DELAY_PER_MEMBER: Duration = Duration::from_millis(1);
 const PASSIVE_REFRESH_HEARTBEATS: u32 = 10;
 /// Delay before a failed operation is retried; doubled each time, up to the heartbeat interval.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How often in a row the watcher or a join may repeat at once without any change in the store. A
+/// damaged store can report a change for ever, and members must not take all its time.
+const REPEATS_WITHOUT_DELAY: u32 = 3;
 
 /// An event of one lease, for the user of the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
     /// This member holds the lease now.
     Granted(Lease),
-    /// The unit is assigned to another member, or this member is leaving: finish the work in
-    /// progress, then call [`MembershipHandle::release`].
-    Drain(Lease),
+    /// The unit is assigned to another member, or this member is leaving: give the lease back with
+    /// [`MembershipHandle::release`] as soon as another member may use the unit.
+    ReturnRequested(Lease),
     /// The lease is lost. Stop at once; there is nothing to release.
     Lost(Lease),
 }
@@ -57,12 +60,12 @@ pub struct MembershipHandle {
     /// Events of leases. Unbounded, but never longer than a few events per unit.
     pub events: mpsc::UnboundedReceiver<LeaseEvent>,
     /// Whether leases may be used right now.
-    pub validity: LeaseValidity,
+    pub validity: MembershipValidity,
     releases: mpsc::UnboundedSender<Lease>,
 }
 
 impl MembershipHandle {
-    /// Releases a lease, after draining or because it is not usable.
+    /// Releases a lease, after a request to return it or because it is not usable.
     pub fn release(&self, lease: Lease) {
         // A membership that has ended holds no leases, so a failed send loses nothing.
         let _ = self.releases.send(lease);
@@ -74,7 +77,7 @@ pub struct Membership<S> {
     store: S,
     config: MembershipConfig,
     leases: BTreeMap<UnitId, HeldLease>,
-    validity: LeaseValidity,
+    validity: MembershipValidity,
     events: mpsc::UnboundedSender<LeaseEvent>,
     releases: mpsc::UnboundedReceiver<Lease>,
     /// Released by their users, but not yet in the store.
@@ -92,6 +95,8 @@ pub struct Membership<S> {
     last_heartbeat_ok: bool,
     /// How often the membership has expired.
     expiry_count: u32,
+    /// How often it has expired since the last plan.
+    expiries_in_row: u32,
 }
 
 impl<S: LeaseStore> Membership<S> {
@@ -100,7 +105,7 @@ impl<S: LeaseStore> Membership<S> {
         config.check()?;
         let (events, event_rx) = mpsc::unbounded_channel();
         let (release_tx, releases) = mpsc::unbounded_channel();
-        let validity = LeaseValidity::new();
+        let validity = MembershipValidity::new();
         let handle = MembershipHandle { events: event_rx, validity: validity.clone(), releases: release_tx };
         let membership = Self {
             store,
@@ -118,19 +123,20 @@ impl<S: LeaseStore> Membership<S> {
             failures: 0,
             last_heartbeat_ok: false,
             expiry_count: 0,
+            expiries_in_row: 0,
         };
         Ok((membership, handle))
     }
 
-    /// Runs until `stop`, then drains: it sends a drain event for every lease and leaves when all
-    /// are released. It survives errors of the store: while the store is unreachable it acquires
+    /// Runs until `stop`, then requests the return of every lease and leaves when all are
+    /// released. It survives errors of the store: while the store is unreachable it acquires
     /// nothing, and when the membership may have expired it drops all leases.
     pub async fn run(self, stop: CancellationToken) {
         self.run_until(stop.clone(), stop).await;
     }
 
     /// Like [`run`](Self::run), for a member that must stay a member for longer than its leases. It
-    /// drains from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
+    /// requests its leases back from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
     /// expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
@@ -220,7 +226,9 @@ impl<S: LeaseStore> Membership<S> {
         self.validity.expire();
         self.joined = false;
         self.pending_releases.clear();
-        self.refresh_at = Some(Instant::now());
+        let wait = repeat_delay(self.expiries_in_row).min(self.config.heartbeat_interval);
+        self.expiries_in_row += 1;
+        self.refresh_at = Some(Instant::now() + wait);
     }
 
     /// The store has not confirmed the membership in time, so no lease may be used. The store may
@@ -280,6 +288,7 @@ impl<S: LeaseStore> Membership<S> {
 
     async fn handle_plan(&mut self, plan: Option<LeasePlan>, revision: Revision) {
         let Some(plan) = plan else { return self.handle_expiry() };
+        self.expiries_in_row = 0;
         if let Err(error) = self.apply_plan(plan, revision).await {
             self.schedule_retry("apply_plan", &error);
         } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
@@ -293,8 +302,8 @@ impl<S: LeaseStore> Membership<S> {
             self.leases.remove(&lease.unit);
             self.send_event(LeaseEvent::Lost(lease));
         }
-        for lease in plan.drain {
-            self.drain(lease);
+        for lease in plan.request_return {
+            self.request_return(lease);
         }
         if !plan.orphaned.is_empty() {
             self.store.release(&self.config.member, &plan.orphaned).await?;
@@ -313,21 +322,23 @@ impl<S: LeaseStore> Membership<S> {
             LeaseAcquireOutcome::Granted(grants) => {
                 for (unit, epoch) in plan.acquire.into_iter().zip(grants) {
                     let Some(epoch) = epoch else { continue };
-                    self.leases.insert(unit.clone(), HeldLease { epoch, draining: false });
+                    self.leases.insert(unit.clone(), HeldLease { epoch, return_requested: false });
                     self.send_event(LeaseEvent::Granted(Lease { unit, epoch }));
                 }
             }
             LeaseAcquireOutcome::NotMember => self.handle_expiry(),
-            LeaseAcquireOutcome::Paused => self.refresh_at = Some(Instant::now() + self.config.heartbeat_interval),
+            LeaseAcquireOutcome::GrantsPaused => {
+                self.refresh_at = Some(Instant::now() + self.config.heartbeat_interval)
+            }
         }
         Ok(())
     }
 
-    fn drain(&mut self, lease: Lease) {
+    fn request_return(&mut self, lease: Lease) {
         if let Some(held) = self.leases.get_mut(&lease.unit) {
-            held.draining = true;
+            held.return_requested = true;
         }
-        self.send_event(LeaseEvent::Drain(lease));
+        self.send_event(LeaseEvent::ReturnRequested(lease));
     }
 
     /// Users release leases in bursts; one call releases all that are queued.
@@ -358,11 +369,11 @@ impl<S: LeaseStore> Membership<S> {
         let leases: Vec<Lease> = self
             .leases
             .iter()
-            .filter(|(_, held)| !held.draining)
+            .filter(|(_, held)| !held.return_requested)
             .map(|(unit, held)| Lease { unit: unit.clone(), epoch: held.epoch })
             .collect();
         for lease in leases {
-            self.drain(lease);
+            self.request_return(lease);
         }
     }
 
@@ -416,8 +427,18 @@ async fn sleep_until_some(at: Option<Instant>) {
     }
 }
 
+/// The delay before something is repeated that has been done `times` times in a row without effect.
+fn repeat_delay(times: u32) -> Duration {
+    match times.checked_sub(REPEATS_WITHOUT_DELAY) {
+        None => Duration::ZERO,
+        Some(more) => RETRY_DELAY * 2u32.pow(more.min(8)),
+    }
+}
+
 /// Wakes the member when the store changes. It waits for a refresh before it watches again.
 async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, wakeup: mpsc::Sender<()>) {
+    // The revision at which the store last reported a change, and how often in a row at the same one.
+    let (mut reported_at, mut false_changes) = (None, 0);
     loop {
         if seen.changed().await.is_err() {
             return;
@@ -429,7 +450,20 @@ async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchS
         if !last_seen.refresh_delay().is_zero() {
             tokio::time::sleep(last_seen.refresh_delay()).await;
         }
-        if store.wait_for_change(last_seen.revision, WATCH_TIMEOUT).await.is_err() {
+        false_changes = if reported_at == Some(last_seen.revision) { false_changes + 1 } else { 0 };
+        if false_changes == REPEATS_WITHOUT_DELAY {
+            warn!(
+                revision = last_seen.revision.0,
+                "the store reports changes that its revision does not show; watching it less often"
+            );
+        }
+        if !repeat_delay(false_changes).is_zero() {
+            tokio::time::sleep(repeat_delay(false_changes)).await;
+        }
+        let began = Instant::now();
+        let waited = store.wait_for_change(last_seen.revision, WATCH_TIMEOUT).await;
+        reported_at = (waited.is_ok() && began.elapsed() < WATCH_TIMEOUT).then_some(last_seen.revision);
+        if waited.is_err() {
             tokio::time::sleep(RETRY_DELAY * 4).await;
         }
         if wakeup.send(()).await.is_err() {

@@ -12,7 +12,7 @@ use crate::{
     driver::{DriverThread, UserIdentity},
     schedule::Schedule,
     thread_state::ThreadState,
-    user_slot::{DueStart, UserSignal, UserSlot},
+    user_mailbox::{DueStart, UserMailbox, UserSignal},
     user_task,
 };
 
@@ -24,7 +24,7 @@ const MIN_SPAWN_BATCH: u64 = 8;
 
 impl<T: DriverThread> ThreadScheduler<T> {
     /// Makes all starts due before `end`; returns when to wake next.
-    pub(super) fn start_due_before(&mut self, end: Instant) -> Option<Instant> {
+    pub(super) fn make_starts_before(&mut self, end: Instant) -> Option<Instant> {
         match &mut self.load_state {
             LoadModelState::Open { schedule, .. } => {
                 let run_start = self.state.run_start;
@@ -90,22 +90,22 @@ impl<T: DriverThread> ThreadScheduler<T> {
 
     /// Brings the number of closed-model users to the level of the profile.
     fn adjust_users(&mut self, now: Instant) -> Option<Instant> {
-        let LoadModelState::Closed { slots, desired } = &mut self.load_state else { return None };
+        let LoadModelState::Closed { mailboxes, desired } = &mut self.load_state else { return None };
         let elapsed = self.state.elapsed(now);
         let previous = std::mem::replace(desired, (self.profile.level(elapsed) + 1e-9).floor() as u64);
-        for (_, slot) in slots.split_off(desired) {
-            slot.send(UserSignal::Leave);
+        for (_, mailbox) in mailboxes.split_off(desired) {
+            mailbox.send(UserSignal::Leave);
         }
         let mut from = previous;
         while let Some(user) = self.active_shares.next_number(from).filter(|user| user < desired) {
             from = user + 1;
-            slots.entry(user).or_insert_with(|| {
-                let (slot, state) = (Rc::new(UserSlot::default()), self.state.clone());
+            mailboxes.entry(user).or_insert_with(|| {
+                let (mailbox, state) = (Rc::new(UserMailbox::default()), self.state.clone());
                 state.user_joined();
                 let identity = user_identity(&state, user);
-                let task = user_task::run_closed_user(state, self.driver.clone(), identity, slot.clone());
+                let task = user_task::run_closed_user(state, self.driver.clone(), identity, mailbox.clone());
                 self.user_tasks.spawn_local(task);
-                slot
+                mailbox
             });
         }
         let level_until = self.profile.level_until(elapsed);

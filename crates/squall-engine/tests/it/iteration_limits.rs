@@ -63,7 +63,7 @@ async fn limited_run_ends_when_no_user_can_start() {
         let driver = ScriptedDriver::new(|_| MS(0));
         driver.failing_starts.store(u64::MAX, Ordering::Relaxed);
         load.iterations = Some(10);
-        let config = EngineConfig { start_failure_timeout: MS(300), ..config(load, &driver) };
+        let config = EngineConfig { on_start_failure_timeout: MS(300), ..config(load, &driver) };
         let (view, end) = run(driver, config, |_, _| {}).await;
         assert_eq!((view.engine.iterations, view.engine.dropped), (0, dropped));
         assert!(end.active <= end.elapsed, "{end:?}");
@@ -76,7 +76,7 @@ async fn limited_run_continues_while_one_user_has_started() {
     driver.failing_starts.store(1, Ordering::Relaxed);
     let mut load = closed(2.0, MS(0), Duration::from_secs(600));
     load.iterations = Some(12);
-    let config = EngineConfig { threads: 1, start_failure_timeout: MS(1), ..config(load, &driver) };
+    let config = EngineConfig { threads: 1, on_start_failure_timeout: MS(1), ..config(load, &driver) };
     let log = driver.log.clone();
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.engine.iterations, 12);

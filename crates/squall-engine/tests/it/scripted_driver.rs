@@ -1,8 +1,8 @@
 //! A driver whose service times and failures a test sets, and helpers that run it.
 
 use squall_engine::{
-    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, LoadOutcome, ThreadRecorder, UserIdentity,
-    UserStartError, VirtualUser,
+    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, LoadOutcome, OnStartError, ThreadRecorder,
+    UserIdentity, VirtualUser,
 };
 use squall_metrics::{Collector, MetricId, MetricKey, Outcome, RunView};
 use squall_model::{Arrivals, Load, LoadModel, Pause, Profile, TaskSpec};
@@ -71,11 +71,11 @@ impl DriverThread for ScriptedThread {
 }
 
 impl VirtualUser for User {
-    async fn start(&mut self) -> Result<(), UserStartError> {
+    async fn on_start(&mut self) -> Result<(), OnStartError> {
         let failing = &self.thread.failing_starts;
         if failing.get() > 0 {
             failing.set(failing.get() - 1);
-            return Err(UserStartError("this test makes starts fail".to_owned()));
+            return Err(OnStartError("this test makes starts fail".to_owned()));
         }
         self.thread.log.started.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -96,7 +96,7 @@ impl VirtualUser for User {
         true
     }
 
-    async fn stop(&mut self) {
+    async fn on_stop(&mut self) {
         self.thread.log.stopped.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! The worker report: the state that a worker writes with each heartbeat. The store keeps it as one
 //! text per field and adds `last_heartbeat`.
 
-use super::{format_instance, parse_instance};
+use super::{ProtocolVersion, format_instance, parse_instance};
 use crate::ShareSet;
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -11,6 +11,7 @@ const MAX_MESSAGE_CHARS: usize = 2000;
 /// The state of one worker.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WorkerReport {
+    pub protocol: ProtocolVersion,
     pub health: WorkerHealth,
     /// The instance of the worker that reports.
     pub instance: u64,
@@ -41,11 +42,12 @@ pub struct WorkerReport {
     pub threads: u32,
     pub stale_commands: u64,
     pub bad_commands: u64,
-    /// The run that the worker cannot carry out, or not to its end.
-    pub failed_run: Option<FailedRun>,
+    /// The run that the worker has given up.
+    pub given_up_run: Option<GivenUpRun>,
 }
 
-/// Whether a worker takes load.
+/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still have
+/// given up the run; see [`WorkerReport::given_up_run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkerHealth {
     Healthy,
@@ -54,9 +56,9 @@ pub enum WorkerHealth {
     Unhealthy,
 }
 
-/// A run that a worker cannot carry out.
+/// A run that a worker has given up: it could not build its users, or it ended its part early.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedRun {
+pub struct GivenUpRun {
     pub epoch: u64,
     /// The reason, for people.
     pub message: String,
@@ -80,6 +82,7 @@ impl WorkerReport {
     pub fn encode(&self) -> BTreeMap<String, String> {
         let mut fields = BTreeMap::new();
         let mut add = |field: &str, text: String| fields.insert(field.to_owned(), text);
+        add("protocol", self.protocol.to_string());
         add("status", self.health.name().to_owned());
         add("cpu_percent", format!("{:.1}", self.cpu_percent));
         add("cpu_s", format!("{:.3}", self.cpu_s));
@@ -98,7 +101,7 @@ impl WorkerReport {
         add("threads", self.threads.to_string());
         add("stale_commands", self.stale_commands.to_string());
         add("bad_commands", self.bad_commands.to_string());
-        if let Some(failed) = &self.failed_run {
+        if let Some(failed) = &self.given_up_run {
             add("failed", failed.epoch.to_string());
             add("message", failed.message.chars().take(MAX_MESSAGE_CHARS).collect());
         }
@@ -106,11 +109,14 @@ impl WorkerReport {
     }
 
     /// Reads what [`WorkerReport::encode`] wrote. A missing or malformed field is zero or empty,
-    /// because the worker may be of another release.
+    /// because the worker may be of another release. Readers of a report of another protocol version
+    /// rely only on its instance and its version.
     pub fn decode(fields: &BTreeMap<String, String>) -> WorkerReport {
         let text = |field: &str| fields.get(field).map_or("", String::as_str);
-        let failed_run = Some(number(fields, "failed")).filter(|epoch| *epoch != 0);
+        let given_up_run = Some(number(fields, "failed")).filter(|epoch| *epoch != 0);
+        let protocol = fields.get("protocol").map(|text| text.parse().unwrap_or(ProtocolVersion::UNREADABLE));
         WorkerReport {
+            protocol: protocol.unwrap_or_else(ProtocolVersion::unnamed),
             health: WorkerHealth::from_name(text("status")),
             instance: parse_instance(text("instance")).unwrap_or(0),
             cpu_percent: number(fields, "cpu_percent"),
@@ -129,7 +135,7 @@ impl WorkerReport {
             threads: number(fields, "threads"),
             stale_commands: number(fields, "stale_commands"),
             bad_commands: number(fields, "bad_commands"),
-            failed_run: failed_run.map(|epoch| FailedRun { epoch, message: text("message").to_owned() }),
+            given_up_run: given_up_run.map(|epoch| GivenUpRun { epoch, message: text("message").to_owned() }),
         }
     }
 
@@ -151,6 +157,7 @@ mod tests {
     fn report() -> WorkerReport {
         let held: ShareSet = [0, 9].into_iter().collect();
         WorkerReport {
+            protocol: ProtocolVersion::CURRENT,
             health: WorkerHealth::Healthy,
             instance: 0xfe,
             cpu_percent: 12.5,
@@ -169,7 +176,7 @@ mod tests {
             threads: 11,
             stale_commands: 12,
             bad_commands: 13,
-            failed_run: Some(FailedRun { epoch: 14, message: "no file".to_owned() }),
+            given_up_run: Some(GivenUpRun { epoch: 14, message: "no file".to_owned() }),
         }
     }
 
@@ -188,6 +195,7 @@ mod tests {
             "max_rss_bytes=4",
             "memory_percent=0.25",
             "message=no file",
+            "protocol=1",
             "ready=7",
             "revision=6",
             "rss_bytes=3",
@@ -206,15 +214,25 @@ mod tests {
 
     #[test]
     fn report_without_failure_has_no_failure_fields() {
-        let fields = WorkerReport { failed_run: None, ..report() }.encode();
+        let fields = WorkerReport { given_up_run: None, ..report() }.encode();
         assert!(!fields.contains_key("failed") && !fields.contains_key("message"));
-        assert_eq!(WorkerReport::decode(&fields).failed_run, None);
+        assert_eq!(WorkerReport::decode(&fields).given_up_run, None);
+    }
+
+    #[test]
+    fn report_that_names_no_protocol_has_version_1_and_a_malformed_one_is_not_current() {
+        let protocol = |text: Option<&str>| {
+            let field = text.map(|text| ("protocol".to_owned(), text.to_owned()));
+            WorkerReport::decode(&field.into_iter().collect()).protocol
+        };
+        assert_eq!([protocol(None), protocol(Some("1")), protocol(Some("2"))].map(|p| p.to_string()), ["1", "1", "2"]);
+        assert!(!protocol(Some("two")).is_current());
     }
 
     #[test]
     fn long_failure_message_is_cut() {
-        let failed_run = Some(FailedRun { epoch: 1, message: "ä".repeat(MAX_MESSAGE_CHARS + 1) });
-        let fields = WorkerReport { failed_run, ..report() }.encode();
+        let given_up_run = Some(GivenUpRun { epoch: 1, message: "ä".repeat(MAX_MESSAGE_CHARS + 1) });
+        let fields = WorkerReport { given_up_run, ..report() }.encode();
         assert_eq!(fields["message"].chars().count(), MAX_MESSAGE_CHARS);
     }
 

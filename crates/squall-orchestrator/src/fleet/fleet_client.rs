@@ -3,11 +3,12 @@
 //! holds no state of the run, so any process may use one. It leads no run.
 
 use serde::Serialize;
-use squall_coord::{FleetStores, MemberId, RunRecord, RunStore, StoreError};
+use squall_coord::{FleetStores, RunRecord, RunStore, StoreError, unique_id};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunStopRequest,
-    StopReason, protocol::RunNotes,
+    Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunSpecError,
+    RunStopRequest, StopReason,
+    protocol::{ProtocolVersion, RunNotes},
 };
 use std::{
     collections::BTreeMap,
@@ -42,6 +43,15 @@ pub enum FleetError {
     InvalidState { action: &'static str, current: RunPhase, expected: &'static str },
     #[error("no worker is alive: start one with `squall worker`, or a whole fleet with `squall up`")]
     NoWorkers,
+    #[error(
+        "no worker can take part: this program has fleet protocol {}, and {workers} another one; use the same release \
+         of squall for the command line, the orchestrator and the workers",
+        ProtocolVersion::CURRENT
+    )]
+    WorkersOfOtherProtocol {
+        /// Their names and versions.
+        workers: String,
+    },
     #[error("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}")]
     LevelOutOfRange { level: f64 },
     #[error(
@@ -52,7 +62,7 @@ pub enum FleetError {
     #[error("the plan of the run cannot be read: {0}")]
     BundleUnreadable(serde_json::Error),
     #[error("the record of the run cannot be read: {0}")]
-    RunSpecUnreadable(serde_json::Error),
+    RunSpecUnreadable(RunSpecError),
     #[error("the {part} of run {epoch} cannot be read")]
     ResultUnreadable { part: &'static str, epoch: u64 },
     #[error(transparent)]
@@ -74,12 +84,14 @@ pub struct StopRunCommand {
 /// The current state of a fleet.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetStatus {
-    pub state: RunPhase,
+    #[serde(rename = "state")]
+    pub phase: RunPhase,
     pub epoch: u64,
     pub revision: u64,
     /// Seconds since the start of the load; absent before it.
     pub elapsed_s: Option<f64>,
-    pub order: Option<RunSpec>,
+    #[serde(rename = "order")]
+    pub spec: Option<RunSpec>,
     /// The store's clock.
     pub now_ms: u64,
     pub workers: Vec<WorkerInfo>,
@@ -106,7 +118,7 @@ impl FleetStatus {
     /// The level at which a change made now would start, after all changes that have been made but
     /// are not effective yet.
     pub fn scheduled_level(&self) -> Option<f64> {
-        let spec = self.order.as_ref()?;
+        let spec = self.spec.as_ref()?;
         Some(spec.profile.level(change_effective_at(spec.start_at_ms?, self.now_ms)))
     }
 }
@@ -123,28 +135,25 @@ impl<C: FleetStores> FleetClient<C> {
     /// Starts a run and returns its epoch. Returns when the record is written, before workers make
     /// load.
     pub async fn start(&self, bundle: &Bundle, params: BTreeMap<String, serde_json::Value>) -> Result<u64, FleetError> {
-        self.start_named(MemberId::unique().as_str(), bundle, params).await
+        self.start_once(&unique_id(), bundle, params).await
     }
 
-    /// Starts a run with a unique name. Repeated calls start it once, so a caller may repeat a call
-    /// whose response was lost.
-    pub async fn start_named(
+    /// Starts the run `run_id`. Repeated calls start it once, so a caller may repeat a call whose
+    /// response was lost.
+    pub async fn start_once(
         &self,
-        run_name: &str,
+        run_id: &str,
         bundle: &Bundle,
         params: BTreeMap<String, serde_json::Value>,
     ) -> Result<u64, FleetError> {
         let run_store = self.stores.run();
         let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
-        let name = run_store.put_bundle(&bytes).await?;
+        let bundle_name = run_store.put_bundle(&bytes).await?;
         let record = run_store.read_record().await?;
-        if parse_run_spec(&record).is_ok_and(|spec| spec.run == run_name) {
+        if parse_run_spec(&record).is_ok_and(|spec| spec.run_id == run_id) {
             return Ok(record.epoch);
         }
-        let workers = self.healthy_workers().await?;
-        if workers.is_empty() {
-            return Err(FleetError::NoWorkers);
-        }
+        let workers = self.able_workers().await?;
         let phase = recorded_phase(&record)?;
         let next = phase.step(PhaseEvent::Begin).map_err(|_| FleetError::InvalidState {
             action: "start a test",
@@ -156,16 +165,16 @@ impl<C: FleetStores> FleetClient<C> {
             expected: workers.iter().map(|worker| worker.id.clone()).collect(),
             ready_by_ms: record.now_ms + READY_TIMEOUT.as_millis() as u64,
             params,
-            ..RunSpec::new(run_name, name, bundle.plan.load.model.profile().clone())
+            ..RunSpec::new(run_id, bundle_name, bundle.plan.load.model.profile().clone())
         };
-        match run_store.compare_and_set(&record, next.name(), &render_run_spec(&spec), true).await? {
+        match run_store.compare_and_set(&record, next.name(), &spec.encode(), true).await? {
             Some(record) => {
                 self.wake_workers(CommandType::StartTest, record.epoch, start_payload(&spec, bundle)).await;
                 Ok(record.epoch)
             }
             None => {
                 let now = run_store.read_record().await?;
-                if parse_run_spec(&now).is_ok_and(|spec| spec.run == run_name) {
+                if parse_run_spec(&now).is_ok_and(|spec| spec.run_id == run_id) {
                     // The store client repeated the step, because the first response was lost.
                     return Ok(now.epoch);
                 }
@@ -182,9 +191,9 @@ impl<C: FleetStores> FleetClient<C> {
         self.stop_if(|_| true, StopRunCommand { reason, abort, message }).await
     }
 
-    /// Stops the run of this name only. The caller may be late, and another run may have started.
-    pub async fn stop_run(&self, name: &str, command: StopRunCommand) -> Result<u64, FleetError> {
-        self.stop_if(|spec| spec.run == name, command).await
+    /// Stops the run `run_id` only. The caller may be late, and another run may have started.
+    pub async fn stop_run(&self, run_id: &str, command: StopRunCommand) -> Result<u64, FleetError> {
+        self.stop_if(|spec| spec.run_id == run_id, command).await
     }
 
     async fn stop_if(&self, matches: impl Fn(&RunSpec) -> bool, command: StopRunCommand) -> Result<u64, FleetError> {
@@ -208,8 +217,7 @@ impl<C: FleetStores> FleetClient<C> {
                 asked_at_ms: earlier.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms),
                 message: earlier.and_then(|stop| stop.message).or_else(|| message.clone()),
             });
-            if self.stores.run().compare_and_set(&record, next.name(), &render_run_spec(&spec), false).await?.is_some()
-            {
+            if self.stores.run().compare_and_set(&record, next.name(), &spec.encode(), false).await?.is_some() {
                 self.wake_workers(CommandType::StopTest, record.epoch, CommandPayload::new()).await;
                 return Ok(record.epoch);
             }
@@ -274,8 +282,7 @@ impl<C: FleetStores> FleetClient<C> {
                 return Err(not_running());
             }
             let changed = change(&mut spec, at)?;
-            if self.stores.run().compare_and_set(&record, phase.name(), &render_run_spec(&spec), false).await?.is_some()
-            {
+            if self.stores.run().compare_and_set(&record, phase.name(), &spec.encode(), false).await?.is_some() {
                 return Ok((record.epoch, changed));
             }
         }
@@ -316,8 +323,18 @@ impl<C: FleetStores> FleetClient<C> {
         Ok(workers)
     }
 
-    async fn healthy_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
-        Ok(self.workers().await?.into_iter().filter(WorkerInfo::is_healthy).collect())
+    /// The workers that a new run counts on; at least one.
+    async fn able_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+        let healthy = self.workers().await?.into_iter().filter(WorkerInfo::is_healthy);
+        let (able, other): (Vec<_>, Vec<_>) = healthy.partition(|worker| worker.protocol.is_current());
+        if !able.is_empty() {
+            return Ok(able);
+        }
+        if other.is_empty() {
+            return Err(FleetError::NoWorkers);
+        }
+        let names: Vec<_> = other.iter().map(|worker| format!("{} ({})", worker.id, worker.protocol)).collect();
+        Err(FleetError::WorkersOfOtherProtocol { workers: names.join(", ") })
     }
 
     /// Reads the bundle that the store keeps under `name`.
@@ -334,8 +351,8 @@ impl<C: FleetStores> FleetClient<C> {
         let unreadable = |part: &'static str| FleetError::ResultUnreadable { part, epoch };
         let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
         let bundle = self.load_bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;
-        let (_, made) = run_store.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
-        let view = RunAggregator::<C>::view_of_checkpoint(&made).ok_or_else(|| unreadable("measurements"))?;
+        let saved = run_store.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
+        let view = RunAggregator::<C>::view_of_checkpoint(&saved.data).ok_or_else(|| unreadable("measurements"))?;
         Ok(Some(StoredRunResult { bundle, view, facts }))
     }
 
@@ -376,11 +393,11 @@ fn status(record: &RunRecord, workers: Vec<WorkerInfo>) -> Result<FleetStatus, F
     let elapsed =
         spec.as_ref().and_then(|spec| spec.start_at_ms).map(|start| (record.now_ms as f64 - start as f64) / 1e3);
     Ok(FleetStatus {
-        state: recorded_phase(record)?,
+        phase: recorded_phase(record)?,
         epoch: record.epoch,
         revision: record.revision,
         elapsed_s: elapsed.filter(|elapsed| *elapsed >= 0.0),
-        order: spec,
+        spec,
         now_ms: record.now_ms,
         workers,
     })
@@ -409,9 +426,5 @@ pub(crate) fn recorded_phase(record: &RunRecord) -> Result<RunPhase, FleetError>
 }
 
 pub(crate) fn parse_run_spec(record: &RunRecord) -> Result<RunSpec, FleetError> {
-    serde_json::from_str(&record.spec).map_err(FleetError::RunSpecUnreadable)
-}
-
-pub(crate) fn render_run_spec(spec: &RunSpec) -> String {
-    serde_json::to_string(spec).expect("a run spec is text and numbers")
+    RunSpec::decode(&record.spec).map_err(FleetError::RunSpecUnreadable)
 }

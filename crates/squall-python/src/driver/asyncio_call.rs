@@ -5,7 +5,7 @@
 use pyo3::{intern, prelude::*, types::PyTuple};
 use squall_http::{BodyMode, Session};
 use squall_metrics::Outcome;
-use squall_scenario::UnjudgedRequest;
+use squall_scenario::EndedRequest;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -29,7 +29,7 @@ use crate::{
     routes::PreparedCall,
 };
 
-/// How long a response stays unjudged while the function awaits something other than a Squall
+/// How long a response is not recorded while the function awaits something other than a Squall
 /// operation. Then it is recorded, so that it counts in the second in which it arrived. The wait is
 /// repeated once: after a stall of the process the first timer expires at once, although the
 /// function had no time to run.
@@ -97,7 +97,7 @@ enum OperationOutcome<'p> {
     Batch(Vec<PythonRequestResult<'p>>, Vec<PreparedCall>),
 }
 
-/// How much longer the response that ended at `response_ended` stays unjudged.
+/// How much longer the response that ended at `response_ended` is not recorded.
 struct CheckWait {
     response_ended: Instant,
     timers_left: u8,
@@ -108,9 +108,9 @@ fn record_after_wait(
     mut timer: Pin<&mut Sleep>,
     wait: &mut Option<CheckWait>,
     cx: &mut Context<'_>,
-    last: &mut Option<UnjudgedRequest<'_>>,
+    last: &mut Option<EndedRequest<'_>>,
 ) {
-    let Some(response_ended) = last.as_ref().map(UnjudgedRequest::ended) else { return };
+    let Some(response_ended) = last.as_ref().map(EndedRequest::ended) else { return };
     let mut timers_left = match wait {
         Some(wait) if wait.response_ended == response_ended => wait.timers_left,
         _ => {
@@ -191,7 +191,7 @@ impl<'a> FunctionCall<'a> {
             let deadline_moved = self.time_limit.map(|(deadline, _)| deadline) != deadline;
             if self.timed_out && !deadline_moved {
                 // The clean-up has exceeded its time limit as well.
-                self.timed_out_request |= self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
+                self.request_cut_off |= self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
                 return AsyncioCallEnd::TaskStuck(self.final_result(Ok(())));
             }
             if !self.timed_out {
@@ -213,7 +213,7 @@ impl<'a> FunctionCall<'a> {
         self.grant_cleanup_time();
         let operations: Vec<Py<Operation>> =
             Python::attach(|py| in_flight.iter().map(|one| one.operation.clone_ref(py)).collect());
-        self.timed_out_request = self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
+        self.request_cut_off = self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
         let errors: Vec<PyErr> = Python::attach(|py| operations.iter().map(|_| self.timeout_error(py)).collect());
         self.run_watched(|py| {
             task.cancel(py);
@@ -239,7 +239,7 @@ impl<'a> FunctionCall<'a> {
                 let (dropped, kept): (Vec<_>, Vec<_>) =
                     in_flight.drain(..).partition(|one| one.operation.is(&cancelled));
                 *in_flight = kept;
-                self.timed_out_request |= self.thread.recorder.cancel_as(dropped, Outcome::ABORTED) > 0;
+                self.request_cut_off |= self.thread.recorder.cancel_as(dropped, Outcome::ABORTED) > 0;
             }
             for operation in changes.submitted {
                 if let Some(work) = Python::attach(|py| operation.borrow_mut(py).take_work()) {
@@ -287,19 +287,16 @@ impl<'a> FunctionCall<'a> {
         // From here on, a failure of the code counts for this operation, even if it is cancelled,
         // and not for the last request.
         self.record_last_request();
-        self.timed_out_request &= self.timed_out;
+        self.request_cut_off &= self.timed_out;
         match work {
             OperationWork::Sleep(time) => Box::pin(async move {
                 pause(time).await;
                 FinishedOperation { outcome: OperationOutcome::Slept, sessions: UsedSessions::None }
             }),
             OperationWork::Long(long_operation) => {
-                let context = thread.operation_context(self.sessions.first.cookies());
+                let running = long_operation.start(thread, self.sessions.first.cookies(), &mut self.start_delay);
                 Box::pin(async move {
-                    FinishedOperation {
-                        outcome: OperationOutcome::Value(long_operation.start(context).await),
-                        sessions: UsedSessions::None,
-                    }
+                    FinishedOperation { outcome: OperationOutcome::Value(running.await), sessions: UsedSessions::None }
                 })
             }
             OperationWork::Acquire(acquire) => Box::pin(async move {

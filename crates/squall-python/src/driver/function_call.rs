@@ -5,7 +5,7 @@
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
 use squall_http::{BodyMode, Session};
 use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
-use squall_scenario::UnjudgedRequest;
+use squall_scenario::EndedRequest;
 use std::{
     future::poll_fn,
     task::Poll,
@@ -47,16 +47,17 @@ pub(super) struct FunctionCall<'a> {
     /// former.
     pub(super) time_limit: Option<(Instant, Duration)>,
     pub(super) name: &'a str,
-    /// The last request, unjudged until the function awaits something else or ends. Replaced only
+    /// The last request, not recorded until the function awaits something else or ends. Replaced only
     /// by [`FunctionCall::set_last_request`], which records the one before.
-    pub(super) last_request: Option<UnjudgedRequest<'a>>,
-    /// The time limit passed while a request was in flight; that request counts as failed.
-    pub(super) timed_out_request: bool,
+    pub(super) last_request: Option<EndedRequest<'a>>,
+    /// A request in flight was cut off, by the time limit or because the code cancelled it. It is
+    /// recorded as failed, so a failure of the code adds no error of its own.
+    pub(super) request_cut_off: bool,
     /// The time limit has passed, and the function cleans up.
     pub(super) timed_out: bool,
     /// The last request before the time limit passed. The timeout fails this request, not a request
     /// of the clean-up.
-    pub(super) request_before_timeout: Option<Box<UnjudgedRequest<'a>>>,
+    pub(super) request_before_timeout: Option<Box<EndedRequest<'a>>>,
     /// The response to the last request.
     pub(super) last_response: Option<Py<PyResponse>>,
 }
@@ -69,7 +70,7 @@ impl<'a> FunctionCall<'a> {
     }
 
     /// Makes `request` the last one and records the one before.
-    pub(super) fn set_last_request(&mut self, request: Option<UnjudgedRequest<'a>>) {
+    pub(super) fn set_last_request(&mut self, request: Option<EndedRequest<'a>>) {
         self.record_last_request();
         self.last_request = request;
     }
@@ -89,10 +90,12 @@ impl<'a> FunctionCall<'a> {
                 }
                 StepperOutcome::Raised(error) => return self.final_result(Err(error)),
                 StepperOutcome::AwaitsForeign => {
-                    step = self.run_watched(|py| stepper.throw(py, foreign_await_error()));
-                    if matches!(step, StepperOutcome::AwaitsForeign | StepperOutcome::AwaitsOperation(_)) {
-                        return Err(foreign_await_error());
-                    }
+                    // Code that catches the exception has not waited either, so the call fails.
+                    let error = match self.run_watched(|py| stepper.throw(py, foreign_await_error())) {
+                        StepperOutcome::Raised(error) => error,
+                        _ => foreign_await_error(),
+                    };
+                    return self.final_result(Err(error));
                 }
                 StepperOutcome::AwaitsOperation(operation) => {
                     let work = Python::attach(|py| operation.borrow_mut(py).take_work());
@@ -188,7 +191,7 @@ impl<'a> FunctionCall<'a> {
                 let mut performed = Box::pin(self.perform(work));
                 let ended = tokio::time::timeout_at(deadline.into(), &mut performed).await.ok();
                 if ended.is_none() {
-                    self.timed_out_request |= thread.recorder.cancel_as(performed, TASK_TIMEOUT) > 0;
+                    self.request_cut_off |= thread.recorder.cancel_as(performed, TASK_TIMEOUT) > 0;
                 }
                 ended
             }
@@ -215,7 +218,7 @@ impl<'a> FunctionCall<'a> {
             // Boxed, so that users that acquire no resources stay small.
             OperationWork::Acquire(acquire) => Box::pin(acquire.perform(&self.thread.recorder)).await,
             OperationWork::Long(long_operation) => {
-                long_operation.start(self.thread.operation_context(self.sessions.first.cookies())).await
+                long_operation.start(self.thread, self.sessions.first.cookies(), &mut self.start_delay).await
             }
             OperationWork::Sleep(time) => {
                 pause(time).await;
@@ -228,7 +231,7 @@ impl<'a> FunctionCall<'a> {
     /// scenario's code.
     pub(super) fn finish_request(&mut self, call: PreparedCall, sent: PythonRequestResult<'a>) -> PyResult<Py<PyAny>> {
         self.thread.routes.recycle(call);
-        self.set_last_request(sent.unjudged);
+        self.set_last_request(sent.ended_request);
         let response = sent.result?.expect("the body was kept");
         Python::attach(|py| {
             let response = Py::new(py, response)?;
@@ -259,8 +262,8 @@ impl<'a> FunctionCall<'a> {
         self.record_last_request();
         let (mut responses, mut first_error) = (Vec::with_capacity(sent.len()), None);
         for one in sent {
-            // Each call records the request before, so that only the last one stays unjudged.
-            self.set_last_request(one.unjudged);
+            // Each call records the request before, so that the code can fail only the last one.
+            self.set_last_request(one.ended_request);
             match one.result {
                 Ok(response) => responses.extend(response),
                 Err(error) => first_error = first_error.or(Some(error)),

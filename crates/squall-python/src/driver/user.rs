@@ -4,7 +4,7 @@
 //! engine.
 
 use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
-use squall_engine::{Iteration, UserIdentity, UserStartError, VirtualUser};
+use squall_engine::{Iteration, OnStartError, UserIdentity, VirtualUser};
 use squall_http::Session;
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::{
@@ -127,7 +127,7 @@ impl PythonUser {
         &mut self,
         hooks: fn(&PythonThreadContext) -> &[ScenarioFunction],
         name: &'static str,
-    ) -> Result<(), UserStartError> {
+    ) -> Result<(), OnStartError> {
         let thread = self.thread.clone();
         for hook in hooks(&thread) {
             let Some(object) = &mut self.instance else { return Ok(()) };
@@ -140,7 +140,7 @@ impl PythonUser {
                 time_limit: None,
                 name,
                 last_request: None,
-                timed_out_request: false,
+                request_cut_off: false,
                 timed_out: false,
                 request_before_timeout: None,
                 last_response: None,
@@ -156,7 +156,7 @@ impl PythonUser {
             record_code_failure(&mut call, &error, outcome, (started, started));
             call.record_last_request();
             thread.recorder.record_span(metric, started, Instant::now(), outcome);
-            return Err(UserStartError(error.to_string()));
+            return Err(OnStartError(error.to_string()));
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Drop for LifecycleGuard<'_> {
 }
 
 impl VirtualUser for PythonUser {
-    async fn start(&mut self) -> Result<(), UserStartError> {
+    async fn on_start(&mut self) -> Result<(), OnStartError> {
         let started = Instant::now();
         let thread = self.thread.clone();
         if !thread.script.needs_python {
@@ -195,7 +195,7 @@ impl VirtualUser for PythonUser {
                 let metric = thread.lifecycle_metric("on_start");
                 let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, started, &error));
                 thread.recorder.record_span(metric, started, Instant::now(), outcome);
-                return Err(UserStartError(error.to_string()));
+                return Err(OnStartError(error.to_string()));
             }
         }
         if thread.script.on_start.is_empty() {
@@ -227,7 +227,7 @@ impl VirtualUser for PythonUser {
             time_limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
             name: &task.name,
             last_request: None,
-            timed_out_request: false,
+            request_cut_off: false,
             timed_out: false,
             request_before_timeout: None,
             last_response: None,
@@ -235,7 +235,7 @@ impl VirtualUser for PythonUser {
         let mut ended = object.run(&mut call, &task.function).await;
         if let (Ok(()), Some(check), Some(response)) = (&ended, &task.check, &call.last_response) {
             ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, response)));
-            if ended.is_err() && call.last_request.as_ref().is_some_and(|last| !last.has_response()) {
+            if ended.is_err() && call.last_request.as_ref().is_some_and(|last| !last.has_status_outcome()) {
                 // The last request got no response and has failed already. The check rejects an
                 // earlier response.
                 call.record_last_request();
@@ -258,7 +258,7 @@ impl VirtualUser for PythonUser {
         ended.is_ok()
     }
 
-    async fn stop(&mut self) {
+    async fn on_stop(&mut self) {
         let thread = self.thread.clone();
         if self.instance.is_some() && !thread.script.on_stop.is_empty() {
             // The failure is already recorded, and the engine does not retry `on_stop`.
@@ -279,7 +279,7 @@ fn record_code_failure(
 ) {
     match &mut call.last_request {
         Some(last) => last.mark_failed(outcome),
-        None if call.timed_out_request || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
+        None if call.request_cut_off || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
         None => {
             let metric = call.thread.request_metric(&format!("{} (failed)", call.name));
             call.thread.recorder.record_unsent(metric, intended, started, outcome);

@@ -9,6 +9,7 @@ use crate::{
     RawHttp, Sourced,
     compiled_scenario::CompiledFlow,
     error::{ProblemList, SourceLocation},
+    files::check_regular_file,
 };
 
 impl ScenarioBuilder<'_, '_> {
@@ -84,14 +85,14 @@ impl ScenarioBuilder<'_, '_> {
     /// folder.
     fn locate_file(&self, given: &Sourced<String>) -> PathBuf {
         match given.location {
-            SourceLocation::File(_) => self.files.locate(&given.value),
+            SourceLocation::File(_) | SourceLocation::Code(_) => self.files.locate(&given.value),
             SourceLocation::Flag(_) | SourceLocation::Unknown => PathBuf::from(&given.value),
         }
     }
 
     fn require_readable(&mut self, given: &Sourced<String>) -> Option<PathBuf> {
         let path = self.locate_file(given);
-        match std::fs::File::open(&path) {
+        match check_regular_file(&path).and_then(|()| std::fs::File::open(&path)) {
             Ok(_) => Some(path),
             Err(error) => {
                 self.problems.add_with_hint(
@@ -149,7 +150,7 @@ impl ScenarioBuilder<'_, '_> {
 /// A hint that says where relative paths start.
 pub(super) fn path_base_hint(given: &Sourced<String>) -> &'static str {
     match given.location {
-        SourceLocation::File(_) => "a path starts at the folder of the scenario file",
+        SourceLocation::File(_) | SourceLocation::Code(_) => "a path starts at the folder of the scenario file",
         SourceLocation::Flag(_) | SourceLocation::Unknown => "a path starts at the working directory",
     }
 }

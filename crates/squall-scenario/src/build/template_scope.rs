@@ -75,8 +75,9 @@ impl ScenarioBuilder<'_, '_> {
             RawJson::Array(_) | RawJson::Object(_) => unreachable!("the reader rejects these"),
         };
         let binding = match template.constant() {
-            Some(text) if !extracted => VariableBinding::Constant(TemplateValue { text: text.to_owned(), literal }),
+            Some(text) if !extracted => VariableBinding::constant(TemplateValue { text: text.to_owned(), literal }),
             _ => {
+                self.scope.slot_lengths.push(template.longest_text(&self.scope.slot_lengths));
                 slots.push(VariableSlot { name: name.value.clone(), initial: Some(template), literal });
                 VariableBinding::Slot(slots.len() - 1)
             }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     compiled_scenario::{CompiledFlow, CompiledStep, RequestTemplate},
     data::{RowLifetime, RowOrder, UserRow},
-    template::{RenderContext, TemplateValue, UnsetVariableError},
+    template::{MAX_RENDERED_BYTES, RenderContext, RenderTemplateError, TemplateValue},
 };
 
 /// A user on its way through one iteration.
@@ -259,7 +259,7 @@ impl FlowRun<'_> {
         let mut context = self.user.context(shared);
         let rendered = shared.render_buffers.borrow_mut().render(&step.request, template, prepared, &mut context);
         rendered.map_err(|error| match error {
-            RenderError::Unset(unset) => ("VARIABLE_UNSET", unset_note(shared, unset)),
+            RenderError::Template(error) => describe_render_error(shared, error),
             RenderError::InvalidRequest(reason) => ("BAD_REQUEST", reason),
         })
     }
@@ -298,7 +298,19 @@ impl FlowRun<'_> {
     }
 }
 
-pub(super) fn unset_note(shared: &ScenarioThreadState, unset: UnsetVariableError) -> String {
-    let name = &shared.compiled.slots[unset.slot].name;
-    format!("the variable `{name}` has no value yet: no response has set it")
+/// The code of an outcome and a message.
+pub(super) fn describe_render_error(
+    shared: &ScenarioThreadState,
+    error: RenderTemplateError,
+) -> (&'static str, String) {
+    match error {
+        RenderTemplateError::Unset { slot } => {
+            let name = &shared.compiled.slots[slot].name;
+            ("VARIABLE_UNSET", format!("the variable `{name}` has no value yet: no response has set it"))
+        }
+        RenderTemplateError::TooLong => {
+            let limit = MAX_RENDERED_BYTES >> 20;
+            ("VALUE_TOO_LONG", format!("the path, a header, the body or an expected text is longer than {limit} MiB"))
+        }
+    }
 }

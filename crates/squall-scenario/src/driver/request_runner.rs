@@ -1,15 +1,16 @@
 //! Sends one request and the redirects that it leads to, and records each of them exactly once. It
 //! does not judge responses: its caller does, as a [`RequestHandler`]. Users of declared scenarios
-//! (the fast path and flows) and users of Python scenarios call it.
+//! (the fast path and flows) and users of Python scenarios (requests, streams and WebSockets) call it.
 
 use squall_engine::{InFlightRequest, ThreadRecorder};
 use squall_http::{
     BodyMode, Exchange, HttpError, HttpErrorCategory, HttpResponse, PreparedRequest, RequestError, Session,
+    StreamOpener,
 };
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::time::{Duration, Instant};
 
-use super::unjudged_request::UnjudgedRequest;
+use super::ended_request::EndedRequest;
 
 /// How long a user waits that could not send. Without the wait a closed loop spins, and a user that
 /// retries takes the processor from those that can send.
@@ -33,12 +34,44 @@ pub struct RequestStart {
     pub started: Instant,
 }
 
+/// A client that the runner sends with: a session, or an opener of streamed responses.
+pub trait RequestSender {
+    /// Sends one request.
+    fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> impl Future<Output = Exchange<'_>>;
+
+    /// Bytes read and written by an exchange whose future was dropped; its connection is closed.
+    fn close_abandoned(&mut self) -> (u64, u64);
+}
+
+impl RequestSender for Session {
+    #[inline]
+    fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> impl Future<Output = Exchange<'_>> {
+        Session::send(self, request, body)
+    }
+
+    #[inline]
+    fn close_abandoned(&mut self) -> (u64, u64) {
+        Session::close_abandoned(self)
+    }
+}
+
+/// The exchange ends with the head of the response; the body mode does not matter.
+impl RequestSender for StreamOpener {
+    fn send(&mut self, request: &PreparedRequest, _body: BodyMode) -> impl Future<Output = Exchange<'_>> {
+        StreamOpener::send(self, request)
+    }
+
+    fn close_abandoned(&mut self) -> (u64, u64) {
+        StreamOpener::close_abandoned(self)
+    }
+}
+
 /// The caller's side of one request and its redirects. Methods are called in the order of sending.
 pub trait RequestHandler<'p> {
     /// The result of the request for the caller.
     type Output;
 
-    /// Whether the session keeps the response's body.
+    /// Whether a session keeps the response's body.
     fn body_mode(&self) -> BodyMode;
 
     /// The metric of the requests after the first redirect.
@@ -55,16 +88,17 @@ pub trait RequestHandler<'p> {
     /// The exchange has ended, with or without a response.
     fn after_exchange(&mut self, _exchange: &Exchange<'_>) {}
 
-    /// Decides the outcome of the last response. `request` is recorded when the handler says so.
-    fn judge(
+    /// Handles the last response, which is not a redirect to follow. The handler records `request`, or
+    /// keeps it while its outcome can change.
+    fn on_response(
         &mut self,
-        request: UnjudgedRequest<'p>,
+        request: EndedRequest<'p>,
         response: HttpResponse<'_>,
         exchange: &Exchange<'_>,
     ) -> Self::Output;
 
     /// Handles a request without a response to judge. The runner has noted the error's message.
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> Self::Output;
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> Self::Output;
 }
 
 /// Why there is no response to judge.
@@ -75,13 +109,13 @@ pub enum RequestFailure<'p, 'e> {
     /// This machine had no descriptor or port left. The runner has recorded the request as unsent.
     Unsent { outcome: Outcome, ended: Instant, error: &'e HttpError },
     /// The request was sent, or the connection failed.
-    NoResponse { request: UnjudgedRequest<'p>, error: &'e HttpError },
+    NoResponse { request: EndedRequest<'p>, error: &'e HttpError },
     /// The response redirects to a URL that cannot be requested, or once too often.
-    BadRedirect { request: UnjudgedRequest<'p>, error: RequestError },
+    BadRedirect { request: EndedRequest<'p>, error: RequestError },
 }
 
 /// What follows one exchange.
-enum NextStep<T> {
+enum AfterExchange<T> {
     Done(T),
     /// The request was not sent for lack of a socket.
     Pause(T),
@@ -96,58 +130,58 @@ impl<'p> RequestRunner<'p> {
     /// Waits for the send budget, sends `request` and follows its redirects. Dropping the future
     /// records the request under way as aborted, with the bytes moved so far.
     #[inline]
-    pub async fn run<H: RequestHandler<'p>>(
+    pub async fn run<S: RequestSender, H: RequestHandler<'p>>(
         self,
-        session: &mut Session,
+        sender: &mut S,
         request: &PreparedRequest,
         start: RequestStart,
         handler: &mut H,
     ) -> H::Output {
         let started = self.recorder.wait_for_budget(start.started).await;
-        match self.send_once(session, request, RequestStart { started, ..start }, handler).await {
-            NextStep::Done(output) => output,
+        match self.send_once(sender, request, RequestStart { started, ..start }, handler).await {
+            AfterExchange::Done(output) => output,
             // Boxed: redirects and pauses are rare, and no user should be larger for them.
-            next => Box::pin(self.continue_after(next, session, handler)).await,
+            next => Box::pin(self.continue_after(next, sender, handler)).await,
         }
     }
 
     /// Follows redirects to their end, or pauses.
-    async fn continue_after<H: RequestHandler<'p>>(
+    async fn continue_after<S: RequestSender, H: RequestHandler<'p>>(
         self,
-        mut next: NextStep<H::Output>,
-        session: &mut Session,
+        mut next: AfterExchange<H::Output>,
+        sender: &mut S,
         handler: &mut H,
     ) -> H::Output {
         loop {
             let request = match next {
-                NextStep::Done(output) => return output,
-                NextStep::Pause(output) => {
+                AfterExchange::Done(output) => return output,
+                AfterExchange::Pause(output) => {
                     tokio::time::sleep(UNSENT_PAUSE).await;
                     return output;
                 }
-                NextStep::Redirect(request) => request,
+                AfterExchange::Redirect(request) => request,
             };
             let metric = handler.redirect_metric();
             let intended = Instant::now();
             let started = self.recorder.wait_for_redirect_budget(intended).await;
-            next = self.send_once(session, &request, RequestStart { metric, intended, started }, handler).await;
+            next = self.send_once(sender, &request, RequestStart { metric, intended, started }, handler).await;
         }
     }
 
     #[inline]
-    async fn send_once<H: RequestHandler<'p>>(
+    async fn send_once<S: RequestSender, H: RequestHandler<'p>>(
         self,
-        session: &mut Session,
+        sender: &mut S,
         request: &PreparedRequest,
         start: RequestStart,
         handler: &mut H,
-    ) -> NextStep<H::Output> {
+    ) -> AfterExchange<H::Output> {
         let Some(in_flight) = self.recorder.begin(start.metric, start.intended, start.started) else {
-            return NextStep::Done(handler.fail(RequestFailure::Fenced));
+            return AfterExchange::Done(handler.on_failure(RequestFailure::Fenced));
         };
         handler.before_send();
-        let mut guard = RequestGuard { in_flight: Some(in_flight), session };
-        let exchange = guard.session.send(request, handler.body_mode()).await;
+        let mut guard = RequestGuard { in_flight: Some(in_flight), sender };
+        let exchange = guard.sender.send(request, handler.body_mode()).await;
         let in_flight = guard.in_flight.take().expect("the guard has it until the exchange ends");
         handler.after_exchange(&exchange);
         let response = match &exchange.result {
@@ -156,14 +190,14 @@ impl<'p> RequestRunner<'p> {
         };
         record_phases(&in_flight, &exchange);
         let outcome = Outcome::of_status(response.status);
-        let unjudged = UnjudgedRequest::new(self.recorder, in_flight, start, &exchange, outcome);
+        let ended_request = EndedRequest::new(self.recorder, in_flight, start, &exchange, outcome);
         if is_redirect(response.status)
             && handler.follows_redirect(response.status)
             && let Some(next) = request.redirect(&response)
         {
-            return self.finish_redirected(unjudged, next, handler);
+            return self.finish_redirected(ended_request, next, handler);
         }
-        NextStep::Done(handler.judge(unjudged, response, &exchange))
+        AfterExchange::Done(handler.on_response(ended_request, response, &exchange))
     }
 
     #[cold]
@@ -174,35 +208,35 @@ impl<'p> RequestRunner<'p> {
         exchange: &Exchange<'_>,
         error: &HttpError,
         handler: &mut H,
-    ) -> NextStep<H::Output> {
+    ) -> AfterExchange<H::Output> {
         let (outcome, ended) = (http_error_outcome(error), exchange.ended);
         self.recorder.note_error(start.metric, start.intended, outcome, &error.to_string());
         if error.failed_before_sending() {
             in_flight.end_unsent(ended, outcome);
-            return NextStep::Pause(handler.fail(RequestFailure::Unsent { outcome, ended, error }));
+            return AfterExchange::Pause(handler.on_failure(RequestFailure::Unsent { outcome, ended, error }));
         }
         record_phases(&in_flight, exchange);
-        let request = UnjudgedRequest::new(self.recorder, in_flight, start, exchange, outcome);
-        NextStep::Done(handler.fail(RequestFailure::NoResponse { request, error }))
+        let request = EndedRequest::new(self.recorder, in_flight, start, exchange, outcome);
+        AfterExchange::Done(handler.on_failure(RequestFailure::NoResponse { request, error }))
     }
 
     #[cold]
     fn finish_redirected<H: RequestHandler<'p>>(
         self,
-        mut redirected: UnjudgedRequest<'p>,
+        mut redirected: EndedRequest<'p>,
         next: Result<PreparedRequest, RequestError>,
         handler: &mut H,
-    ) -> NextStep<H::Output> {
+    ) -> AfterExchange<H::Output> {
         match next {
             Ok(next) => {
                 redirected.record();
-                NextStep::Redirect(Box::new(next))
+                AfterExchange::Redirect(Box::new(next))
             }
             Err(error) => {
                 let outcome = Outcome::new(OutcomeCategory::ProtocolError, error.redirect_code());
                 redirected.mark_failed(outcome);
                 redirected.note_error(&error.to_string());
-                NextStep::Done(handler.fail(RequestFailure::BadRedirect { request: redirected, error }))
+                AfterExchange::Done(handler.on_failure(RequestFailure::BadRedirect { request: redirected, error }))
             }
         }
     }
@@ -216,18 +250,18 @@ fn record_phases(in_flight: &InFlightRequest<'_>, exchange: &Exchange<'_>) {
 }
 
 /// Records a request whose future is dropped half-way with the bytes it has moved by then, which only
-/// the session knows.
-struct RequestGuard<'p, 's> {
+/// the sender knows.
+struct RequestGuard<'p, 's, S: RequestSender> {
     /// Set until the exchange ends.
     in_flight: Option<InFlightRequest<'p>>,
-    session: &'s mut Session,
+    sender: &'s mut S,
 }
 
-impl Drop for RequestGuard<'_, '_> {
+impl<S: RequestSender> Drop for RequestGuard<'_, '_, S> {
     #[inline]
     fn drop(&mut self) {
         if let Some(in_flight) = self.in_flight.take() {
-            let (bytes_in, bytes_out) = self.session.close_abandoned();
+            let (bytes_in, bytes_out) = self.sender.close_abandoned();
             in_flight.cancel(bytes_in, bytes_out);
         }
     }

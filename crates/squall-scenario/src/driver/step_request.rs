@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
-    PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState, UnjudgedRequest,
-    flow_run::{UserState, unset_note},
+    EndedRequest, PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState,
+    flow_run::{UserState, describe_render_error},
 };
 use crate::{
     check::{LazyJsonResponse, RequestVerdict},
@@ -62,7 +62,7 @@ impl<'p> RequestHandler<'p> for StatusHandler<'p> {
     }
 
     #[inline]
-    fn judge(&mut self, request: UnjudgedRequest<'p>, response: HttpResponse<'_>, _exchange: &Exchange<'_>) -> bool {
+    fn on_response(&mut self, request: EndedRequest<'p>, response: HttpResponse<'_>, _exchange: &Exchange<'_>) -> bool {
         let accepted = self.compiled.checks.accepts_status(response.status);
         if accepted {
             request.record_as(self.compiled.checks.passing_outcome(response.status));
@@ -72,7 +72,7 @@ impl<'p> RequestHandler<'p> for StatusHandler<'p> {
         accepted
     }
 
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> bool {
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> bool {
         record_failure(failure);
         false
     }
@@ -138,10 +138,10 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         match self.compiled.checks.judge(&mut response, service_time, &mut context) {
             Ok(verdict) if verdict.outcome.is_error() => verdict,
             Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.slots).unwrap_or(verdict),
-            Err(unset) => RequestVerdict {
-                outcome: Outcome::new(OutcomeCategory::Exception, "VARIABLE_UNSET"),
-                note: Some(unset_note(self.shared, unset)),
-            },
+            Err(error) => {
+                let (code, note) = describe_render_error(self.shared, error);
+                RequestVerdict { outcome: Outcome::new(OutcomeCategory::Exception, code), note: Some(note) }
+            }
         }
     }
 }
@@ -162,9 +162,9 @@ impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
         !self.compiled.checks.accepts_redirect(status)
     }
 
-    fn judge(
+    fn on_response(
         &mut self,
-        request: UnjudgedRequest<'p>,
+        request: EndedRequest<'p>,
         response: HttpResponse<'_>,
         _exchange: &Exchange<'_>,
     ) -> StepResult {
@@ -175,7 +175,7 @@ impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
         StepResult { ended, failure }
     }
 
-    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> StepResult {
+    fn on_failure(&mut self, failure: RequestFailure<'p, '_>) -> StepResult {
         let unsent = matches!(failure, RequestFailure::Unsent { .. });
         let result = record_failure(failure);
         self.unsent = unsent.then_some(result);
@@ -183,7 +183,7 @@ impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
     }
 }
 
-fn record_verdict(request: UnjudgedRequest<'_>, verdict: &RequestVerdict) {
+fn record_verdict(request: EndedRequest<'_>, verdict: &RequestVerdict) {
     request.record_as_noted(verdict.outcome, verdict.note.as_deref());
 }
 

@@ -2,7 +2,7 @@
 //! request itself (the fast path); a [`FlowRun`] runs all others. The engine decides when a user runs
 //! which task.
 
-use squall_engine::{Iteration, ResourceLease, UserIdentity, UserStartError, VirtualUser};
+use squall_engine::{Iteration, OnStartError, ResourceLease, UserIdentity, VirtualUser};
 use squall_http::Session;
 use std::{rc::Rc, time::Instant};
 
@@ -79,7 +79,7 @@ fn mix_seed(seed: u64, number: u64) -> u64 {
 }
 
 impl VirtualUser for ScenarioUser {
-    async fn start(&mut self) -> Result<(), UserStartError> {
+    async fn on_start(&mut self) -> Result<(), OnStartError> {
         let shared = self.shared.clone();
         if shared.compiled.on_start.steps.is_empty() {
             return Ok(());
@@ -88,7 +88,7 @@ impl VirtualUser for ScenarioUser {
         let mut run = self.flow_run(0);
         match Box::pin(run.run(&shared.compiled.on_start, &shared.on_start, now, now)).await {
             true => Ok(()),
-            false => Err(UserStartError("on_start did not succeed".to_owned())),
+            false => Err(OnStartError("on_start did not succeed".to_owned())),
         }
     }
 
@@ -109,7 +109,7 @@ impl VirtualUser for ScenarioUser {
         RequestRunner::new(&self.shared.recorder).run(&mut self.session, &prepared.constant, start, &mut handler).await
     }
 
-    async fn stop(&mut self) {
+    async fn on_stop(&mut self) {
         // Released, because other users may wait for these resources.
         self.leases.fill_with(|| None);
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -27,7 +28,8 @@ impl TemplateValue {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
-    Constant(TemplateValue),
+    /// Shared, so that many uses of one long variable cost no memory before they are rendered.
+    Constant(Arc<TemplateValue>),
     /// A variable of the user.
     Slot(usize),
     Column(ColumnRef),
@@ -58,10 +60,13 @@ pub(crate) struct ColumnRef {
     pub(crate) column: usize,
 }
 
-/// A variable was used before a response set it.
+/// Why a template cannot be rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UnsetVariableError {
-    pub(crate) slot: usize,
+pub(crate) enum RenderTemplateError {
+    /// A variable was used before a response set it.
+    Unset { slot: usize },
+    /// The text exceeds [`MAX_RENDERED_BYTES`](super::MAX_RENDERED_BYTES).
+    TooLong,
 }
 
 /// The values that expressions can use: one user in one iteration.
@@ -81,6 +86,25 @@ impl Expr {
         matches!(self, Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration)
     }
 
+    pub(crate) fn constant(value: TemplateValue) -> Expr {
+        Expr::Constant(Arc::new(value))
+    }
+
+    /// The longest text that it renders, as in [`Template::longest_text`](super::Template::longest_text).
+    pub(crate) fn longest_text(&self, slots: &[usize]) -> usize {
+        match self {
+            Expr::Constant(value) => value.text.len(),
+            Expr::Slot(slot) => slots.get(*slot).copied().unwrap_or(0),
+            Expr::RandomString(length) => *length,
+            Expr::Choice(options) => options.iter().map(|option| option.longest_text(slots)).max().unwrap_or(0),
+            Expr::Uuid { .. } => 36,
+            Expr::Now => 24,
+            // The longest 64-bit number with its sign.
+            Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration => 20,
+            Expr::Column(_) => 0,
+        }
+    }
+
     pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
         match self {
             Expr::Column(at) if !used.contains(at) => used.push(*at),
@@ -94,11 +118,11 @@ impl Expr {
         context: &mut RenderContext<'_>,
         escape: Escape,
         out: &mut String,
-    ) -> Result<(), UnsetVariableError> {
+    ) -> Result<(), RenderTemplateError> {
         match self {
             Expr::Constant(value) => escape.write(&value.text, value.literal, out),
             Expr::Slot(slot) => {
-                let value = context.slots[*slot].as_ref().ok_or(UnsetVariableError { slot: *slot })?;
+                let value = context.slots[*slot].as_ref().ok_or(RenderTemplateError::Unset { slot: *slot })?;
                 escape.write(&value.text, value.literal, out);
             }
             Expr::Column(ColumnRef { data, column }) => {

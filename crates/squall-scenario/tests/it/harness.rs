@@ -72,7 +72,7 @@ pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (RecordedRun, Vec<bool>) 
         let thread = scenario.driver().thread(recorder.clone()).expect("a sound scenario");
         let mut user = thread.user(UserIdentity { number: 3, seed: 7 });
         let mut completed = Vec::new();
-        if user.start().await.is_ok() {
+        if user.on_start().await.is_ok() {
             for number in 0..rounds {
                 for task in 0..scenario.plan.tasks.len() {
                     let now = Instant::now();
@@ -81,7 +81,7 @@ pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (RecordedRun, Vec<bool>) 
                 }
             }
         }
-        user.stop().await;
+        user.on_stop().await;
         drop(user);
         let (metrics, notes, engine) = recorder.harvest(0, 0);
         (RecordedRun { metrics, notes, engine }, completed)

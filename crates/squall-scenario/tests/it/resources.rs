@@ -67,7 +67,7 @@ fn user_keeps_its_lease_until_it_stops_or_the_lease_expires() {
             assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
             client.invalidate_leases();
             assert!(user.iterate(iteration()).await);
-            user.stop().await;
+            user.on_stop().await;
         };
         tokio::join!(pool, user);
     });
@@ -117,7 +117,7 @@ fn foreign_resource_is_used_with_its_stored_values() {
                 let mut user =
                     scenario.driver().thread(recorder).expect("sound").user(UserIdentity { number: 0, seed: 0 });
                 assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
-                user.stop().await;
+                user.on_stop().await;
             };
             tokio::join!(pool, user);
         });
@@ -157,7 +157,7 @@ fn resource_without_a_used_field_fails_once_and_stays_leased() {
         let (completed, ()) = tokio::join!(iterate, pool);
         assert_eq!(completed, [false, false, true]);
         let (metrics, notes, engine) = recorder.harvest(0, 0);
-        user.stop().await;
+        user.on_stop().await;
         drop((user, recorder));
         let mut returned = Vec::new();
         while let Some(ResourceRequest::Release(number)) = requests.recv().await {

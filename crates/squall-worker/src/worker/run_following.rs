@@ -3,16 +3,19 @@
 //! calls it.
 
 use squall_coord::{FleetStores, RunStore};
-use squall_model::{HookAssignment, RunPhase, error_chain, protocol::RunNote};
+use squall_model::{
+    HookAssignment, RunPhase, error_chain,
+    protocol::{GivenUpRun, RunNote},
+};
 use std::time::Instant;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::Worker;
 use crate::{
-    desired_run::DesiredRun,
+    desired_run::{DesiredRun, RecordError},
     hooks::{self, HookKind, RunHooks},
-    run_builder::{WorkerRunConfig, build_run},
+    run_builder::{BuildRunError, WorkerRunConfig, build_run},
     worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
     worker_run_state::{RunEffect, RunEvent, WorkerRunState},
@@ -20,7 +23,7 @@ use crate::{
 
 /// What a worker's part in a run did by itself.
 pub(super) enum RunProgress {
-    BuildEnded(Box<Result<WorkerRun, String>>),
+    BuildEnded(Box<Result<WorkerRun, BuildRunError>>),
     DeltaForwarded,
 }
 
@@ -38,6 +41,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.clock.record_reading(sent_at, record.now_ms);
         let desired = match DesiredRun::parse(&record) {
             Ok(desired) => desired,
+            Err(RecordError::OtherProtocol(error)) => {
+                self.seen_revision = record.revision;
+                self.refuse_run(run_store, GivenUpRun { epoch: record.epoch, message: error.to_string() }).await;
+                return true;
+            }
             Err(error) => {
                 warn!(error = error_chain(&error), "the worker ignores an invalid run record");
                 return false;
@@ -46,24 +54,39 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.seen_revision = record.revision;
         // The run id decides, not the epoch: a store that lost its data may give another run the
         // same epoch.
-        let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run.clone());
+        let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run_id.clone());
         let is_withdrawn =
             desired.is_none() || self.desired_run.is_some() && run_id(&self.desired_run) != run_id(&desired);
-        self.desired_run = desired;
+        (self.desired_run, self.refused_run) = (desired, None);
         if is_withdrawn {
             self.apply_event(run_store, RunEvent::Withdrawn).await;
         }
-        self.follow_record(run_store).await;
+        self.apply_record(run_store).await;
         true
     }
 
-    async fn follow_record(&mut self, run_store: &C::Run) {
+    /// Takes no part in a run of another protocol version: gives the membership up, so that the
+    /// shares go to other workers, and reports why.
+    async fn refuse_run(&mut self, run_store: &C::Run, refused: GivenUpRun) {
+        let is_new = self.refused_run.as_ref() != Some(&refused);
+        if is_new {
+            warn!(epoch = refused.epoch, reason = refused.message, "the worker takes no part in the run");
+        }
+        (self.desired_run, self.refused_run) = (None, Some(refused));
+        self.apply_event(run_store, RunEvent::Withdrawn).await;
+        if is_new {
+            self.report_now(run_store).await;
+        }
+    }
+
+    /// Derives the worker's instruction from the record and applies it.
+    async fn apply_record(&mut self, run_store: &C::Run) {
         let Some(desired) = self.desired_run.clone() else { return };
         self.run_hooks(run_store, &desired);
         let ends_by_schedule = self.run_state.worker_run().is_some_and(|worker_run| worker_run.ends_by_schedule());
-        let order = desired.order(ends_by_schedule);
-        let order = if self.lifecycle.is_leaving() { order.while_leaving() } else { order };
-        self.apply_event(run_store, RunEvent::Ordered { epoch: desired.epoch, order }).await;
+        let instruction = desired.instruction(ends_by_schedule);
+        let instruction = if self.lifecycle.is_leaving() { instruction.while_leaving() } else { instruction };
+        self.apply_event(run_store, RunEvent::RecordRead { epoch: desired.epoch, instruction }).await;
     }
 
     /// Steps the state of the run and performs the effects.
@@ -80,11 +103,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         match effect {
             RunEffect::Build { epoch } => self.build(run_store, epoch),
             RunEffect::CancelBuild => self.build_tasks = JoinSet::new(),
-            RunEffect::Follow => self.follow_running_record(run_store).await,
-            RunEffect::ReassignShares => self.share_leases.mark_changed(),
+            RunEffect::ApplySpec => self.apply_spec(run_store).await,
+            RunEffect::PassSharesToEngine => self.share_leases.mark_changed(),
             RunEffect::StopRun => self.stop_worker_run(),
             RunEffect::ReportEarlyEnd => {
-                if let Some(failed) = self.run_state.failed_run() {
+                if let Some(failed) = self.run_state.given_up_run() {
                     let (epoch, reason) = (failed.epoch, failed.message);
                     warn!(epoch, reason, "the worker ends its part of the run early; other workers take its shares");
                 }
@@ -107,14 +130,14 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             ttl: self.config.ttl,
             max_unshipped_deltas: self.config.max_unshipped_deltas,
         };
-        // In a task of its own: reading a scenario may take long, and heartbeats must not wait for
-        // it.
+        // In a task of its own: reading a scenario may take long, and reports must not wait for it.
         self.build_tasks = JoinSet::new();
         let stores = (run_store.clone(), self.stores.pools());
         self.build_tasks.spawn(build_run(self.driver_factory.clone(), stores, config, bundle));
     }
 
-    async fn follow_running_record(&mut self, run_store: &C::Run) {
+    /// Applies pause, start and profile of the run spec to the worker's run.
+    async fn apply_spec(&mut self, run_store: &C::Run) {
         let (Some(desired), Some(worker_run)) = (&self.desired_run, self.run_state.worker_run_mut()) else { return };
         worker_run.set_paused(desired.spec.paused.is_some());
         if let Some(start_at_ms) = desired.spec.start_at_ms {
@@ -155,21 +178,22 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, String>, run_store: &C::Run) {
+    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, BuildRunError>, run_store: &C::Run) {
         let event = match result {
             Ok(worker_run) => {
                 info!(epoch = worker_run.epoch, "the worker has built its users");
                 self.hooks = RunHooks::of_run(self.hooks.take(), worker_run.epoch, worker_run.hooks.clone());
                 RunEvent::Built(Box::new(worker_run))
             }
-            Err(reason) => {
+            Err(error) => {
+                let reason = error_chain(&error);
                 warn!(epoch = self.run_state.epoch(), reason, "the run cannot be carried out here");
                 RunEvent::BuildFailed(reason)
             }
         };
         self.apply_event(run_store, event).await;
-        // Not with the next heartbeat: the leader waits for every worker.
-        self.follow_record(run_store).await;
+        // Not with the next regular report: the leader waits for every worker.
+        self.apply_record(run_store).await;
         self.report_now(run_store).await;
     }
 
@@ -209,7 +233,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
 /// Waits for the next progress of a run; never ready without a run. Cancel-safe.
 pub(super) async fn next_progress(
-    build_tasks: &mut JoinSet<Result<WorkerRun, String>>,
+    build_tasks: &mut JoinSet<Result<WorkerRun, BuildRunError>>,
     run_state: &mut WorkerRunState<Box<WorkerRun>>,
 ) -> RunProgress {
     if let Some(worker_run) = run_state.worker_run_mut() {
@@ -218,7 +242,7 @@ pub(super) async fn next_progress(
     }
     match build_tasks.join_next().await {
         Some(result) => {
-            let panicked = |_| Err("building the users failed; the log says why".to_owned());
+            let panicked = |_| Err(BuildRunError::BuildPanicked);
             RunProgress::BuildEnded(Box::new(result.unwrap_or_else(panicked)))
         }
         None => std::future::pending().await,

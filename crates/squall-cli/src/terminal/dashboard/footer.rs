@@ -30,7 +30,7 @@ pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, data: &DashboardDat
     if !boxed {
         return frame.render_widget(fit_in_line(&own, area.width), area);
     }
-    let users = format!("{} ({} busy)", count(engine.users), count(data.live.in_flight));
+    let users = format!("{} ({} busy)", count(engine.users), count(data.live.busy_users));
     let load = [
         item("users", users, Color::Reset),
         item("in", format!("{}/s", bytes(traffic.0 as f64)), Color::Reset),
@@ -83,7 +83,7 @@ pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<
         ]),
         1 => Line::from(vec![
             Span::styled(
-                format!("draining: {} in flight, ", count(data.live.in_flight)),
+                format!("draining: {} in flight, ", count(data.live.busy_users)),
                 Style::new().fg(palette::WARN),
             ),
             Span::styled(" q ", Style::new().bold().reversed()),

@@ -58,7 +58,7 @@ fn render(size: (u16, u16), seconds: u32, presses: u32) -> String {
         level_now: 40.0,
         cpu_s: 1.0,
         rss_bytes: 9 << 20,
-        in_flight: 5,
+        busy_users: 5,
         thresholds: vec![
             judged("p99<500ms", Some(40.5e6), true, None),
             judged("error_rate[5s]<1%", Some(0.025), false, Some(7)),

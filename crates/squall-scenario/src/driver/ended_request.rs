@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::RequestStart;
 
 /// A finished request that is not recorded yet; it may have failed without a response. Dropping it
-/// records it with its present outcome. Only an aborted run drops it, every other caller records it.
+/// records it with its present outcome, for example when a timeout cuts a batch.
 #[must_use = "a finished request is recorded by an explicit call"]
-pub struct UnjudgedRequest<'p> {
+pub struct EndedRequest<'p> {
     recorder: &'p ThreadRecorder,
     metric: MetricId,
     /// Set until it is recorded.
@@ -25,7 +25,7 @@ pub struct UnjudgedRequest<'p> {
     bytes_out: u64,
 }
 
-impl<'p> UnjudgedRequest<'p> {
+impl<'p> EndedRequest<'p> {
     #[inline]
     pub(super) fn new(
         recorder: &'p ThreadRecorder,
@@ -33,8 +33,8 @@ impl<'p> UnjudgedRequest<'p> {
         start: RequestStart,
         exchange: &Exchange<'_>,
         outcome: Outcome,
-    ) -> UnjudgedRequest<'p> {
-        UnjudgedRequest {
+    ) -> EndedRequest<'p> {
+        EndedRequest {
             recorder,
             metric: start.metric,
             in_flight: Some(in_flight),
@@ -47,6 +47,11 @@ impl<'p> UnjudgedRequest<'p> {
         }
     }
 
+    /// When the request should have started.
+    pub fn intended(&self) -> Instant {
+        self.intended
+    }
+
     /// When the last byte of the response was read, or the failure was known.
     pub fn ended(&self) -> Instant {
         self.ended
@@ -57,13 +62,14 @@ impl<'p> UnjudgedRequest<'p> {
         self.ended.saturating_duration_since(self.started)
     }
 
-    /// The outcome that [`UnjudgedRequest::record`] writes.
+    /// The outcome that [`EndedRequest::record`] writes.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Whether the server responded, with any status.
-    pub fn has_response(&self) -> bool {
+    /// Whether the outcome is the HTTP status of the response. False if there is no response, if the
+    /// redirect could not be followed, and after [`EndedRequest::mark_failed`].
+    pub fn has_status_outcome(&self) -> bool {
         matches!(self.outcome.code, OutcomeCode::Http(_))
     }
 
@@ -109,7 +115,7 @@ impl<'p> UnjudgedRequest<'p> {
     }
 }
 
-impl Drop for UnjudgedRequest<'_> {
+impl Drop for EndedRequest<'_> {
     #[inline]
     fn drop(&mut self) {
         self.record_once();

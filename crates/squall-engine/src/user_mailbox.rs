@@ -1,5 +1,5 @@
-//! How the scheduler reaches a waiting virtual user: it leaves a signal in the user's slot and
-//! wakes its task. A user has one slot, so handing over a start allocates nothing.
+//! How the scheduler reaches a waiting virtual user: it leaves a signal in the user's mailbox and
+//! wakes its task. A user has one mailbox, so handing over a start allocates nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -44,14 +44,14 @@ pub(crate) enum UserSignal {
 }
 
 #[derive(Default)]
-pub(crate) struct UserSlot {
+pub(crate) struct UserMailbox {
     signal: Cell<Option<UserSignal>>,
     waker: RefCell<Option<Waker>>,
     /// Identifies the current sleep; 0 while awake.
     pub(crate) sleep_id: Cell<u64>,
 }
 
-impl UserSlot {
+impl UserMailbox {
     /// Leaves `signal` for the user. A `Leave` is never overwritten.
     pub(crate) fn send(&self, signal: UserSignal) {
         if self.signal.get() != Some(UserSignal::Leave) {
