@@ -30,6 +30,7 @@
 
 mod compare;
 mod csv;
+mod failure_text;
 mod format;
 mod hdr_log;
 mod html;
@@ -46,6 +47,7 @@ mod wording;
 
 pub use compare::{ChangeVerdict, ComparedStatistic, ComparisonRow, DifferenceEstimate, RunComparison, compare};
 pub use csv::csv;
+pub use failure_text::failure_text;
 pub use hdr_log::HdrLogWriter;
 pub use html::html;
 pub use junit::junit;

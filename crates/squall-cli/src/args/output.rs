@@ -39,7 +39,7 @@ pub(crate) struct OutputArgs {
     /// --bearer in the command line of reports
     #[arg(long)]
     pub(crate) show_values: bool,
-    /// Print only errors
+    /// Print only errors, and why the run did not pass
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
     /// Print one line a second instead of the dashboard

@@ -12,7 +12,7 @@ use squall_orchestrator::{
     FleetClient, FleetError, FleetRunError, FleetRunRequest, RunControl, RunObserver, RunOptions, RunResult,
     WorkerInfo, run_fleet,
 };
-use squall_report::{ReportInput, summary, verdict};
+use squall_report::{ReportInput, failure_text, summary, verdict};
 use squall_scenario::{DiskFiles, ScenarioFiles};
 use std::{
     cell::RefCell,
@@ -225,11 +225,13 @@ fn run_and_report(
     };
     let stdout_is_taken = outputs.uses_stdout();
     let (written, failed) = outputs.finish(&report, &button);
-    // A summary that cannot be printed does not change the exit code.
-    if !args.output.quiet
-        && let Err(error) = print_summary(&report, stdout_is_taken, button.flush_timeout())
-    {
-        exit::report(&error);
+    match args.output.quiet {
+        true => print_failure(&report),
+        // A summary that cannot be printed does not change the exit code.
+        false => {
+            let printed = print_summary(&report, stdout_is_taken, button.flush_timeout());
+            let _ = printed.map_err(|error| exit::report(&error));
+        }
     }
     written.iter().filter(|_| !args.output.quiet).for_each(|sentence| terminal::print_stderr(format!("{sentence}\n")));
     // A missing output must not look like success.
@@ -241,6 +243,13 @@ fn run_and_report(
         PASSED => output_code,
         code => code,
     })
+}
+
+/// Prints why the run did not pass.
+fn print_failure(report: &ReportInput<'_>) {
+    if let Some(text) = failure_text(report) {
+        terminal::print_stderr(format!("squall: {text}\n"));
+    }
 }
 
 fn print_summary(report: &ReportInput<'_>, stdout_is_taken: bool, timeout: Option<Duration>) -> Result<(), CliError> {

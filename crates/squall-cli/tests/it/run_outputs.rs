@@ -2,6 +2,7 @@
 
 use crate::support::{RunningProcess, TestFolder, get, number, target, wait_until};
 use serde_json::Value;
+use squall_testkit::scripted_server::refused_address;
 use std::io::Write;
 
 /// Exit code and standard error of a run of ten requests whose standard output is a full disk.
@@ -111,10 +112,25 @@ fn json_without_a_path_is_the_only_text_on_stdout() {
 }
 
 #[test]
-fn quiet_prints_nothing() {
+fn quiet_run_that_passes_prints_nothing() {
     let (target, folder) = (target(), TestFolder::new());
     let ended = folder.squall(&["run", &target.url("/health"), "--users", "1", "--requests", "5", "--quiet"]);
     assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "", ""));
+}
+
+#[test]
+fn quiet_run_that_fails_prints_the_reason_on_stderr() {
+    let (target, folder) = (target(), TestFolder::new());
+    let (url, refused) = (target.url("/delay/20"), format!("http://{}/", refused_address()));
+    let load = ["--users", "1", "--requests", "5", "--quiet", "-t", "p50<1ms", "-t", "p99<30s"];
+    let ended = folder.squall(&[&["run", &url], &load[..]].concat());
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""));
+    assert!(ended.stderr.starts_with("squall: Failed: 1 of 2 thresholds breached (exit code 1)\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\n  p50<1ms: 2") && ended.stderr.lines().count() == 2, "{}", ended.stderr);
+    let ended = folder.squall(&[&["run", &refused], &load[..]].concat());
+    assert_eq!((ended.code, ended.stdout.as_str()), (3, ""));
+    assert!(ended.stderr.contains("could not be reached (exit code 3)\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("5× CONNECT_REFUSED: "), "{}", ended.stderr);
 }
 
 #[test]

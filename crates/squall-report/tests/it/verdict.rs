@@ -3,7 +3,7 @@
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::{MetricKey, Outcome, OutcomeCategory};
 use squall_model::StopReason;
-use squall_report::{RunVerdict, TerminalStyle, summary, verdict};
+use squall_report::{RunVerdict, TerminalStyle, failure_text, summary, verdict};
 use std::sync::Arc;
 
 #[track_caller]
@@ -136,4 +136,26 @@ fn starts_that_no_worker_held_miss_the_schedule() {
     check(&finished, RunVerdict::Passed, 0);
     let expected = RunVerdict::ScheduleMissed;
     check(&Finished { strict: true, ..finished }, expected, expected.exit_code());
+}
+
+#[test]
+fn failure_text_names_the_breached_thresholds_only() {
+    let mut finished = shop();
+    assert_eq!(failure_text(&finished.run()), None);
+    finished.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(4e7), true, None),
+        threshold_result("rate>450", Some(200.0), false, None),
+    ];
+    let text = failure_text(&finished.run()).expect("it failed");
+    assert_eq!(text, "Failed: 1 of 2 thresholds breached (exit code 1)\n  rate>450: 200/s");
+}
+
+#[test]
+fn failure_text_names_the_reason_of_every_failed_verdict() {
+    let text = failure_text(&unreachable_target().run()).expect("it failed");
+    assert!(text.contains("could not be reached") && text.contains("600× CONNECT_REFUSED"), "{text}");
+    let mut finished = fleet();
+    finished.facts.stop = StopReason::Aborted;
+    let text = failure_text(&finished.run()).expect("it failed");
+    assert!(text.starts_with("Interrupted after 30.0 s") && text.ends_with("\n  w3 left"), "{text}");
 }
