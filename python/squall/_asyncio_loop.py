@@ -94,8 +94,8 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         if not isinstance(coro, Operation):
             return super().create_task(coro, **options)
         task = super().create_task(_await_operation(coro), **options)
-        coro.promise()
-        task.add_done_callback(coro.kept)
+        coro.start_background()
+        task.add_done_callback(coro.finish_background)
         return task
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]

@@ -52,7 +52,7 @@ def wait(operation: Operation[Any]) -> Any:
     try:
         yield_to_engine = getcurrent().parent.switch
     except AttributeError:
-        operation.forgo()
+        operation.discard()
         raise RuntimeError(_WRONG_THREAD) from None
     yield_to_engine(operation)
     return operation.result()

@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from squall._squall import Port, Response
+    from squall._squall import OperationQueue, Response
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _MAX_FRAMES = 12
@@ -138,7 +138,7 @@ def _traceback_lines(trace: TracebackType | None) -> list[str]:
     return found[::-1][:_MAX_FRAMES]
 
 
-def warn_unawaited(what: str, sent: str, queue: Port | None = None) -> None:
+def warn_unawaited(what: str, sent: str, queue: OperationQueue | None = None) -> None:
     """Warns that ``what`` was not awaited and makes the running function fail. Python calls this
     when it drops ``what``: on the same line, unless a variable holds it."""
     from squall import _squall
@@ -146,7 +146,7 @@ def warn_unawaited(what: str, sent: str, queue: Port | None = None) -> None:
     frame = _scenario_frame(sys._getframe())
     place = f" ({display_path(frame.f_code.co_filename)}:{frame.f_lineno})" if frame else ""
     message = f"`{what}` was not awaited{place}, so {sent or 'it'} was never {'sent' if sent else 'done'}"
-    _squall.forgot(message, queue)
+    _squall.report_not_awaited(message, queue)
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 

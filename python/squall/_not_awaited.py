@@ -11,10 +11,10 @@ from types import CoroutineType
 from typing import Any
 
 from squall import _errors
-from squall._squall import Port
+from squall._squall import OperationQueue
 
 #: The queue of the user whose asyncio task runs; tasks that the user starts inherit it.
-current_queue: ContextVar[Port | None] = ContextVar("current_queue", default=None)
+current_queue: ContextVar[OperationQueue | None] = ContextVar("current_queue", default=None)
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 

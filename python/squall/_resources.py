@@ -15,7 +15,7 @@ from squall._dsl import ResourceDeclaration
 from squall._errors import ScenarioError
 
 if TYPE_CHECKING:
-    from squall._squall import Loan, Operation, Port
+    from squall._squall import Operation, OperationQueue, ResourceLease
 
 
 class Resource(dict[str, Any]):
@@ -24,7 +24,7 @@ class Resource(dict[str, Any]):
     __slots__ = ("_lease", "pool")
 
     pool: str
-    _lease: Loan
+    _lease: ResourceLease
 
     @property
     def held(self) -> bool:
@@ -59,7 +59,7 @@ class Resources:
     __slots__ = ("_leased", "_pools", "queue")
 
     #: The operation queue of the user's asyncio task, if the user has one.
-    queue: Port | None
+    queue: OperationQueue | None
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
@@ -74,10 +74,10 @@ class Resources:
         """
         make, limit = self._pools.factory_of(name)
         if _blocking.in_fiber():
-            return self._hold(name, _blocking.wait(_squall.borrow(name, wait, make, limit, None)))
-        return _PendingAcquire(self, name, _squall.borrow(name, wait, make, limit, self.queue))
+            return self._hold(name, _blocking.wait(_squall.acquire_resource(name, wait, make, limit, None)))
+        return _PendingAcquire(self, name, _squall.acquire_resource(name, wait, make, limit, self.queue))
 
-    def _hold(self, name: str, lease: Loan) -> Resource:
+    def _hold(self, name: str, lease: ResourceLease) -> Resource:
         resource = Resource(json.loads(lease.payload))
         resource.pool, resource._lease = name, lease
         resource.setdefault("resource_name", name)
@@ -114,7 +114,7 @@ class _PendingAcquire:
 
     __slots__ = ("_name", "_operation", "_resources")
 
-    def __init__(self, resources: Resources, name: str, operation: Operation[Loan]) -> None:
+    def __init__(self, resources: Resources, name: str, operation: Operation[ResourceLease]) -> None:
         self._resources, self._name, self._operation = resources, name, operation
 
     def __await__(self) -> Generator[Any, None, Resource]:

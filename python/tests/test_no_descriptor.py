@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
 from squall_command import SQUALL
 
 
-def test_user_without_a_descriptor_pauses_before_it_retries(write, target, tmp_path):
+@pytest.mark.parametrize("opening", ['client.get("/delay/50")', 'client.stream("GET", "/delay/50").open()'])
+def test_user_without_a_descriptor_pauses_before_it_retries(write, target, tmp_path, opening):
     path = write(
-        """
+        f"""
         class Shop(VUser):
             @task
             async def go(self, client):
                 try:
-                    await client.get("/delay/50")
+                    await {opening}
                 except RequestError as error:
                     assert error.code == "LOCAL_LIMIT", error.code
         """

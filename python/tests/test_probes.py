@@ -114,3 +114,25 @@ def test_probes_run_during_find_max(squall, write, target, tmp_path):
 def test_file_with_probe_only_is_rejected(squall, write, target):
     ended = squall("run", str(write("@probe()\ndef depth(): return 1")), "--target", target.url)
     assert ended.code == 2 and "this file has no scenario" in ended.stderr
+
+
+def test_probe_decorator_works_without_parentheses(run):
+    ended = run(
+        """
+        looked = []
+
+        @probe
+        def depth():
+            looked.append(1)
+            return 7
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                while len(looked) < 2:  # The first is written down by then, however slow the machine is.
+                    await sleep(0.01)
+                await client.get("/health")
+        """,
+        requests=3,
+    )
+    assert ended.metric("depth")["requests"] >= 1

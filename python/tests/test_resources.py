@@ -89,3 +89,32 @@ def test_release_works_with_and_without_await(run):
         requests=3,
     )
     assert ended.result["totals"]["errors"] == 0, ended.messages()
+
+
+def test_every_user_holds_different_resource(run):
+    ended = run(
+        """
+        @resource(name="users")
+        def make_user(n):
+            return {"name": f"user_{n}"}
+
+        taken = []
+
+        class Shop(VUser):
+            async def on_start(self, client):
+                self.user = await self.resources.acquire("users")
+                assert self.user["name"] not in taken
+                taken.append(self.user["name"])
+
+            @task
+            def browse(self, client):
+                other = self.resources.acquire("users")
+                assert other["name"] != self.user["name"]
+                self.resources.release(other)
+                client.get("/health")
+        """,
+        users=5,
+        requests=25,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert "on_start" not in ended.names()

@@ -67,3 +67,22 @@ def test_custom_strategy_chooses_steps(run):
     )
     assert ended.metric("a")["requests"] + ended.metric("b")["requests"] == 8
     assert min(ended.metric("a")["requests"], ended.metric("b")["requests"]) >= 2
+
+
+def test_strategy_that_chooses_no_step_fails_iteration(run):
+    ended = run(
+        """
+        class Idle:
+            def select(self, steps, completed_steps, next_allowed_at, now, rng):
+                return StepSelection(())
+
+        class Shop(VUser):
+            step_strategy = Idle()
+
+            @task
+            async def go(self, client):
+                await client.get("/health")
+        """,
+        requests=1,
+    )
+    assert "Idle chose no step for 5 s" in ended.messages()

@@ -344,3 +344,22 @@ def test_uncaught_websocket_timeout_is_run_error(asks, live):
     caught = "try:\n                await feed.receive(timeout=0.01)\n            except RequestTimeout:\n                pass"
     ended = asks(body.format(caught))
     assert ended.result["totals"]["errors"] == 0, ended.messages()
+
+
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_streams_and_websockets_of_late_iterations_count_the_wait(run, live, mode):
+    # One user makes ten iterations that are due within 10 ms, and each takes 20 ms or more, so the
+    # last one begins at least 170 ms late. Only the first request of an iteration was due then.
+    code = """
+    class Shop(VUser):
+        @task
+        async def go(self, client):
+            async with client.{} as opened:
+                await sleep(0.02)
+            await client.get("/health", name="second")
+    """
+    for opening in [f'stream("GET", "http://{live}/pieces", name="first")', f'websocket("ws://{live}/echo", name="first")']:
+        ended = run(code.format(opening), "--mode", mode, "--rate", "1000", "--max-users", "1", users=None, requests=10)
+        assert ended.metric("go")["errors"] == 0, ended.messages()
+        assert ended.metric("first")["wait_ms"]["max"] >= 160
+        assert ended.metric("second")["wait_ms"]["max"] == 0

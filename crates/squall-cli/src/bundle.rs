@@ -53,7 +53,7 @@ pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -
         .map(|(name, bytes)| (format!("{DATA_FILE_PREFIX}{name}"), STANDARD.encode(bytes)))
         .collect();
     if let ScenarioSource::Script(script) = &mut settings.source {
-        for (path, bytes) in host.bundle(&script.file).map_err(CliError::new)? {
+        for (path, bytes) in host.bundle(&script.file)? {
             files.insert(format!("{MODULE_PREFIX}{}", path.display()), STANDARD.encode(bytes));
         }
         // The worker unpacks the script's folder elsewhere.
@@ -230,7 +230,7 @@ fn checked_relative_path(path: &str) -> Result<&Path, CliError> {
 }
 
 fn create_temp_folder() -> Result<PathBuf, CliError> {
-    let name = format!("squall-{}-{}", std::process::id(), squall_coord::MemberId::unique());
+    let name = format!("squall-{}-{}", std::process::id(), squall_coord::unique_id());
     let path = std::env::temp_dir().join(name);
     std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
         .create(&path)

@@ -4,7 +4,7 @@
 pub(crate) use squall_model::error_chain;
 use std::fmt;
 
-use crate::terminal;
+use crate::{script_error::ScriptError, terminal};
 
 /// The run passed.
 pub(crate) const PASSED: u8 = 0;
@@ -45,6 +45,12 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl From<ScriptError> for CliError {
+    fn from(error: ScriptError) -> CliError {
+        CliError::new(error_chain(&error))
     }
 }
 

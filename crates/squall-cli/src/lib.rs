@@ -28,6 +28,7 @@ mod prometheus;
 mod run_input;
 mod run_settings;
 mod scenario_picker;
+mod script_error;
 mod script_host;
 mod signals;
 mod stop_button;
@@ -39,6 +40,7 @@ use clap::Parser;
 use std::ffi::OsString;
 
 pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use script_error::{ScriptError, ScriptKind};
 pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
 pub use squall_worker::ScenarioHooks;
 

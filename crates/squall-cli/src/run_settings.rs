@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     args::RunArgs, exit::CliError, flag_settings, loaded_scenario::LoadedScenario, run_input::RunInput,
-    script_host::ScriptOptions,
+    script_error::ScriptError, script_host::ScriptOptions,
 };
 
 /// The target that `--check` assumes for a script without one: it is printed, and nothing is sent.
@@ -94,7 +94,7 @@ impl RunSettings {
         params: BTreeMap<String, String>,
         part: ProcessIndex,
         files: &mut dyn ScenarioFiles,
-        open: impl FnOnce(ScriptOptions) -> Result<LoadedScenario<D>, String>,
+        open: impl FnOnce(ScriptOptions) -> Result<LoadedScenario<D>, ScriptError>,
     ) -> Result<LoadedScenario<D>, CliError> {
         let RunSettings { source, mut overrides } = self;
         let variable = |(name, value): (String, String)| (name, Sourced::from_flag("--param", value));
@@ -103,7 +103,7 @@ impl RunSettings {
                 check_flag_errors(&overrides)?;
                 let params = params.into_iter().collect();
                 let options = ScriptOptions { file, overrides, scenario, params, mode, part, requirements };
-                return open(options).map_err(CliError::new);
+                return Ok(open(options)?);
             }
             ScenarioSource::Url(request) => {
                 overrides.variables = params.into_iter().map(variable).collect();

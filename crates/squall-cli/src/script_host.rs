@@ -12,34 +12,34 @@ use std::{
     process::Command,
 };
 
-use crate::loaded_scenario::LoadedScenario;
+use crate::{loaded_scenario::LoadedScenario, script_error::ScriptError};
 
 /// A language whose scenarios this process can run.
 pub trait ScriptHost: Clone + Send + Sync + 'static {
     type Driver: Driver;
 
-    /// Loads and validates a scenario. The error message says what to do.
-    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<Self::Driver>, String>;
+    /// Loads and validates a scenario.
+    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<Self::Driver>, ScriptError>;
 
     /// Loads a scenario in a fleet's worker, whose process must not be replaced by another program.
-    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<Self::Driver>, String> {
+    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<Self::Driver>, ScriptError> {
         self.open(options)
     }
 
     /// The files a worker needs to open the scenario, by path relative to the scenario's folder.
     /// The scenario itself is one of them.
-    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
-        let bytes = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, ScriptError> {
+        let bytes = std::fs::read(file).map_err(|error| ScriptError::Read { path: file.to_owned(), error })?;
         Ok([(file.file_name().map(PathBuf::from).unwrap_or_default(), bytes)].into())
     }
 
     /// The parameters of a scenario, and whether it accepts others too.
-    fn params(&self, _file: &Path) -> Result<(Vec<ScenarioParam>, bool), String> {
+    fn params(&self, _file: &Path) -> Result<(Vec<ScenarioParam>, bool), ScriptError> {
         Ok((Vec::new(), false))
     }
 
     /// Runs the stream processors of an app until they are stopped, and returns the exit code.
-    fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, String>;
+    fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, ScriptError>;
 
     /// The interpreter that runs this program with `-m squall`; `None` if the program runs by
     /// itself.

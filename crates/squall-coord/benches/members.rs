@@ -43,7 +43,7 @@ async fn run_member(client: RedisClient, name: String, stop: CancellationToken) 
         Membership::new(RedisLeaseStore::new(&client, keys()), config).expect("timings that fit");
     let handle_events = async {
         while let Some(event) = handle.events.recv().await {
-            if let LeaseEvent::Drain(lease) = event {
+            if let LeaseEvent::ReturnRequested(lease) = event {
                 handle.release(lease);
             }
         }

@@ -1,10 +1,15 @@
-//! Ids of the lease store: members, units, epochs and revisions.
+//! Ids of the stores: members, units, epochs and revisions.
 //! This module does not interpret them; only their order and equality matter. Every module of the
 //! crate uses them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+/// A new unique id: 32 random hexadecimal digits.
+pub fn unique_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
 
 /// One running instance that may hold leases. A restarted process is a new member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -18,7 +23,7 @@ impl MemberId {
 
     /// A member with a new unique name.
     pub fn unique() -> Self {
-        Self(uuid::Uuid::new_v4().simple().to_string())
+        Self(unique_id())
     }
 
     /// The name as it is stored.
@@ -64,9 +69,19 @@ impl fmt::Display for UnitId {
 /// The fencing number of one grant. Every grant of a store gets a higher epoch than all earlier
 /// grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Epoch(pub u64);
+pub struct LeaseEpoch(pub u64);
 
-impl fmt::Display for Epoch {
+/// The number of a run in its fleet, by which pools recognize requests of an ended run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RunEpoch(pub u64);
+
+impl fmt::Display for RunEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for LeaseEpoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

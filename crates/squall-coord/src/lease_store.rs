@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use crate::{Epoch, MemberId, Revision, UnitAssignment, UnitId};
+use crate::{LeaseEpoch, MemberId, Revision, UnitAssignment, UnitId};
 
 /// A live member as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Lease {
     /// The held unit.
     pub unit: UnitId,
     /// The epoch of its grant.
-    pub epoch: Epoch,
+    pub epoch: LeaseEpoch,
 }
 
 /// The member that holds a unit, and by which grant.
@@ -34,7 +34,7 @@ pub struct LeaseHolder {
     /// The holder.
     pub member: MemberId,
     /// The epoch of its grant.
-    pub epoch: Epoch,
+    pub epoch: LeaseEpoch,
 }
 
 /// The whole store at one instant. Members are in join order, without expired ones.
@@ -103,11 +103,11 @@ pub enum HeartbeatOutcome {
 pub enum LeaseAcquireOutcome {
     /// One entry per requested unit, in order: the epoch of the grant, or `None` if another member
     /// holds the unit.
-    Granted(Vec<Option<Epoch>>),
+    Granted(Vec<Option<LeaseEpoch>>),
     /// The caller is not a member.
     NotMember,
-    /// An administrator has paused the store; it grants nothing.
-    Paused,
+    /// An administrator has paused grants.
+    GrantsPaused,
 }
 
 /// Why an operation of a store failed.

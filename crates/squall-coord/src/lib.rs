@@ -26,13 +26,13 @@ mod spread;
 
 pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove};
 pub use fleet_stores::{FleetStores, MemoryFleetStores, RedisFleetStores, fleet_key_prefix};
-pub use ids::{Epoch, MemberId, Revision, UnitId};
+pub use ids::{LeaseEpoch, MemberId, Revision, RunEpoch, UnitId, unique_id};
 pub use lease_store::{
     HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember, MemberSnapshot,
     StoreError,
 };
 pub use membership::{
-    LeaseEvent, LeaseValidity, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
+    LeaseEvent, Membership, MembershipConfig, MembershipConfigError, MembershipHandle, MembershipValidity,
 };
 pub use memory_lease_store::MemoryLeaseStore;
 pub use pool::{

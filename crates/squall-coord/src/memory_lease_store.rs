@@ -13,8 +13,8 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember, MemberId,
-    Revision, StoreError, UnitAssignment, UnitId,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEpoch, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember,
+    MemberId, Revision, StoreError, UnitAssignment, UnitId,
 };
 
 /// A lease store in memory. Clones share it.
@@ -191,7 +191,7 @@ impl LeaseStore for MemoryLeaseStore {
                 return (holder.member == *member).then_some(holder.epoch);
             }
             state.last_epoch += 1;
-            let epoch = Epoch(state.last_epoch);
+            let epoch = LeaseEpoch(state.last_epoch);
             state.leases.insert(unit.clone(), LeaseHolder { member: member.clone(), epoch });
             Some(epoch)
         });

@@ -4,7 +4,7 @@ use squall_metrics::RecorderConfig;
 use squall_model::{EngineLimits, Load, LoadModel, ShareSet, TaskSpec};
 use std::time::Duration;
 
-use crate::{ResourceClient, SendBudget, number_quota::NumberQuota};
+use crate::{ResourceClient, SendPermit, number_quota::NumberQuota};
 
 /// The settings of one [`Engine`](crate::Engine).
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct EngineConfig {
     pub recorder: RecorderConfig,
     /// The requests that a worker of a fleet may send. With a budget, shares may change until the load
     /// ends.
-    pub send_budget: Option<SendBudget>,
+    pub send_permit: Option<SendPermit>,
     /// Leases resources to users, if the scenario has pools.
     pub resources: Option<ResourceClient>,
     /// The iterations of a closed model with a limit, if several processes share them. Without it, the
@@ -60,7 +60,7 @@ impl EngineConfig {
             seed: 0,
             on_start_failure_timeout: Duration::from_secs(30),
             recorder: RecorderConfig::default(),
-            send_budget: None,
+            send_permit: None,
             resources: None,
             iteration_quota: None,
         }

@@ -46,8 +46,8 @@ impl EngineGroupStopHandle {
 }
 
 impl EngineGroup {
-    /// Prepares all engines; no load is made before [`EngineGroup::start`]. A send budget that they
-    /// share needs an entry for each thread of the group.
+    /// Prepares all engines; no load is made before [`EngineGroup::start`]. A send permit that
+    /// they share needs an entry for each thread of the group.
     pub async fn prepare<D: Driver>(specs: Vec<EngineSpec<D>>) -> Result<EngineGroup, EngineError> {
         let mut group = EngineGroup { engines: Vec::new(), background: Vec::new(), ended: vec![false; specs.len()] };
         let mut first_thread = 0;

@@ -123,9 +123,9 @@ async fn prepare_and_run<D: Driver>(
 ) -> Result<LoadOutcome, EngineError> {
     let EngineContext { driver, config, iteration_quota, ready, messages, start_time, .. } = engine;
     let thread = config.first_thread + index;
-    let send_budget = config.send_budget.clone().map(|budget| (thread as usize, budget));
+    let send_permit = config.send_permit.clone().map(|permit| (thread as usize, permit));
     let recorder_config = RecorderConfig { phases: config.limits.phases, ..config.recorder };
-    let recorder = ThreadRecorder::with_limits(recorder_config, Instant::now(), send_budget, config.resources.clone());
+    let recorder = ThreadRecorder::with_limits(recorder_config, Instant::now(), send_permit, config.resources.clone());
     let driver_thread = driver.thread(recorder.clone())?;
     // The timer needs a file descriptor; users may take all of them later.
     let timer = PreciseTimer::new().map_err(EngineError::Timer)?;

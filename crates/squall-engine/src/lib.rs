@@ -14,7 +14,7 @@ mod precise_timer;
 mod resource_client;
 mod schedule;
 mod scheduler_waker;
-mod send_budget;
+mod send_permit;
 mod share_assignment;
 mod sleep_queue;
 mod start_queue;
@@ -40,7 +40,7 @@ pub use resource_client::{
     AcquireReply, GrantedResource, ResourceClient, ResourceError, ResourceLease, ResourceRequest,
 };
 pub use schedule::{Schedule, ScheduledStart};
-pub use send_budget::SendBudget;
+pub use send_permit::SendPermit;
 pub use share_assignment::ShareAssignment;
 pub use task_chooser::TaskCycle;
 pub use thread_deadline::ThreadDeadline;

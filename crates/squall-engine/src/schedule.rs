@@ -135,8 +135,8 @@ impl StartCursor {
         }
     }
 
-    /// Moves to the first start due at `from` or later. The previous holder of the shares has made
-    /// the earlier ones.
+    /// Moves to the first start due at `from` or later. The earlier ones are not this schedule's:
+    /// another holder of the shares has made them, or they are missed.
     fn skip_before(&mut self, profile: &Profile, from: Duration) {
         // Compares exact start times, so that rounding cannot assign a start to both holders or to
         // neither.

@@ -22,7 +22,7 @@ pub struct ShareAssignment {
 }
 
 impl ShareAssignment {
-    /// An assignment of shares that no other worker has held.
+    /// An assignment that replays nothing: every gained share begins at `effective_at`.
     pub fn new(shares: ShareSet, profile: Profile, effective_at: Duration) -> ShareAssignment {
         ShareAssignment { shares, profile, effective_at, resume_from: Arc::default() }
     }

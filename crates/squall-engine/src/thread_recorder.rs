@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{ResourceClient, ResourceError, SendBudget};
+use crate::{ResourceClient, ResourceError, SendPermit};
 
 /// The request was not sent, because this process had lost its membership or used up its send
 /// budget.
@@ -31,8 +31,8 @@ struct RecorderState {
     recorder: RefCell<MetricRecorder>,
     /// Requests due earlier belong to the warm-up.
     measure_from: Cell<Instant>,
-    /// This thread's number and its send budget, in a fleet.
-    send_budget: Option<(usize, SendBudget)>,
+    /// This thread's number and the worker's permission to send, in a fleet.
+    send_permit: Option<(usize, SendPermit)>,
     resources: Option<ResourceClient>,
     /// Requests that were recorded but never sent.
     unsent_requests: Cell<u64>,
@@ -54,7 +54,7 @@ impl ThreadRecorder {
     pub(crate) fn with_limits(
         config: RecorderConfig,
         measure_from: Instant,
-        send_budget: Option<(usize, SendBudget)>,
+        send_permit: Option<(usize, SendPermit)>,
         resources: Option<ResourceClient>,
     ) -> ThreadRecorder {
         let (recorder, measure_from) = (RefCell::new(MetricRecorder::new(config)), Cell::new(measure_from));
@@ -62,7 +62,7 @@ impl ThreadRecorder {
             shared: Rc::new(RecorderState {
                 recorder,
                 measure_from,
-                send_budget,
+                send_permit,
                 resources,
                 unsent_requests: Cell::new(0),
                 cancel_outcome: Cell::new((Outcome::ABORTED, 0)),
@@ -90,10 +90,10 @@ impl ThreadRecorder {
     /// wait if the send budget is used up.
     #[inline]
     pub async fn wait_for_budget(&self, started: Instant) -> Instant {
-        match &self.shared.send_budget {
-            Some((thread, budget)) if budget.is_exhausted(*thread) => {
+        match &self.shared.send_permit {
+            Some((thread, permit)) if permit.is_exhausted(*thread) => {
                 // Boxed, because few users wait and the future would make every user larger.
-                Box::pin(budget.wait_available(*thread)).await;
+                Box::pin(permit.wait_available(*thread)).await;
                 Instant::now()
             }
             _ => started,
@@ -103,9 +103,9 @@ impl ThreadRecorder {
     /// As [`ThreadRecorder::wait_for_budget`], for a redirect. The worker reports that redirects
     /// occur before it sends the first one.
     pub async fn wait_for_redirect_budget(&self, started: Instant) -> Instant {
-        match &self.shared.send_budget {
-            Some((_, budget)) if !budget.redirects_allowed() => {
-                Box::pin(budget.wait_redirects_allowed()).await;
+        match &self.shared.send_permit {
+            Some((_, permit)) if !permit.redirects_allowed() => {
+                Box::pin(permit.wait_redirects_allowed()).await;
                 self.wait_for_budget(Instant::now()).await
             }
             _ => self.wait_for_budget(started).await,
@@ -117,10 +117,10 @@ impl ThreadRecorder {
     #[inline]
     pub fn begin(&self, metric: MetricId, intended: Instant, started: Instant) -> Option<InFlightRequest<'_>> {
         // Not `started`, which may be before a stall of the whole process.
-        if let Some((thread, budget)) = &self.shared.send_budget {
+        if let Some((thread, permit)) = &self.shared.send_permit {
             let refusal = match () {
-                () if !budget.is_valid_at(Instant::now()) => Some(NO_MEMBERSHIP),
-                () => (!budget.try_acquire(*thread)).then_some(NO_BUDGET),
+                () if !permit.is_valid_at(Instant::now()) => Some(NO_MEMBERSHIP),
+                () => (!permit.try_acquire(*thread)).then_some(NO_BUDGET),
             };
             if let Some(reason) = refusal {
                 self.record_fenced(metric, intended, started, reason);
@@ -193,12 +193,15 @@ impl ThreadRecorder {
         }
     }
 
-    /// Ends the thread's send budget. `most` returns the most requests of the thread in total,
-    /// given those it has made.
-    pub(crate) fn set_final_limit(&self, most: impl FnOnce(u64) -> u64) {
-        if let Some((thread, budget)) = &self.shared.send_budget {
+    /// Sets the thread's final send limit, because its load is over. `most` returns the most requests
+    /// of the thread in total, given those it has made.
+    pub(crate) fn set_final_send_limit(&self, most: impl FnOnce(u64) -> u64) {
+        if let Some((thread, permit)) = &self.shared.send_permit {
             let unsent = self.shared.unsent_requests.get();
-            budget.set_final_limit(*thread, most(budget.requests_begun_by(*thread) + unsent).saturating_sub(unsent));
+            permit.set_final_send_limit(
+                *thread,
+                most(permit.requests_charged_by(*thread) + unsent).saturating_sub(unsent),
+            );
         }
     }
 
@@ -308,8 +311,8 @@ impl InFlightRequest<'_> {
     /// saw. It returns what it took of the send budget.
     pub fn end_unsent(self, ended: Instant, outcome: Outcome) {
         self.recorder.shared.recorder.borrow_mut().count_unsent();
-        if let Some((thread, budget)) = self.recorder.shared.send_budget.as_ref().filter(|_| self.in_send_budget) {
-            budget.release(*thread);
+        if let Some((thread, permit)) = self.recorder.shared.send_permit.as_ref().filter(|_| self.in_send_budget) {
+            permit.release(*thread);
             self.recorder.shared.unsent_requests.set(self.recorder.shared.unsent_requests.get() + 1);
         }
         self.end(ended, outcome, 0, 0);

@@ -46,7 +46,7 @@ pub(crate) struct ThreadScheduler<T> {
     assigned_shares: ShareSet,
     /// The shares whose load this thread makes; none while it is fenced.
     active_shares: ShareSet,
-    /// Whether the send budget has expired.
+    /// Whether the membership may have expired, so that other workers may have the shares.
     fenced: bool,
     profile: Profile,
     /// Assignments that have not taken effect yet.
@@ -295,7 +295,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         match &mut self.load_state {
             LoadModelState::Open { schedule, limited } => {
                 // A worker of a fleet may still receive shares with starts left.
-                let alone = state.config.send_budget.is_none();
+                let alone = state.config.send_permit.is_none();
                 if schedule.peek().is_some() {
                     return false;
                 }

@@ -1,6 +1,6 @@
 //! Divides the shares of a process among its threads. Shares stay with their thread where possible,
 //! because a user that moves to another thread starts anew. It does not decide which worker has
-//! which share; squall-spread does.
+//! which share: the oldest workers do (squall-coord `membership`).
 
 use squall_model::ShareSet;
 

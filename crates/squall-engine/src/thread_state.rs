@@ -155,7 +155,7 @@ impl ThreadState {
     }
 
     fn may_start(&self) -> bool {
-        self.config.send_budget.as_ref().is_none_or(|budget| budget.may_start(Instant::now()))
+        self.config.send_permit.as_ref().is_none_or(|permit| permit.may_start(Instant::now()))
     }
 
     /// Hands queued starts to idle users. Both exist together after a pause of the run.
@@ -209,7 +209,7 @@ impl ThreadState {
             let iterations = self.counters.starts_handed_out.get() + self.counters.iterations_begun.get();
             // Queued starts have made none of their requests.
             let unfinished = self.counters.users.get() + self.starts.len() as u64;
-            self.recorder.set_final_limit(|begun| requests.upper_bound(iterations, unfinished, begun));
+            self.recorder.set_final_send_limit(|begun| requests.upper_bound(iterations, unfinished, begun));
         }
     }
 

@@ -34,6 +34,7 @@ mod request;
 mod request_timer;
 mod response;
 mod session;
+mod stream_opener;
 mod streaming_response;
 mod tls;
 
@@ -45,4 +46,5 @@ pub use origin::UrlScheme;
 pub use request::{HttpRequest, OMIT_HEADER, PreparedRequest, basic_auth};
 pub use response::{BodyMode, Exchange, ExchangePhases, HeaderIter, HttpResponse};
 pub use session::Session;
+pub use stream_opener::StreamOpener;
 pub use streaming_response::{StreamingResponse, UpgradedStream};

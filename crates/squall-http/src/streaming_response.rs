@@ -1,23 +1,21 @@
 //! Responses that are read chunk by chunk while they arrive, and the raw stream that remains after
-//! an upgrade (WebSocket). HTTP/1.1 only; connections are not reused.
+//! an upgrade (WebSocket). HTTP/1.1 only; connections are not reused. It does not open them:
+//! `stream_opener` does.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+use crate::config::HttpConfig;
 use crate::connection_stream::ConnectionStream;
-use crate::connector::Connector;
-use crate::cookies::Cookies;
 use crate::decode::BodyDecoder;
-use crate::dial::{self, DialTarget};
-use crate::error::{HttpError, RequestError};
-use crate::http1_connection::{ExchangeOptions, from_parse};
+use crate::error::HttpError;
+use crate::http1_connection::from_parse;
 use crate::parse::{ParseLimits, ParseProgress, ResponseExpectation, ResponseParser};
 use crate::request::PreparedRequest;
-use crate::response::{ExchangePhases, HeaderIter, HttpResponse};
+use crate::response::HttpResponse;
 
 /// Bytes per read.
 const READ_CHUNK_BYTES: usize = 16 * 1024;
@@ -36,59 +34,46 @@ pub struct StreamingResponse {
 }
 
 impl StreamingResponse {
-    /// Sends `request` on a connection of its own, with the user's cookies, and reads the head of the response, all
-    /// within the request's limit.
-    pub async fn open(
-        connector: &Connector,
-        request: &PreparedRequest,
-        cookies: &Cookies,
-    ) -> Result<StreamingResponse, HttpError> {
-        let timeout = request.timeout.unwrap_or(connector.config().timeout);
-        let options = ExchangeOptions { deadline: Instant::now() + timeout, timeout, record_phases: false };
-        let opening = StreamingResponse::open_before_deadline(connector, request, cookies, options);
-        let opened = tokio::time::timeout_at(options.deadline.into(), opening).await;
-        opened.unwrap_or(Err(HttpError::Timeout { after: timeout }))
-    }
-
-    async fn open_before_deadline(
-        connector: &Connector,
-        request: &PreparedRequest,
-        cookies: &Cookies,
-        options: ExchangeOptions,
-    ) -> Result<StreamingResponse, HttpError> {
-        let target = DialTarget::new(connector, &request.origin).force_http1();
-        let mut io = dial::dial(target, options, &mut ExchangePhases::default()).await?.io;
-        let mut with_cookies = Vec::new();
-        let wire = cookies.render_request(request, Instant::now(), &mut with_cookies);
-        io.write_all(wire).await.map_err(HttpError::from_io)?;
-        io.flush().await.map_err(HttpError::from_io)?;
-        let config = connector.config();
+    /// The response to `request`, of which nothing has been sent yet.
+    pub(crate) fn new(io: ConnectionStream, config: &HttpConfig, request: &PreparedRequest) -> StreamingResponse {
         // Chunks are removed as they are returned, so a body may have any length.
         let mut parser = ResponseParser::new(ParseLimits { head: config.max_head_bytes, body: usize::MAX });
         parser.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: true });
-        let sent = wire.len();
-        let mut response = StreamingResponse {
-            io,
-            parser,
-            decoder: BodyDecoder::default(),
-            leftover: Vec::new(),
-            bytes_sent: sent,
-            done: false,
-        };
-        while !response.done
-            && (response.parser.parsed_head().status == 0 || response.parser.parsed_head().is_interim())
-        {
-            std::future::poll_fn(|cx| response.poll_read_once(cx)).await?;
+        let decoder = BodyDecoder::default();
+        StreamingResponse { io, parser, decoder, leftover: Vec::new(), bytes_sent: 0, done: false }
+    }
+
+    /// Sends the request as rendered in `wire`.
+    pub(crate) async fn write_request(&mut self, wire: &[u8]) -> Result<(), HttpError> {
+        while self.bytes_sent < wire.len() {
+            match self.io.write(&wire[self.bytes_sent..]).await.map_err(HttpError::from_io)? {
+                0 => return Err(HttpError::from_io(io::ErrorKind::WriteZero.into())),
+                written => self.bytes_sent += written,
+            }
         }
-        let head = response.parser.parsed_head();
-        if head.sets_cookie && config.cookies {
-            cookies.store_from_response(request, HeaderIter::from_head(response.raw_head()));
-        }
-        if config.decompress {
-            response.decoder =
-                BodyDecoder::new(head.encoding, HeaderIter::from_head(response.raw_head()), config.max_body_bytes)?;
-        }
-        Ok(response)
+        self.io.flush().await.map_err(HttpError::from_io)
+    }
+
+    /// Whether the head of the final response has arrived.
+    pub(crate) fn has_head(&self) -> bool {
+        let head = self.parser.parsed_head();
+        self.done || (head.status != 0 && !head.is_interim())
+    }
+
+    pub(crate) fn sets_cookie(&self) -> bool {
+        self.parser.parsed_head().sets_cookie
+    }
+
+    /// Decodes the body from here on. A decoded body may have at most `max_body_bytes`.
+    pub(crate) fn start_decoding(&mut self, max_body_bytes: usize) -> Result<(), HttpError> {
+        let encoding = self.parser.parsed_head().encoding;
+        self.decoder = BodyDecoder::new(encoding, self.head().headers(), max_body_bytes)?;
+        Ok(())
+    }
+
+    /// The head, as a response without a body.
+    pub(crate) fn head(&self) -> HttpResponse<'_> {
+        HttpResponse::new(&self.parser)
     }
 
     pub fn status(&self) -> u16 {
@@ -105,14 +90,9 @@ impl StreamingResponse {
         self.parser.received()
     }
 
-    /// Bytes of the request.
+    /// Bytes of the request that have been sent.
     pub fn sent(&self) -> u64 {
         self.bytes_sent as u64
-    }
-
-    /// The next request, if this response redirects `request` and redirects are followed.
-    pub fn redirect(&self, request: &PreparedRequest) -> Option<Result<PreparedRequest, RequestError>> {
-        request.redirect(&HttpResponse::new(&self.parser))
     }
 
     /// The next chunk of the decoded body, in any size; `None` at the end.
@@ -137,7 +117,7 @@ impl StreamingResponse {
     }
 
     /// Reads once.
-    fn poll_read_once(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
+    pub(crate) fn poll_read_once(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         let mut piece = [0u8; READ_CHUNK_BYTES];
         let mut buffer = ReadBuf::new(&mut piece);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)).map_err(HttpError::from_io)?;

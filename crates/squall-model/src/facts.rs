@@ -35,7 +35,9 @@ pub enum StopReason {
     Completed,
     /// A person stopped it (Ctrl-C, SIGTERM); iterations in progress finished.
     Interrupted,
-    /// A person stopped it twice, or the grace period ended; iterations in progress were aborted.
+    /// The run could not be completed (no worker could carry it out, set-up failed), a person
+    /// aborted it, or a stop outlasted the grace period. Iterations in progress may have finished: a
+    /// fleet cuts them off only if [`crate::RunStopRequest::abort`] says so.
     Aborted,
     /// A threshold marked `!abort` was breached.
     Threshold,

@@ -1,5 +1,5 @@
-//! The phases of a fleet's run and their transitions. It is pure: the leader applies a step to the run
-//! record in one atomic write.
+//! The phases of a fleet's run and their transitions. It is pure: squall-orchestrator applies a step to
+//! the run record in one atomic write. Any client applies `begin` and `stop`, the leader all others.
 //!
 //! | phase     | begin     | ready   | stop     | drained |
 //! |-----------|-----------|---------|----------|---------|
@@ -24,7 +24,8 @@ pub enum RunPhase {
     Preparing,
     /// Workers make load, or will at the agreed time.
     Running,
-    /// Workers make no further starts, finish, and send their last deltas.
+    /// Workers finish and ship their last deltas. After a regular end they still make the starts that
+    /// are due by their own clocks, after any other stop none.
     Stopping,
 }
 

@@ -17,9 +17,9 @@ pub const ITERATIONS_COUNTER: &str = "iterations";
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// Identifies the run. The epoch is not enough: a store that restarts empty counts epochs from
-    /// 0 again.
-    #[serde(default)]
-    pub run: String,
+    /// 1 again.
+    #[serde(default, rename = "run")]
+    pub run_id: String,
     /// The key of the bundle in the store, by its content.
     pub bundle: String,
     /// The load over time. Commands on the run change it.
@@ -90,10 +90,10 @@ pub enum RunChangeError {
 }
 
 impl RunSpec {
-    /// Run `run` of the plan in `bundle`, before any command.
-    pub fn new(run: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunSpec {
+    /// The run `run_id` of the plan in `bundle`, before any command.
+    pub fn new(run_id: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunSpec {
         RunSpec {
-            run: run.into(),
+            run_id: run_id.into(),
             bundle: bundle.into(),
             profile,
             start_at_ms: None,
@@ -135,9 +135,9 @@ impl RunSpec {
         let left = self.profile.duration().saturating_sub(at);
         let rising = ramp.min(left);
         let from = self.profile.level(at);
-        let share = if ramp.is_zero() { 1.0 } else { rising.as_secs_f64() / ramp.as_secs_f64() };
+        let fraction = if ramp.is_zero() { 1.0 } else { rising.as_secs_f64() / ramp.as_secs_f64() };
         let tail = [
-            ProfileStage { duration: rising, from, to: from + (level - from) * share },
+            ProfileStage { duration: rising, from, to: from + (level - from) * fraction },
             ProfileStage { duration: left - rising, from: level, to: level },
         ];
         self.profile = self.profile.replace_tail(at, &tail)?;

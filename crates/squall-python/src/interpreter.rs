@@ -7,7 +7,8 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use squall_cli::{
-    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptHost, ScriptOptions, ScriptScenario,
+    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions,
+    ScriptScenario,
 };
 use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, PoolContents, format_duration};
@@ -39,23 +40,23 @@ pub(crate) struct Interpreter {
 impl ScriptHost for Interpreter {
     type Driver = PythonDriver;
 
-    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, String> {
+    fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, ScriptError> {
         Python::attach(|py| open(py, options))
     }
 
-    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, String> {
+    fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, ScriptError> {
         Python::attach(|py| {
-            enter_bundle(py, &options.file).map_err(|error| error_text(py, &error))?;
+            enter_bundle(py, &options.file).map_err(|error| script_error(py, &error))?;
             open(py, options)
         })
     }
 
-    fn params(&self, file: &Path) -> Result<(Vec<ScenarioParam>, bool), String> {
-        Python::attach(|py| params(py, file).map_err(|error| error_text(py, &error)))
+    fn params(&self, file: &Path) -> Result<(Vec<ScenarioParam>, bool), ScriptError> {
+        Python::attach(|py| params(py, file).map_err(|error| script_error(py, &error)))
     }
 
-    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
-        Python::attach(|py| collect_bundle(py, file).map_err(|error| error_text(py, &error)))
+    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, ScriptError> {
+        Python::attach(|py| collect_bundle(py, file).map_err(|error| script_error(py, &error)))
     }
 
     fn interpreter(&self) -> Option<PathBuf> {
@@ -87,8 +88,8 @@ impl ScriptHost for Interpreter {
         })
     }
 
-    fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, String> {
-        Python::attach(|py| run_stream_worker(py, worker).map_err(|error| error_text(py, &error)))
+    fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, ScriptError> {
+        Python::attach(|py| run_stream_worker(py, worker).map_err(|error| script_error(py, &error)))
     }
 }
 
@@ -132,24 +133,22 @@ fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<ScenarioParam>, bool)> {
 
 /// Refuses a scenario whose requirements are not installed here, before it fails in the middle of a
 /// run. The error lists every missing package.
-fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), String> {
+fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), ScriptError> {
     let missing = || py.import("squall._bundle")?.call_method1("unmet", (requirements,))?.extract::<Vec<String>>();
-    match missing().map_err(|error| error_text(py, &error))? {
+    match missing().map_err(|error| script_error(py, &error))? {
         missing if missing.is_empty() => Ok(()),
-        missing => {
-            Err(format!("the scenario requires packages that are not installed here:\n  {}", missing.join("\n  ")))
-        }
+        missing => Err(ScriptError::MissingRequirements { missing }),
     }
 }
 
-fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, String> {
+fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, ScriptError> {
     options.requirements.as_deref().map_or(Ok(()), |requirements| check_requirements(py, requirements))?;
-    let all = load(py, &options).map_err(|error| error_text(py, &error))?;
+    let all = load(py, &options).map_err(|error| script_error(py, &error))?;
     let (probes, scenarios): (Vec<_>, Vec<_>) =
         all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
     let several = scenarios.len() > 1;
     let opened = scenarios.iter().map(|loaded| open_one(loaded, options.overrides.clone(), several));
-    let mut members = opened.collect::<Result<Vec<_>, String>>()?;
+    let mut members = opened.collect::<Result<Vec<_>, ScriptError>>()?;
     let plans: Vec<&Plan> = members.iter().map(|opened| &opened.member.plan).collect();
     let plan = if several { combined_plan::combine(&plans) } else { plans[0].clone() };
     for loaded in &probes {
@@ -201,28 +200,29 @@ fn open_one(
     loaded: &Bound<'_, PyAny>,
     mut overrides: ScenarioOverrides,
     prefixed: bool,
-) -> Result<OpenedScenario, String> {
+) -> Result<OpenedScenario, ScriptError> {
     if prefixed {
         // `--name` names the run, not each of its scenarios.
         overrides.name = None;
     }
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
-    let (file, toml) = (text("file").map_err(plain_error_text)?, text("toml").map_err(plain_error_text)?);
+    let (file, toml) = (text("file").map_err(exception)?, text("toml").map_err(exception)?);
     let source_lines: Vec<PlanLineSource> =
-        loaded.getattr("source_lines").and_then(|source_lines| source_lines.extract()).map_err(plain_error_text)?;
+        loaded.getattr("source_lines").and_then(|source_lines| source_lines.extract()).map_err(exception)?;
     let headers = flag_headers(&overrides);
     let absolute_urls: bool =
-        loaded.getattr("absolute_urls").and_then(|absolute_urls| absolute_urls.extract()).map_err(plain_error_text)?;
+        loaded.getattr("absolute_urls").and_then(|absolute_urls| absolute_urls.extract()).map_err(exception)?;
     let absolute_only = absolute_urls && overrides.target.is_none();
     overrides.allow_unknown_metrics = true;
     let parsed = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
-    let scenario = parsed.map_err(|errors| render_problems(&errors, &file, &source_lines))?;
-    let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
+    let scenario =
+        parsed.map_err(|errors| ScriptError::InvalidScenario(render_problems(&errors, &file, &source_lines)))?;
+    let connector = Connector::new(scenario.http().clone())?;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
-    let http_settings =
-        ScenarioHttpSettings { connector, base: BaseUrl::new(&scenario.plan.target, absolute_only)?, headers, prefix };
-    let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(plain_error_text)?);
-    check_constant_requests(loaded.py(), &script)?;
+    let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(ScriptError::InvalidScenario)?;
+    let http_settings = ScenarioHttpSettings { connector, base, headers, prefix };
+    let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
+    check_constant_requests(loaded.py(), &script).map_err(ScriptError::InvalidScenario)?;
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().record_phases;
     // One thread runs the Python code of all users: more threads would only wait for the
@@ -230,10 +230,9 @@ fn open_one(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
-    let pools = declared_pools(loaded).map_err(plain_error_text)?;
-    let hooks = PythonHooks::from_loaded(loaded)
-        .map_err(plain_error_text)?
-        .map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
+    let pools = declared_pools(loaded).map_err(exception)?;
+    let hooks =
+        PythonHooks::from_loaded(loaded).map_err(exception)?.map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
     let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
     Ok(OpenedScenario { member, description, phases, pools, hooks })
 }
@@ -257,22 +256,22 @@ fn declared_pools(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<PoolContents>> {
     Ok(pools.into_iter().map(|(pool, payloads)| PoolContents { pool, payloads }).collect())
 }
 
-/// The text of an error. A `ScenarioError` is a mistake in the scenario and needs one line; any
-/// other exception is a bug and keeps its traceback.
-fn error_text(py: Python<'_>, error: &PyErr) -> String {
+/// Why Python cannot do what a command asks. A `ScenarioError` is a mistake in the scenario and
+/// needs one line; any other exception is a bug and keeps its traceback.
+fn script_error(py: Python<'_>, error: &PyErr) -> ScriptError {
     let known = py.import("squall._errors").and_then(|errors| errors.getattr("ScenarioError"));
     if known.is_ok_and(|class| error.is_instance(py, &class)) {
-        return error.value(py).to_string();
+        return ScriptError::InvalidScenario(error.value(py).to_string());
     }
     let format = || -> PyResult<String> {
         let lines = py.import("traceback")?.call_method1("format_exception", (error.value(py),))?;
         Ok(lines.cast_into::<PyList>()?.iter().map(|line| line.to_string()).collect())
     };
-    format().unwrap_or_else(|_| error.to_string())
+    ScriptError::Exception(format().unwrap_or_else(|_| error.to_string()))
 }
 
-fn plain_error_text(error: PyErr) -> String {
-    error.to_string()
+fn exception(error: PyErr) -> ScriptError {
+    ScriptError::Exception(error.to_string())
 }
 
 /// The headers that command-line flags add to every request.

@@ -1,21 +1,20 @@
 //! Connections that a request opens and that outlive it: the base of streamed responses and
-//! WebSockets. It sends the opening request with the user's cookies, records it like any request,
-//! and counts the bytes transferred. It does not read or write the content; `streamed_response` and
-//! `websocket` do.
+//! WebSockets. It records the request that opened the connection and counts the bytes transferred.
+//! It does not send that request (`driver/python_request` does), and it does not read or write the
+//! content: `streamed_response` and `websocket` do.
 
 use pyo3::{exceptions::PyStopAsyncIteration, prelude::*};
-use squall_engine::ThreadRecorder;
-use squall_http::{Connector, PreparedRequest, RequestError, StreamingResponse};
-use squall_metrics::{MetricKey, Outcome, OutcomeCategory};
+use squall_http::{Connector, PreparedRequest, StreamingResponse};
+use squall_metrics::Outcome;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
 use crate::{
-    driver::http_error_outcome,
+    driver::{OpenedResponse, OpeningCall, PythonThreadContext, RedirectMode, open_response},
     exceptions,
-    long_operation::{LongOperation, OperationContext, OperationFuture},
+    long_operation::{LongOperation, LongOperationKind, OperationContext, OperationFuture},
     operation::{Operation, OperationWork},
     operation_queue::OperationQueue,
 };
@@ -54,8 +53,7 @@ pub(crate) trait TransferCounter {
 /// cancelled.
 struct TransferGuard<'p, S: TransferCounter> {
     connection: Arc<LongConnectionState<S>>,
-    recorder: &'p ThreadRecorder,
-    prefix: &'p str,
+    thread: &'p PythonThreadContext,
 }
 
 impl<S: TransferCounter> Drop for TransferGuard<'_, S> {
@@ -66,8 +64,8 @@ impl<S: TransferCounter> Drop for TransferGuard<'_, S> {
         let before = std::mem::replace(&mut opened.recorded_bytes, transferred);
         let (read, written) = (transferred.0.saturating_sub(before.0), transferred.1.saturating_sub(before.1));
         if read + written > 0 {
-            let metric = self.recorder.metric(MetricKey::request(format!("{}{}", self.prefix, opened.name)));
-            self.recorder.add_bytes(metric, opened.due, read, written);
+            let metric = self.thread.request_metric(&opened.name);
+            self.thread.recorder().add_bytes(metric, opened.due, read, written);
         }
     }
 }
@@ -77,13 +75,6 @@ pub(crate) struct RejectedOpening {
     pub(crate) code: &'static str,
     pub(crate) outcome: Outcome,
     pub(crate) reason: String,
-}
-
-impl RejectedOpening {
-    fn from_redirect(error: RequestError) -> RejectedOpening {
-        let (code, reason) = (error.redirect_code(), error.to_string());
-        RejectedOpening { code, outcome: Outcome::new(OutcomeCategory::ProtocolError, code), reason }
-    }
 }
 
 impl<S: TransferCounter + Send + 'static> LongConnection<S> {
@@ -106,7 +97,7 @@ impl<S: TransferCounter + Send + 'static> LongConnection<S> {
     }
 
     /// An operation on this connection.
-    pub(crate) fn operation<F>(&self, py: Python<'_>, start: F) -> Operation
+    pub(crate) fn operation<F>(&self, py: Python<'_>, kind: LongOperationKind, start: F) -> Operation
     where
         F: for<'p> FnOnce(Arc<LongConnectionState<S>>, OperationContext<'p>) -> OperationFuture<'p>
             + Send
@@ -114,9 +105,8 @@ impl<S: TransferCounter + Send + 'static> LongConnection<S> {
             + 'static,
     {
         let connection = self.connection.clone();
-        let operation = LongOperation::new(move |context| {
-            let transfer_guard =
-                TransferGuard { connection: connection.clone(), recorder: context.recorder, prefix: context.prefix };
+        let operation = LongOperation::new(kind, move |context| {
+            let transfer_guard = TransferGuard { connection: connection.clone(), thread: context.thread };
             let running = start(connection, context);
             Box::pin(async move {
                 let _transfer_guard = transfer_guard;
@@ -137,76 +127,24 @@ impl<S> LongConnectionState<S> {
     }
 
     /// Sends the request and waits for the head of the response. Fails if `check` rejects the
-    /// response.
+    /// response. Returns the response and when the first request was sent, before all redirects.
     pub(crate) async fn open(
         &self,
         context: &OperationContext<'_>,
+        redirects: RedirectMode,
         check: impl FnOnce(&StreamingResponse) -> Result<(), RejectedOpening>,
-    ) -> PyResult<StreamingResponse> {
-        let (response, _, ()) = self.send_opening_request(context, &self.request, &self.name, check).await?;
-        Ok(response)
-    }
-
-    /// Sends the request, follows redirects as other requests do, and waits for the head of the
-    /// last response. Returns the response and when the first request was sent.
-    pub(crate) async fn open_following_redirects(
-        &self,
-        context: &OperationContext<'_>,
     ) -> PyResult<(StreamingResponse, Instant)> {
-        let check = |request: &PreparedRequest, response: &StreamingResponse| {
-            response.redirect(request).transpose().map_err(RejectedOpening::from_redirect)
-        };
-        let (mut response, first_sent, mut next) = self
-            .send_opening_request(context, &self.request, &self.name, |response| check(&self.request, response))
-            .await?;
-        while let Some(request) = next {
-            let name = format!("{} (redirect)", self.name);
-            (response, _, next) =
-                self.send_opening_request(context, &request, &name, |response| check(&request, response)).await?;
+        let call = OpeningCall { request: &self.request, name: &self.name, redirects };
+        let OpenedResponse { response, request, name, first_sent } =
+            open_response(context, &self.connector, call).await?;
+        if let Err(RejectedOpening { code, outcome, reason }) = check(&response) {
+            request.record_as_noted(outcome, Some(&reason));
+            return Err(Python::attach(|py| exceptions::protocol_error(py, code, &reason, &name)));
         }
+        let recorded_bytes = (response.received(), response.sent());
+        *self.opening_request() = Some(OpeningRequest { name, due: request.intended(), recorded_bytes });
+        request.record();
         Ok((response, first_sent))
-    }
-
-    async fn send_opening_request<T>(
-        &self,
-        context: &OperationContext<'_>,
-        request: &PreparedRequest,
-        name: &str,
-        check: impl FnOnce(&StreamingResponse) -> Result<T, RejectedOpening>,
-    ) -> PyResult<(StreamingResponse, Instant, T)> {
-        let metric = context.request_metric(name);
-        let due = Instant::now();
-        let started = context.recorder.wait_for_budget(due).await;
-        let Some(in_flight) = context.recorder.begin(metric, due, started) else {
-            return Err(Python::attach(|py| exceptions::worker_fenced(py, name)));
-        };
-        let response = match StreamingResponse::open(&self.connector, request, &context.cookies).await {
-            Ok(response) => response,
-            Err(error) => {
-                let outcome = http_error_outcome(&error);
-                context.recorder.note_error(metric, due, outcome, &error.to_string());
-                match error.failed_before_sending() {
-                    true => in_flight.end_unsent(Instant::now(), outcome),
-                    false => in_flight.end(Instant::now(), outcome, 0, 0),
-                }
-                return Err(Python::attach(|py| exceptions::request_failed(py, &error, name)));
-            }
-        };
-        let checked = check(&response);
-        let outcome = checked.as_ref().err().map_or(Outcome::of_status(response.status()), |rejected| rejected.outcome);
-        let bytes_transferred = (response.received(), response.sent());
-        in_flight.end(Instant::now(), outcome, bytes_transferred.0, bytes_transferred.1);
-        match checked {
-            Ok(accepted) => {
-                *self.opening_request() =
-                    Some(OpeningRequest { name: name.to_owned(), due, recorded_bytes: bytes_transferred });
-                Ok((response, started, accepted))
-            }
-            Err(RejectedOpening { code, reason, .. }) => {
-                context.recorder.note_error(metric, due, outcome, &reason);
-                Err(Python::attach(|py| exceptions::protocol_error(py, code, &reason, name)))
-            }
-        }
     }
 }
 

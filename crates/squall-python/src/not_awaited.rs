@@ -17,7 +17,6 @@ thread_local! {
 /// that is running on this thread.
 #[pyfunction]
 #[pyo3(signature = (what, queue = None))]
-#[pyo3(name = "forgot")]
 pub(crate) fn report_not_awaited(what: &str, queue: Option<&Bound<'_, OperationQueue>>) {
     match queue {
         Some(queue) => queue.get().set_not_awaited(what.into()),

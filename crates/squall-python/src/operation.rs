@@ -17,7 +17,7 @@ use crate::{
     not_awaited,
     operation_queue::{BackgroundCall, OperationQueue},
     resource_acquire::ResourceAcquire,
-    routes::PreparedCall,
+    routes::RoutedRequest,
 };
 
 /// Something that scenario code can await: a request, a batch of requests, a pause.
@@ -59,8 +59,8 @@ enum OperationState {
 
 /// What the driver has to do.
 pub(crate) enum OperationWork {
-    Request(PreparedCall),
-    Batch(Vec<PreparedCall>),
+    Request(RoutedRequest),
+    Batch(Vec<RoutedRequest>),
     Sleep(Duration),
     Acquire(Box<ResourceAcquire>),
     Long(LongOperation),
@@ -239,7 +239,6 @@ impl Operation {
     }
 
     /// Drops the work on purpose, so that the operation is not reported as not awaited.
-    #[pyo3(name = "forgo")]
     pub(crate) fn discard(&mut self) {
         drop(self.take_work());
     }
@@ -263,17 +262,15 @@ impl Operation {
     }
 
     /// Notes that a separate task will await the operation, unless that task is cancelled first.
-    /// The function that created the operation does not end before `kept` is called.
-    #[pyo3(name = "promise")]
+    /// The function that created the operation does not end before `finish_background` is called.
     fn start_background(&mut self) {
         if let Some(future) = &mut self.future {
             future.background_call = Some(future.queue.get().add_background());
         }
     }
 
-    /// Notes that the task of `promise` has ended.
+    /// Notes that the task of `start_background` has ended.
     #[pyo3(signature = (_task, /))]
-    #[pyo3(name = "kept")]
     fn finish_background(&self, _task: &Bound<'_, PyAny>) {
         if let Some(future) = &self.future
             && let Some(background_call) = future.background_call

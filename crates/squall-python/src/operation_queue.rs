@@ -12,7 +12,7 @@ use std::{
 use crate::{operation::Operation, watchdog::CLEANUP_TIME};
 
 /// The operation queue of one user on asyncio.
-#[pyclass(name = "Port", frozen, module = "squall._squall")]
+#[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct OperationQueue {
     state: Mutex<OperationQueueState>,
 }

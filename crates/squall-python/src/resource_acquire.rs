@@ -26,7 +26,7 @@ pub(crate) struct ResourceAcquire {
 }
 
 /// A resource that a user holds. It returns to the pool when Python drops the last reference.
-#[pyclass(name = "Loan", frozen, module = "squall._squall")]
+#[pyclass(name = "ResourceLease", frozen, module = "squall._squall")]
 pub(crate) struct PyResourceLease {
     lease: Mutex<Option<squall_engine::ResourceLease>>,
     /// The resource's name in the pool.
@@ -59,7 +59,6 @@ impl PyResourceLease {
 /// `self.resources.acquire`.
 #[pyfunction]
 #[pyo3(signature = (pool, wait, make, limit, queue))]
-#[pyo3(name = "borrow")]
 pub(crate) fn acquire_resource(
     pool: String,
     wait: f64,

@@ -17,10 +17,10 @@ use std::{
 };
 
 use crate::{
-    driver::http_error_outcome,
+    driver::{RedirectMode, http_error_outcome},
     exceptions,
     long_connection::{LongConnection, LongConnectionState, TransferCounter, end_of_iteration},
-    long_operation::OperationContext,
+    long_operation::{LongOperationKind, OperationContext},
     operation::Operation,
     operation_queue::OperationQueue,
 };
@@ -65,7 +65,7 @@ impl PyStreamedResponse {
     }
 
     fn read_operation(&self, py: Python<'_>, iterating: bool) -> Operation {
-        self.0.operation(py, move |connection, context| {
+        self.0.operation(py, LongOperationKind::Use, move |connection, context| {
             Box::pin(async move {
                 let chunk = connection.read(&context).await?;
                 Python::attach(|py| match chunk {
@@ -91,7 +91,7 @@ impl LongConnectionState<StreamedResponseState> {
             Ok(Some(chunk)) => {
                 if self.state().first_chunk.is_none() {
                     self.state().first_chunk = Some(now - started);
-                    context.recorder.record_span(
+                    context.recorder().record_span(
                         context.custom_metric(&format!("{} first chunk", self.name)),
                         started,
                         now,
@@ -102,7 +102,7 @@ impl LongConnectionState<StreamedResponseState> {
             }
             Ok(None) => {
                 if self.state().close() {
-                    context.recorder.record_span(
+                    context.recorder().record_span(
                         context.custom_metric(&format!("{} whole", self.name)),
                         started,
                         now,
@@ -115,8 +115,8 @@ impl LongConnectionState<StreamedResponseState> {
                 self.state().close();
                 let (metric, outcome) =
                     (context.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
-                context.recorder.note_error(metric, started, outcome, &error.to_string());
-                context.recorder.record_span(metric, started, now, outcome);
+                context.recorder().note_error(metric, started, outcome, &error.to_string());
+                context.recorder().record_span(metric, started, now, outcome);
                 Err(Python::attach(|py| {
                     exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name))
                 }))
@@ -130,9 +130,9 @@ impl PyStreamedResponse {
     /// Sends the request, waits for the head of the response, and returns this object.
     fn open(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.operation(slf.py(), move |connection, context| {
+        slf.get().0.operation(slf.py(), LongOperationKind::Open, move |connection, context| {
             Box::pin(async move {
-                let (response, started) = connection.open_following_redirects(&context).await?;
+                let (response, started) = connection.open(&context, RedirectMode::Follow, |_| Ok(())).await?;
                 let (status, head) = (response.status(), response.raw_head().to_vec());
                 let started = Some(started);
                 *connection.state() = StreamedResponseState {

@@ -28,10 +28,10 @@ use tokio_tungstenite::{
 
 use crate::{
     client::seconds_of,
-    driver::http_error_outcome,
+    driver::{RedirectMode, http_error_outcome},
     exceptions,
     long_connection::{LongConnection, LongConnectionState, RejectedOpening, TransferCounter, end_of_iteration},
-    long_operation::OperationContext,
+    long_operation::{LongOperationKind, OperationContext},
     operation::Operation,
     operation_queue::OperationQueue,
 };
@@ -131,7 +131,7 @@ impl WebSocket {
     }
 
     fn receive_operation(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
-        self.0.operation(py, move |connection, context| {
+        self.0.operation(py, LongOperationKind::Use, move |connection, context| {
             Box::pin(async move {
                 let started = Instant::now();
                 let received = match limit {
@@ -147,7 +147,7 @@ impl WebSocket {
                     Ok(None) => Outcome::new(OutcomeCategory::Ok, "CLOSED"),
                     Err(_) => Outcome::new(OutcomeCategory::TransportError, WEBSOCKET_FAILED),
                 };
-                context.recorder.record_span(metric, started, Instant::now(), outcome);
+                context.recorder().record_span(metric, started, Instant::now(), outcome);
                 Python::attach(|py| match received {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
@@ -163,8 +163,8 @@ impl LongConnectionState<WebSocketState> {
     fn receive_timeout_error(&self, context: &OperationContext<'_>, started: Instant, after: Duration) -> PyErr {
         let error = HttpError::Timeout { after };
         let (metric, outcome) = (context.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
-        context.recorder.note_error(metric, started, outcome, &error.to_string());
-        context.recorder.record_span(metric, started, Instant::now(), outcome);
+        context.recorder().note_error(metric, started, outcome, &error.to_string());
+        context.recorder().record_span(metric, started, Instant::now(), outcome);
         Python::attach(|py| exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name)))
     }
 
@@ -235,11 +235,11 @@ impl WebSocket {
     /// Opens the WebSocket and returns this object.
     fn connect(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.operation(slf.py(), move |connection, context| {
+        slf.get().0.operation(slf.py(), LongOperationKind::Open, move |connection, context| {
             Box::pin(async move {
                 let accept = connection.state().accept.clone();
-                let response =
-                    connection.open(&context, |response| WebSocketHandshake::check(&accept, response)).await?;
+                let check = |response: &StreamingResponse| WebSocketHandshake::check(&accept, response);
+                let (response, _) = connection.open(&context, RedirectMode::Return, check).await?;
                 let (stream, rest) = response.into_upgraded();
                 let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
                 connection.state().open = Some(socket);
@@ -266,7 +266,7 @@ impl WebSocket {
         } else {
             return Err(PyTypeError::new_err("a WebSocket sends only str or bytes"));
         };
-        Ok(self.0.operation(py, move |connection, _| {
+        Ok(self.0.operation(py, LongOperationKind::Use, move |connection, _| {
             Box::pin(async move {
                 let sent = connection.send(message).await;
                 Python::attach(|py| match sent {
@@ -295,7 +295,7 @@ impl WebSocket {
 
     /// Closes the connection with a closing handshake.
     fn close(&self, py: Python<'_>) -> Operation {
-        self.0.operation(py, move |connection, _| {
+        self.0.operation(py, LongOperationKind::Use, move |connection, _| {
             Box::pin(async move {
                 connection.close().await;
                 Ok(Python::attach(|py| py.None()))

@@ -89,10 +89,11 @@ pub(crate) fn build_scenario(
     raw.load = overrides.load.with_fallback(raw.load);
     raw.http = overrides.http.with_fallback(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
-    let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
+    let declared_variables =
+        raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
     let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(placeholder_load);
     builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
-    let (mut data, slots) = builder.build_scope(&raw);
+    let (mut data, variables) = builder.build_scope(&raw);
     let open = matches!(load.model, LoadModel::Open { .. });
     if !open {
         data.iter_mut().for_each(DataTable::assign_rows_by_user);
@@ -131,12 +132,12 @@ pub(crate) fn build_scenario(
     let compiled = CompiledScenario {
         connector,
         data,
-        slots,
+        variables,
         on_start,
         tasks: flows,
         open_model_seed: seed_of_starts,
         metric_names: metrics,
-        declared_variables: variables,
+        declared_variables,
     };
     builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(compiled) })
 }

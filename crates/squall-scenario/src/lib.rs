@@ -1,4 +1,4 @@
-//! Declared scenarios: turns TOML text or one URL into a plan and a driver. It reads and validates
+//! TOML scenarios: turns TOML text or one URL into a plan and a driver. It reads and validates
 //! everything before the first request and reports every mistake at once. The engine keeps the time,
 //! and the HTTP client sends.
 //!
@@ -20,8 +20,8 @@ mod scenario;
 mod template;
 
 pub use driver::{
-    EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread,
-    ScenarioUser, http_error_outcome,
+    EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, ScenarioDriver,
+    ScenarioThread, ScenarioUser, http_error_outcome,
 };
 pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};

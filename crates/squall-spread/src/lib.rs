@@ -62,10 +62,10 @@ pub fn round_robin(_round: usize, holder: usize) -> usize {
 /// How many units each holder should have: equal counts. The remainder goes first to holders that
 /// would otherwise have to give up a unit, then to earlier holders.
 fn target_counts(units: usize, held: &[usize]) -> Vec<usize> {
-    let (share, extra) = (units / held.len(), units % held.len());
+    let (per_holder, extra) = (units / held.len(), units % held.len());
     let mut order: Vec<usize> = (0..held.len()).collect();
-    order.sort_by_key(|&holder| (held[holder] <= share, holder));
-    let mut targets = vec![share; held.len()];
+    order.sort_by_key(|&holder| (held[holder] <= per_holder, holder));
+    let mut targets = vec![per_holder; held.len()];
     order.iter().take(extra).for_each(|&holder| targets[holder] += 1);
     targets
 }
@@ -110,14 +110,14 @@ mod tests {
             };
             let owners = respread(&holders);
             prop_assert_eq!(owners.len(), holders.len());
-            let (share, extra) = (holders.len() / count, holders.len() % count);
-            prop_assert!(counts(&owners, count).iter().all(|held| *held == share || *held == share + 1));
-            // The best that an even spread can do: every holder keeps up to `share` units, and
+            let (per_holder, extra) = (holders.len() / count, holders.len() % count);
+            prop_assert!(counts(&owners, count).iter().all(|held| *held == per_holder || *held == per_holder + 1));
+            // The best that an even spread can do: every holder keeps up to `per_holder` units, and
             // `extra` of them one more.
             let kept = holders.iter().zip(&owners).filter(|(holder, owner)| **holder == Some(**owner)).count();
             let held: Vec<usize> = (0..count).map(|it| holders.iter().filter(|holder| **holder == Some(it)).count()).collect();
-            let more = held.iter().filter(|held| **held > share).count().min(extra);
-            prop_assert_eq!(kept, held.iter().map(|held| *held.min(&share)).sum::<usize>() + more);
+            let more = held.iter().filter(|held| **held > per_holder).count().min(extra);
+            prop_assert_eq!(kept, held.iter().map(|held| *held.min(&per_holder)).sum::<usize>() + more);
             let after: Vec<Option<usize>> = owners.iter().copied().map(Some).collect();
             prop_assert_eq!(respread(&after), owners);
         }

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use serde::de::DeserializeOwned;
-use squall_coord::Epoch;
+use squall_coord::LeaseEpoch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -30,7 +30,7 @@ pub struct FenceToken {
     /// The key of the partition's lock.
     pub key: String,
     /// The epoch of the lease under which the processor runs.
-    pub epoch: Epoch,
+    pub epoch: LeaseEpoch,
 }
 
 /// The events of one partition. Every method is safe to cancel: the next call returns the events

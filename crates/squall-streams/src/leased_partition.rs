@@ -10,7 +10,7 @@ use std::{
 };
 
 use redis::{FromRedisValue, RedisError, Script, ScriptInvocation};
-use squall_coord::{Epoch, MemberId, RedisClient, SharedConnection, StoreError, find_wrong_type};
+use squall_coord::{LeaseEpoch, MemberId, RedisClient, SharedConnection, StoreError, find_wrong_type};
 
 use self::fetch::ReadProgress;
 use crate::{
@@ -80,7 +80,7 @@ pub(crate) enum FenceOutcome<T> {
 #[derive(Clone)]
 pub(crate) struct LeasedPartition {
     pub(crate) number: u32,
-    pub(crate) epoch: Epoch,
+    pub(crate) epoch: LeaseEpoch,
     pub(crate) events_key: String,
     pub(crate) lock_key: String,
     quarantine_key: String,
@@ -99,7 +99,7 @@ impl LeasedPartition {
         namespace: &Namespace,
         name: &ProcessorName,
         number: u32,
-        (owner, epoch, ttl): (MemberId, Epoch, Duration),
+        (owner, epoch, ttl): (MemberId, LeaseEpoch, Duration),
     ) -> Self {
         Self {
             number,

@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use squall_coord::{Epoch, LeaseKeys};
+use squall_coord::{LeaseEpoch, LeaseKeys};
 
 /// The prefix of every key. The default, `squall`, prepends `squall:` and adds a hash tag, so that
 /// the keys of one partition share a cluster slot, and so do the keys of one processor. The empty
@@ -184,7 +184,7 @@ impl Namespace {
 
     /// The gate of one partition: an empty stream that exists as long as the owner may read. Every
     /// read names it beside the events.
-    pub(crate) fn gate_key(&self, name: &ProcessorName, partition: u32, epoch: Epoch, number: u64) -> String {
+    pub(crate) fn gate_key(&self, name: &ProcessorName, partition: u32, epoch: LeaseEpoch, number: u64) -> String {
         self.key("__gate", format_args!("{name}.{}.{epoch}.{number}", self.hash_tag(partition)))
     }
 

@@ -38,7 +38,7 @@ fn write_fleet(text: &mut String, status: &FleetStatus) {
     let _ = writeln!(text, "# HELP squall_fleet_state 1 for the current state of the fleet.");
     let _ = writeln!(text, "# TYPE squall_fleet_state gauge");
     for phase in RunPhase::ALL {
-        let current = u8::from(phase == status.state);
+        let current = u8::from(phase == status.phase);
         let _ = writeln!(text, "squall_fleet_state{{state=\"{phase}\"}} {current}");
     }
 }

@@ -81,8 +81,8 @@ impl<C: FleetStores> ApiState<C> {
     /// The unit of the current run; `None` without a run or if the store has lost its bundle.
     async fn level_unit(&self, status: &FleetStatus) -> Result<Option<LevelUnit>, ApiError> {
         // The unit of the last run does not apply to the next one.
-        let Some(order) = status.order.as_ref().filter(|_| status.state != RunPhase::Idle) else { return Ok(None) };
-        Ok(self.fleet.load_bundle(&order.bundle).await?.as_ref().map(LevelUnit::of_bundle))
+        let Some(spec) = status.spec.as_ref().filter(|_| status.phase != RunPhase::Idle) else { return Ok(None) };
+        Ok(self.fleet.load_bundle(&spec.bundle).await?.as_ref().map(LevelUnit::of_bundle))
     }
 }
 

@@ -61,7 +61,7 @@ impl ApiCounters {
 pub(crate) struct WatchedRun<C: FleetStores> {
     pub(crate) epoch: u64,
     /// Distinguishes runs with equal epochs: a store that lost its data counts epochs from 1 again.
-    run_name: String,
+    run_id: String,
     /// The bundle with the current load profile.
     pub(crate) bundle: Bundle,
     /// Unix time of the start by the store's clock.
@@ -81,14 +81,14 @@ enum WatchedRunSource<C: FleetStores> {
 }
 
 /// The name of the run in its specification.
-fn run_name(status: &FleetStatus) -> &str {
-    status.order.as_ref().map_or("", |order| &order.run)
+fn run_id(status: &FleetStatus) -> &str {
+    status.spec.as_ref().map_or("", |spec| &spec.run_id)
 }
 
 impl<C: FleetStores> WatchedRun<C> {
     /// Whether this is the fleet's current run.
     fn is_run_of(&self, status: &FleetStatus) -> bool {
-        (self.epoch, self.run_name.as_str()) == (status.epoch, run_name(status))
+        (self.epoch, self.run_id.as_str()) == (status.epoch, run_id(status))
     }
 
     pub(crate) fn view(&self) -> &RunView {
@@ -171,7 +171,7 @@ impl<C: FleetStores> RunWatcher<C> {
     /// Updates the run from `status` if the last poll is older, so that one request for the state
     /// of a test gets the latest state.
     pub(crate) async fn catch_up(&self, status: &FleetStatus) {
-        let (epoch, finished) = (status.epoch, status.state == RunPhase::Idle);
+        let (epoch, finished) = (status.epoch, status.phase == RunPhase::Idle);
         if self
             .current_run()
             .await
@@ -195,7 +195,7 @@ impl<C: FleetStores> RunWatcher<C> {
     /// Returns whether the run has changed.
     async fn update(&self, status: &FleetStatus) -> Result<bool, FleetError> {
         let known = self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status));
-        match (known, status.state) {
+        match (known, status.phase) {
             _ if status.epoch == 0 => Ok(false),
             (_, RunPhase::Idle) => self.load_finished(status).await,
             (true, _) => self.advance(status).await,
@@ -204,12 +204,12 @@ impl<C: FleetStores> RunWatcher<C> {
     }
 
     async fn start_run(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        let Some(order) = &status.order else { return Ok(false) };
-        let Some(bundle) = self.fleet.load_bundle(&order.bundle).await? else { return Ok(false) };
+        let Some(spec) = &status.spec else { return Ok(false) };
+        let Some(bundle) = self.fleet.load_bundle(&spec.bundle).await? else { return Ok(false) };
         let aggregator = RunAggregator::open(self.fleet.stores(), status.epoch, &bundle.plan, WINDOW_S).await?;
         *self.run.write().await = Some(WatchedRun {
             epoch: status.epoch,
-            run_name: order.run.clone(),
+            run_id: spec.run_id.clone(),
             bundle,
             started_ms: 0,
             elapsed: Duration::ZERO,
@@ -224,14 +224,14 @@ impl<C: FleetStores> RunWatcher<C> {
     async fn advance(&self, status: &FleetStatus) -> Result<bool, FleetError> {
         let mut watched = self.run.write().await;
         let Some(watched) = watched.as_mut() else { return Ok(false) };
-        if let Some(order) = &status.order {
+        if let Some(spec) = &status.spec {
             let load = &mut watched.bundle.plan.load.model;
             let (LoadModel::Open { rate: profile, .. } | LoadModel::Closed { users: profile, .. }) = load;
-            *profile = order.profile.clone();
-            watched.started_ms = order.start_at_ms.unwrap_or(0);
+            *profile = spec.profile.clone();
+            watched.started_ms = spec.start_at_ms.unwrap_or(0);
         }
         watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
-        if status.state == RunPhase::Running {
+        if status.phase == RunPhase::Running {
             watched.load_duration = watched.elapsed;
         }
         watched.polled_at = Instant::now();
@@ -255,7 +255,7 @@ impl<C: FleetStores> RunWatcher<C> {
         let Some(run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
         *self.run.write().await = Some(WatchedRun {
             epoch: status.epoch,
-            run_name: run_name(status).to_owned(),
+            run_id: run_id(status).to_owned(),
             bundle: run.bundle,
             started_ms: run.facts.started_unix_ms,
             elapsed: run.facts.elapsed,
@@ -309,8 +309,8 @@ mod tests {
         for (raise, name) in [(true, "first"), (false, "second")] {
             let bundle = bundle(name);
             let bundle_id = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-            let order = RunSpec::new(name, bundle_id, bundle.plan.load.model.profile().clone());
-            let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&order).unwrap());
+            let spec = RunSpec::new(name, bundle_id, bundle.plan.load.model.profile().clone());
+            let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&spec).unwrap());
             run.compare_and_set(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
             assert!(watcher.poll().await.unwrap(), "the run has changed");
             let watched = watcher.current_run().await;

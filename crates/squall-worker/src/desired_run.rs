@@ -4,7 +4,7 @@
 use squall_coord::RunRecord;
 use squall_model::{RunPhase, RunSpec};
 
-use crate::worker_run_state::RunOrder;
+use crate::worker_run_state::WorkerInstruction;
 
 /// The run that the record asks for.
 #[derive(Debug, Clone)]
@@ -53,27 +53,30 @@ impl DesiredRun {
         self.phase != RunPhase::Idle
     }
 
-    /// What the run wants from a worker that serves. `ends_by_schedule`: the worker's load ends at
+    /// What a worker that serves has to do. `ends_by_schedule`: the worker's load ends at
     /// a time that the worker knows.
-    pub(crate) fn order(&self, ends_by_schedule: bool) -> RunOrder {
+    pub(crate) fn instruction(&self, ends_by_schedule: bool) -> WorkerInstruction {
         match self.phase {
-            RunPhase::Preparing => RunOrder::Prepare,
-            RunPhase::Running => RunOrder::Run,
+            RunPhase::Preparing => WorkerInstruction::Prepare,
+            RunPhase::Running => WorkerInstruction::Run,
             // The planned end comes by the worker's own clock, so that no start that is due is cut
             // off.
-            RunPhase::Stopping if self.spec.is_complete() && ends_by_schedule => RunOrder::AwaitEnd,
-            RunPhase::Stopping | RunPhase::Idle => RunOrder::Stop,
+            RunPhase::Stopping if self.spec.is_complete() && ends_by_schedule => WorkerInstruction::AwaitEnd,
+            RunPhase::Stopping | RunPhase::Idle => WorkerInstruction::Stop,
         }
     }
 }
 
-impl RunOrder {
-    /// The same order for a leaving worker, which builds no users.
-    pub(crate) fn while_leaving(self) -> RunOrder {
+impl WorkerInstruction {
+    /// The same instruction for a leaving worker, which builds no users.
+    pub(crate) fn while_leaving(self) -> WorkerInstruction {
         match self {
-            RunOrder::Prepare => RunOrder::Nothing,
-            RunOrder::Run => RunOrder::Follow,
-            order @ (RunOrder::Follow | RunOrder::AwaitEnd | RunOrder::Stop | RunOrder::Nothing) => order,
+            WorkerInstruction::Prepare => WorkerInstruction::Nothing,
+            WorkerInstruction::Run => WorkerInstruction::RunIfBuilt,
+            instruction @ (WorkerInstruction::RunIfBuilt
+            | WorkerInstruction::AwaitEnd
+            | WorkerInstruction::Stop
+            | WorkerInstruction::Nothing) => instruction,
         }
     }
 }
@@ -92,29 +95,40 @@ mod tests {
     }
 
     #[test]
-    fn order_follows_the_phase_of_the_record() {
+    fn instruction_follows_the_phase_of_the_record() {
         for ends_by_schedule in [false, true] {
-            let order = |phase| desired(phase, None).order(ends_by_schedule);
-            assert_eq!(order(RunPhase::Preparing), RunOrder::Prepare);
-            assert_eq!(order(RunPhase::Running), RunOrder::Run);
-            assert_eq!(order(RunPhase::Idle), RunOrder::Stop);
+            let instruction = |phase| desired(phase, None).instruction(ends_by_schedule);
+            assert_eq!(instruction(RunPhase::Preparing), WorkerInstruction::Prepare);
+            assert_eq!(instruction(RunPhase::Running), WorkerInstruction::Run);
+            assert_eq!(instruction(RunPhase::Idle), WorkerInstruction::Stop);
         }
     }
 
     #[test]
     fn only_a_complete_run_with_a_scheduled_end_is_awaited() {
         let complete = desired(RunPhase::Stopping, Some(StopReason::Completed));
-        assert_eq!((complete.order(true), complete.order(false)), (RunOrder::AwaitEnd, RunOrder::Stop));
+        assert_eq!(
+            (complete.instruction(true), complete.instruction(false)),
+            (WorkerInstruction::AwaitEnd, WorkerInstruction::Stop)
+        );
         let interrupted = desired(RunPhase::Stopping, Some(StopReason::Interrupted));
-        assert_eq!((interrupted.order(true), interrupted.order(false)), (RunOrder::Stop, RunOrder::Stop));
+        assert_eq!(
+            (interrupted.instruction(true), interrupted.instruction(false)),
+            (WorkerInstruction::Stop, WorkerInstruction::Stop)
+        );
     }
 
     #[test]
     fn leaving_worker_builds_no_users() {
-        assert_eq!(RunOrder::Prepare.while_leaving(), RunOrder::Nothing);
-        assert_eq!(RunOrder::Run.while_leaving(), RunOrder::Follow);
-        for order in [RunOrder::Follow, RunOrder::AwaitEnd, RunOrder::Stop, RunOrder::Nothing] {
-            assert_eq!(order.while_leaving(), order);
+        assert_eq!(WorkerInstruction::Prepare.while_leaving(), WorkerInstruction::Nothing);
+        assert_eq!(WorkerInstruction::Run.while_leaving(), WorkerInstruction::RunIfBuilt);
+        for instruction in [
+            WorkerInstruction::RunIfBuilt,
+            WorkerInstruction::AwaitEnd,
+            WorkerInstruction::Stop,
+            WorkerInstruction::Nothing,
+        ] {
+            assert_eq!(instruction.while_leaving(), instruction);
         }
     }
 

@@ -1,12 +1,12 @@
 //! Whether a worker serves the fleet or leaves it. It reads no clock: the worker passes the time.
 //!
-//! | state              | StopRequested    | NameTaken          |
+//! | state              | Stopped          | NameTaken          |
 //! |--------------------|------------------|--------------------|
 //! | Serving            | Leaving(Stopped) | Leaving(NameTaken) |
 //! | Leaving(Stopped)   | –                | Leaving(NameTaken) |
 //! | Leaving(NameTaken) | –                | –                  |
 //!
-//! `–` changes nothing. The deadline is set by the first event that makes the worker leave.
+//! `–` changes nothing. The first reason sets the deadline.
 
 use std::time::{Duration, Instant};
 

@@ -1,29 +1,30 @@
-//! Decides when a worker joins the members that hold shares, releases its shares, or leaves. It
+//! Decides when a worker joins the members that hold shares, releases its shares, or ends its
+//! membership. It
 //! performs nothing: the worker does.
 //!
 //! | need          | Absent | Joined        | Releasing | Ended  |
 //! |---------------|--------|---------------|-----------|--------|
-//! | Depart        | –      | ReleaseShares | –         | –      |
-//! | ReleaseShares | –      | ReleaseShares | –         | Forget |
-//! | Leave         | –      | Leave         | Leave     | Forget |
+//! | LeaveFleet    | –      | ReleaseShares | –         | –      |
+//! | KeepResources | –      | ReleaseShares | –         | Forget |
+//! | EndMembership | –      | End           | End       | Forget |
 //! | ServeUsers    | Join   | –             | –         | Forget |
-//! | Serve         | Join   | –             | Leave     | Forget |
-//! | Wait          | –      | –             | Leave     | Forget |
+//! | Serve         | Join   | –             | End       | Forget |
+//! | Wait          | –      | –             | End       | Forget |
 //!
-//! `–` does nothing. A membership that releases its shares cannot take any again, so the worker
-//! leaves and joins anew.
+//! `–` does nothing. A membership that releases its shares cannot take any again, so the worker ends
+//! it and joins anew.
 
 /// What the worker needs its membership for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MembershipNeed {
     /// The worker leaves the fleet. It stays a member until its users finish, so their leased
     /// resources are not reassigned.
-    Depart,
+    LeaveFleet,
     /// The worker ends its part of the run early, and its users still run: other workers need its
     /// shares, the users their resources.
-    ReleaseShares,
+    KeepResources,
     /// The worker cannot carry out the run. Shares that it held would be load that no worker makes.
-    Leave,
+    EndMembership,
     /// Users are built.
     ServeUsers,
     /// No users are built, and none have to be before the worker can hold shares.
@@ -49,7 +50,7 @@ pub(crate) enum MembershipState {
 pub(crate) enum MembershipAction {
     Join,
     ReleaseShares,
-    Leave,
+    End,
     /// Drop a membership that has ended.
     Forget,
 }
@@ -57,20 +58,20 @@ pub(crate) enum MembershipAction {
 impl MembershipState {
     #[must_use]
     pub(crate) fn action(self, need: MembershipNeed) -> Option<MembershipAction> {
-        use MembershipNeed::{Depart, Leave, ReleaseShares, Serve, ServeUsers, Wait};
+        use MembershipNeed::{EndMembership, KeepResources, LeaveFleet, Serve, ServeUsers, Wait};
         match (self, need) {
             (MembershipState::Absent, ServeUsers | Serve) => Some(MembershipAction::Join),
-            (MembershipState::Joined, Depart | ReleaseShares) => Some(MembershipAction::ReleaseShares),
-            (MembershipState::Joined, Leave) | (MembershipState::Releasing, Leave | Serve | Wait) => {
-                Some(MembershipAction::Leave)
+            (MembershipState::Joined, LeaveFleet | KeepResources) => Some(MembershipAction::ReleaseShares),
+            (MembershipState::Joined, EndMembership) | (MembershipState::Releasing, EndMembership | Serve | Wait) => {
+                Some(MembershipAction::End)
             }
-            (MembershipState::Ended, ReleaseShares | Leave | ServeUsers | Serve | Wait) => {
+            (MembershipState::Ended, KeepResources | EndMembership | ServeUsers | Serve | Wait) => {
                 Some(MembershipAction::Forget)
             }
-            (MembershipState::Absent, Depart | ReleaseShares | Leave | Wait)
+            (MembershipState::Absent, LeaveFleet | KeepResources | EndMembership | Wait)
             | (MembershipState::Joined, ServeUsers | Serve | Wait)
-            | (MembershipState::Releasing, Depart | ReleaseShares | ServeUsers)
-            | (MembershipState::Ended, Depart) => None,
+            | (MembershipState::Releasing, LeaveFleet | KeepResources | ServeUsers)
+            | (MembershipState::Ended, LeaveFleet) => None,
         }
     }
 }
@@ -83,14 +84,14 @@ mod tests {
     /// The table above, row by row.
     #[test]
     fn every_state_and_need() {
-        use MembershipAction::{Forget, Join, Leave, ReleaseShares};
+        use MembershipAction::{End, Forget, Join, ReleaseShares};
         let rows = [
-            (MembershipNeed::Depart, [None, Some(ReleaseShares), None, None]),
-            (MembershipNeed::ReleaseShares, [None, Some(ReleaseShares), None, Some(Forget)]),
-            (MembershipNeed::Leave, [None, Some(Leave), Some(Leave), Some(Forget)]),
+            (MembershipNeed::LeaveFleet, [None, Some(ReleaseShares), None, None]),
+            (MembershipNeed::KeepResources, [None, Some(ReleaseShares), None, Some(Forget)]),
+            (MembershipNeed::EndMembership, [None, Some(End), Some(End), Some(Forget)]),
             (MembershipNeed::ServeUsers, [Some(Join), None, None, Some(Forget)]),
-            (MembershipNeed::Serve, [Some(Join), None, Some(Leave), Some(Forget)]),
-            (MembershipNeed::Wait, [None, None, Some(Leave), Some(Forget)]),
+            (MembershipNeed::Serve, [Some(Join), None, Some(End), Some(Forget)]),
+            (MembershipNeed::Wait, [None, None, Some(End), Some(Forget)]),
         ];
         for (need, expected) in rows {
             assert_eq!([Absent, Joined, Releasing, Ended].map(|state| state.action(need)), expected, "{need:?}");

@@ -11,7 +11,7 @@ use crate::membership_policy::MembershipState;
 pub(crate) struct MembershipTask {
     task: JoinHandle<()>,
     release_token: CancellationToken,
-    leave_token: CancellationToken,
+    end_token: CancellationToken,
     pub(crate) handle: MembershipHandle,
 }
 
@@ -21,9 +21,9 @@ impl MembershipTask {
         config: MembershipConfig,
     ) -> Result<MembershipTask, MembershipConfigError> {
         let (membership, handle) = Membership::new(members, config)?;
-        let (release_token, leave_token) = (CancellationToken::new(), CancellationToken::new());
-        let task = tokio::spawn(membership.run_until(release_token.clone(), leave_token.clone()));
-        Ok(MembershipTask { task, release_token, leave_token, handle })
+        let (release_token, end_token) = (CancellationToken::new(), CancellationToken::new());
+        let task = tokio::spawn(membership.run_until(release_token.clone(), end_token.clone()));
+        Ok(MembershipTask { task, release_token, end_token, handle })
     }
 
     /// Gives the shares back and stays a member.
@@ -33,9 +33,9 @@ impl MembershipTask {
 
     /// Gives the shares back and ends the membership. The users' leased resources may then be
     /// reassigned.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn end(&self) {
         self.release_shares();
-        self.leave_token.cancel();
+        self.end_token.cancel();
     }
 
     pub(crate) fn state(&self) -> MembershipState {

@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 use squall_coord::{
-    AcquireError, Epoch, FleetStores as _, ItemId, LeaseStore as _, MemberId, MemoryFleetStores, PoolItem, PoolLease,
-    PoolName, PoolNameError, PoolStore, ResourceHolder, StoreError,
+    AcquireError, FleetStores as _, ItemId, LeaseStore as _, MemberId, MemoryFleetStores, PoolItem, PoolLease,
+    PoolName, PoolNameError, PoolStore, ResourceHolder, RunEpoch, StoreError,
 };
 use squall_engine::{GrantedResource, ResourceClient, ResourceError, ResourceRequest};
 use squall_model::PoolContents;
@@ -52,7 +52,7 @@ impl PoolSlice {
 pub(crate) async fn fill_pools<P: PoolStore>(
     pools: &P,
     contents: &[PoolContents],
-    run: Epoch,
+    run: RunEpoch,
     slice: PoolSlice,
 ) -> Result<(), PoolFillError> {
     for declared in contents {
@@ -81,7 +81,7 @@ pub(crate) async fn fill_pools<P: PoolStore>(
 pub(crate) fn serve_fleet_pools<P: PoolStore>(
     pools: P,
     holder: MemberId,
-    run: Epoch,
+    run: RunEpoch,
 ) -> (ResourceClient, JoinHandle<()>) {
     let (client, requests) = ResourceClient::new();
     let server =
@@ -96,7 +96,7 @@ pub async fn serve_local_pools(
     slice: PoolSlice,
 ) -> Result<(ResourceClient, JoinHandle<()>), PoolFillError> {
     let stores = MemoryFleetStores::default();
-    let (holder, run) = (MemberId::new("here"), Epoch(1));
+    let (holder, run) = (MemberId::new("here"), RunEpoch(1));
     stores.workers().join(&holder, UNLIMITED_TTL).await?;
     fill_pools(&stores.pools(), contents, run, slice).await?;
     let (client, requests) = ResourceClient::new();
@@ -110,7 +110,7 @@ pub async fn serve_local_pools(
 struct ResourceServer<P> {
     holder: ResourceHolder<P>,
     pools: P,
-    run: Epoch,
+    run: RunEpoch,
     slice: PoolSlice,
 }
 
@@ -323,7 +323,7 @@ mod tests {
     async fn lease_released_while_the_store_is_away_can_be_acquired_again() {
         let mut server = RedisServer::start_persistent();
         let stores = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "away");
-        let (pools, holder, run) = (stores.pools(), MemberId::new("here"), Epoch(1));
+        let (pools, holder, run) = (stores.pools(), MemberId::new("here"), RunEpoch(1));
         stores.workers().join(&holder, UNLIMITED_TTL).await.unwrap();
         fill_pools(&pools, &contents(1), run, PoolSlice::ALL).await.unwrap();
         let (users, (client, server_task)) =
@@ -406,7 +406,7 @@ mod tests {
     /// Items that were in the pool before the run keep their ids, and new items get other ones.
     #[tokio::test]
     async fn pool_filled_on_demand_hands_out_its_old_items_first() {
-        let (stores, holder, run) = (MemoryFleetStores::default(), MemberId::new("here"), Epoch(1));
+        let (stores, holder, run) = (MemoryFleetStores::default(), MemberId::new("here"), RunEpoch(1));
         stores.workers().join(&holder, UNLIMITED_TTL).await.unwrap();
         let (pools, users) = (stores.pools(), PoolName::new("users").unwrap());
         let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("{{\"made\":{id}}}")) };

@@ -1,7 +1,7 @@
 //! Builds a worker's part in a run from the bundle in the store. It decides nothing about the run;
 //! the worker starts it in a task of its own and waits for the result.
 
-use squall_coord::{Epoch, MemberId, PoolStore, RunStore, StoreError};
+use squall_coord::{MemberId, PoolStore, RunEpoch, RunStore, StoreError};
 use squall_model::Bundle;
 use std::{sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ pub(crate) async fn build_run<F: DriverFactory, R: RunStore, P: PoolStore>(
         tokio::task::spawn_blocking(move || driver_factory.open_bundle(&blocking_bundle))
             .await
             .map_err(|error| format!("reading the plan failed: {error}"))??;
-    let epoch = Epoch(config.epoch);
+    let epoch = RunEpoch(config.epoch);
     fill_pools(&pools, &opened.pools, epoch, PoolSlice::ALL).await.map_err(|error| error.to_string())?;
     let resources = serve_fleet_pools(pools, config.member.clone(), epoch);
     WorkerRun::prepare(opened, &bundle, &config, run_store, resources).await.map_err(|error| error.to_string())

@@ -4,7 +4,7 @@
 //! asks for more before its budget is used up. `WorkerRun` starts it.
 
 use squall_coord::{RunStore, ShipOutcome};
-use squall_engine::SendBudget;
+use squall_engine::SendPermit;
 use squall_model::protocol::{SendBudgetReport, SourceName};
 use std::{
     collections::VecDeque,
@@ -33,7 +33,7 @@ pub(crate) struct SendBudgetReporter<R> {
     run_store: R,
     epoch: u64,
     instance: u64,
-    send_budget: SendBudget,
+    send_permit: SendPermit,
     /// Most requests of one iteration, if the driver knows it.
     max_requests_per_iteration: Option<u64>,
     /// How long this worker may work after its last announcement.
@@ -68,7 +68,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
     pub(crate) fn new(
         run_store: R,
         (epoch, instance): (u64, u64),
-        send_budget: SendBudget,
+        send_permit: SendPermit,
         (first_budgets, max_requests_per_iteration): (Vec<u64>, Option<u64>),
         ttl: Duration,
         load_start: LoadStart,
@@ -77,7 +77,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
             run_store,
             epoch,
             instance,
-            send_budget,
+            send_permit,
             max_requests_per_iteration,
             budget_horizon: ttl + SAMPLE_INTERVAL,
             sequence: 0,
@@ -100,7 +100,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
         loop {
             tokio::select! {
                 _ = samples.tick() => self.sample_rates(),
-                () = self.send_budget.refill_requested() => self.raise_low_budgets(),
+                () = self.send_permit.refill_requested() => self.raise_low_budgets(),
             }
             if self.report_budget().await.is_err() {
                 return;
@@ -114,21 +114,21 @@ impl<R: RunStore> SendBudgetReporter<R> {
         let elapsed_s = now.duration_since(self.last_sample_at).as_secs_f64().max(1e-3);
         self.last_sample_at = now;
         let is_loading = self.load_start.get().is_some_and(|at| at.elapsed() > SAMPLE_INTERVAL * RATE_SAMPLES as u32);
-        let threads = self.thread_rates.iter_mut().zip(self.send_budget.requests_begun());
+        let threads = self.thread_rates.iter_mut().zip(self.send_permit.requests_charged());
         threads.for_each(|(thread, started)| thread.update(started, elapsed_s, horizon_s, is_loading));
     }
 
     /// Raises the budget of threads that have used half of it.
     fn raise_low_budgets(&mut self) {
-        let low = self.thread_rates.iter_mut().enumerate().filter(|(thread, _)| self.send_budget.is_half_used(*thread));
+        let low = self.thread_rates.iter_mut().enumerate().filter(|(thread, _)| self.send_permit.is_half_used(*thread));
         low.for_each(|(_, thread)| thread.raise_budget());
     }
 
     /// Announces the budget until the store has it, then lets the threads use it.
     async fn report_budget(&mut self) -> Result<(), StaleRun> {
         let budgets: Vec<u64> = self.thread_rates.iter().map(|thread| thread.budget).collect();
-        let redirects = self.send_budget.redirect_pending();
-        let limits = self.send_budget.lower_limits(&budgets);
+        let redirects = self.send_permit.redirect_pending();
+        let limits = self.send_permit.lower_limits(&budgets);
         let report = SendBudgetReport {
             instance: self.instance,
             most: limits.iter().copied().fold(0, u64::saturating_add),
@@ -154,10 +154,10 @@ impl<R: RunStore> SendBudgetReporter<R> {
             }
         }
         (self.sequence, self.last_report) = (self.sequence + 1, Some(report));
-        self.send_budget.raise_limits(&limits);
+        self.send_permit.raise_limits(&limits);
         // Without a bound per iteration the leader bounds no redirects, so they need no further report.
         if report.each.is_none() {
-            self.send_budget.allow_redirects();
+            self.send_permit.allow_redirects();
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ mod tests {
     /// load.
     #[tokio::test]
     async fn reporter_continues_at_the_number_that_the_store_expects() {
-        let (run_store, send_budget) = (MemoryRunStore::new(), SendBudget::new(1));
+        let (run_store, send_permit) = (MemoryRunStore::new(), SendPermit::new(1));
         run_store
             .compare_and_set(&run_store.read_record().await.unwrap(), "RUNNING", "{}", true)
             .await
@@ -209,7 +209,7 @@ mod tests {
         let mut reporter = SendBudgetReporter::new(
             run_store.clone(),
             (1, 7),
-            send_budget,
+            send_permit,
             first,
             Duration::from_secs(1),
             LoadStart::default(),
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn redirects_are_allowed_from_the_first_report_without_a_bound_per_iteration() {
         for (bound, allowed) in [(None, true), (Some(1), false)] {
-            let (run_store, budget) = (MemoryRunStore::new(), SendBudget::new(1));
+            let (run_store, budget) = (MemoryRunStore::new(), SendPermit::new(1));
             run_store
                 .compare_and_set(&run_store.read_record().await.unwrap(), "RUNNING", "{}", true)
                 .await

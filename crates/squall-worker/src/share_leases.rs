@@ -16,8 +16,9 @@ use crate::worker_run::WorkerRun;
 #[derive(Default)]
 pub(crate) struct ShareLeases {
     leases: BTreeMap<u32, Lease>,
-    /// Shares that the membership asked back. The next change of the assignment gives them up.
-    draining: BTreeSet<u32>,
+    /// Shares whose return the membership has requested. The next call of
+    /// [`ShareLeases::pass_to_engine`] gives them up.
+    return_requested: BTreeSet<u32>,
     /// Shares whose lease was lost without a handover. Their next holder, perhaps this worker, does
     /// not know how far they got.
     lost: ShareSet,
@@ -50,9 +51,9 @@ impl ShareLeases {
                 }
                 false
             }
-            LeaseEvent::Drain(lease) => {
+            LeaseEvent::ReturnRequested(lease) => {
                 if let Some(share) = share(&lease).filter(|share| self.leases.get(share) == Some(&lease)) {
-                    self.draining.insert(share);
+                    self.return_requested.insert(share);
                 }
                 false
             }
@@ -61,15 +62,15 @@ impl ShareLeases {
                     return false;
                 };
                 self.leases.remove(&share);
-                self.draining.remove(&share);
+                self.return_requested.remove(&share);
                 self.lost.insert(share);
                 true
             }
         }
     }
 
-    /// Hands the shares to the engine. Returns the leases that the membership asked back.
-    pub(crate) async fn apply_changes<R: RunStore>(
+    /// Passes the shares to the engine. Returns the leases whose return was requested.
+    pub(crate) async fn pass_to_engine<R: RunStore>(
         &mut self,
         worker_run: Option<&mut WorkerRun>,
         profile: Option<&Profile>,
@@ -77,56 +78,54 @@ impl ShareLeases {
     ) -> Vec<Lease> {
         self.changed = false;
         let lost = std::mem::take(&mut self.lost);
-        let draining = std::mem::take(&mut self.draining);
-        let released = draining.iter().filter_map(|share| self.leases.remove(share)).collect();
+        let return_requested = std::mem::take(&mut self.return_requested);
+        let released = return_requested.iter().filter_map(|share| self.leases.remove(share)).collect();
         // Before the start no share has any start made, so there is nothing to hand over.
         if let Some(worker_run) = worker_run.filter(|worker_run| worker_run.is_started()) {
             let profile = profile.unwrap_or(worker_run.profile()).clone();
             if !lost.is_empty() {
-                worker_run.assign_shares(
+                worker_run.set_shares(
                     worker_run.shares().without(lost),
                     &worker_run.profile().clone(),
                     &BTreeMap::new(),
                 );
             }
-            self.reassign_shares(worker_run, profile, draining, run_store).await;
+            self.take_over_and_pass(worker_run, profile, return_requested, run_store).await;
         }
         released
     }
 
-    async fn reassign_shares<R: RunStore>(
+    async fn take_over_and_pass<R: RunStore>(
         &mut self,
         worker_run: &mut WorkerRun,
         profile: Profile,
-        draining: BTreeSet<u32>,
+        return_requested: BTreeSet<u32>,
         run_store: &R,
     ) {
         let (mut shares, before) = (self.shares(), worker_run.shares());
         let gained = shares.without(before);
-        let resume_points =
-            match take_over_shares(run_store, worker_run.epoch, gained, worker_run.shares_ever_taken).await {
-                Ok(Some(resume_points)) => {
-                    worker_run.shares_ever_taken = worker_run.shares_ever_taken.iter().chain(gained.iter()).collect();
-                    resume_points
-                }
-                failure => {
-                    match failure {
-                        Err(error) => debug!(%error, "the worker could not take shares over; it tries again"),
-                        Ok(_) => {
-                            warn!(
-                                epoch = worker_run.epoch,
-                                "the store lost the notes of this run; the worker takes no share over"
-                            )
-                        }
-                    }
-                    self.changed = true;
-                    shares = shares.without(gained);
-                    BTreeMap::new()
-                }
-            };
+        let epoch = worker_run.epoch;
+        let taken_over = match take_over_shares(run_store, epoch, gained, worker_run.shares_ever_taken).await {
+            Ok(TakeOver::ResumeFrom(resume_points)) => Some(resume_points),
+            Ok(TakeOver::NotesLost) => {
+                warn!(epoch, "the store lost the notes of this run; the worker takes no share over");
+                None
+            }
+            Err(error) => {
+                debug!(%error, "the worker could not take shares over; it tries again");
+                None
+            }
+        };
+        if taken_over.is_some() {
+            worker_run.shares_ever_taken = worker_run.shares_ever_taken.iter().chain(gained.iter()).collect();
+        } else {
+            self.changed = true;
+            shares = shares.without(gained);
+        }
+        let resume_points = taken_over.unwrap_or_default();
         if shares != before || profile != *worker_run.profile() {
-            let at = worker_run.assign_shares(shares, &profile, &resume_points);
-            let released = draining.into_iter().filter(|share| before.contains(u64::from(*share)));
+            let at = worker_run.set_shares(shares, &profile, &resume_points);
+            let released = return_requested.into_iter().filter(|share| before.contains(u64::from(*share)));
             note_left_shares(run_store, worker_run.epoch, released, &at).await;
         }
     }
@@ -150,22 +149,32 @@ async fn note_left_shares<R: RunStore>(
     }
 }
 
-/// How far the last holders of `shares` got: the start of the run if no worker held the share, no
-/// entry if the last holder did not note it. Marks the shares as taken, so that no other worker
-/// repeats their starts if this one dies. `None` if the store lost the marks of `taken`, which this
-/// worker made earlier: a missing mark then does not prove that no start was made.
+/// The result of taking shares over.
+#[derive(Debug, PartialEq, Eq)]
+enum TakeOver {
+    /// Where each share continues: at the start of the run if it has no note, at the noted time if
+    /// its last holder gave it up. A share without an entry continues now, because its last holder
+    /// noted only that it had taken it.
+    ResumeFrom(BTreeMap<u32, ResumePoints>),
+    /// The store has lost notes that this worker wrote earlier. A missing note then does not prove
+    /// that no start was made.
+    NotesLost,
+}
+
+/// Notes that this worker has taken `shares`, so that no other worker repeats their starts if this
+/// one dies. `taken_earlier` are the shares for which it did so earlier in the run.
 async fn take_over_shares<R: RunStore>(
     run_store: &R,
     epoch: u64,
     shares: ShareSet,
-    taken: ShareSet,
-) -> Result<Option<BTreeMap<u32, ResumePoints>>, StoreError> {
+    taken_earlier: ShareSet,
+) -> Result<TakeOver, StoreError> {
     if shares.is_empty() {
-        return Ok(Some(BTreeMap::new()));
+        return Ok(TakeOver::ResumeFrom(BTreeMap::new()));
     }
     let notes = RunNotes::from(run_store.notes(epoch).await?);
-    if taken.iter().any(|share| notes.share(share).is_none()) {
-        return Ok(None);
+    if taken_earlier.iter().any(|share| notes.share(share).is_none()) {
+        return Ok(TakeOver::NotesLost);
     }
     let resume_point = |share: u32| match notes.share(share) {
         None => Some((share, ResumePoints::RUN_START)),
@@ -173,9 +182,10 @@ async fn take_over_shares<R: RunStore>(
         Some(ShareNote::Taken) => None,
     };
     let resume_points = shares.iter().filter_map(resume_point).collect();
-    let taken: Vec<_> = shares.iter().map(|share| RunNote::Share { share, note: ShareNote::Taken }.encode()).collect();
-    run_store.set_notes(epoch, &taken).await?;
-    Ok(Some(resume_points))
+    let taken_notes: Vec<_> =
+        shares.iter().map(|share| RunNote::Share { share, note: ShareNote::Taken }.encode()).collect();
+    run_store.set_notes(epoch, &taken_notes).await?;
+    Ok(TakeOver::ResumeFrom(resume_points))
 }
 
 #[cfg(test)]
@@ -194,23 +204,25 @@ mod tests {
             .unwrap()
             .unwrap()
             .epoch;
-        let first =
-            take_over_shares(&run_store, epoch, half, ShareSet::NONE).await.unwrap().expect("no share is taken yet");
+        let TakeOver::ResumeFrom(first) = take_over_shares(&run_store, epoch, half, ShareSet::NONE).await.unwrap()
+        else {
+            panic!("no share is taken yet");
+        };
         assert!(first.len() == 128 && first.values().all(|points| *points == ResumePoints::RUN_START), "{first:?}");
         let rest = ShareSet::ALL.without(half);
-        let more = take_over_shares(&run_store, epoch, rest, half)
-            .await
-            .unwrap()
-            .expect("the store has the marks of the first half");
+        let TakeOver::ResumeFrom(more) = take_over_shares(&run_store, epoch, rest, half).await.unwrap() else {
+            panic!("the store has the notes of the first half");
+        };
         assert_eq!(more.len(), 128);
-        // The last holder did not note how far it got.
-        assert_eq!(take_over_shares(&run_store, epoch, half, ShareSet::NONE).await.unwrap(), Some(BTreeMap::new()));
+        // The last holder noted only that it had taken them.
+        let again = take_over_shares(&run_store, epoch, half, ShareSet::NONE).await.unwrap();
+        assert_eq!(again, TakeOver::ResumeFrom(BTreeMap::new()));
         let empty = MemoryRunStore::new();
         empty
             .compare_and_set(&empty.read_record().await.unwrap(), "RUNNING", "{}", true)
             .await
             .unwrap()
             .expect("another run");
-        assert_eq!(take_over_shares(&empty, epoch, half, ShareSet::ALL).await.unwrap(), None);
+        assert_eq!(take_over_shares(&empty, epoch, half, ShareSet::ALL).await.unwrap(), TakeOver::NotesLost);
     }
 }

@@ -1,4 +1,4 @@
-//! The main loop of a worker: reports with every heartbeat, follows the run record, and hands
+//! The main loop of a worker: writes the worker report, follows the run record, and hands
 //! shares to and from the engine. It decides nothing about the run. `squall worker` and tests start
 //! it.
 
@@ -6,7 +6,7 @@ mod run_following;
 
 use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
-    ReportOutcome, RunStore,
+    ReportOutcome, RunStore, unique_id,
 };
 use squall_model::{
     CommandEnvelope, RunPhase,
@@ -39,7 +39,7 @@ use crate::{
 use run_following::{RunProgress, next_progress};
 
 /// The load ends this long before other workers could take the shares over.
-const LEASE_SAFETY_MARGIN: Duration = Duration::from_millis(100);
+const MEMBERSHIP_SAFETY_MARGIN: Duration = Duration::from_millis(100);
 
 /// One process of a fleet.
 pub struct Worker<C: FleetStores, F: DriverFactory> {
@@ -60,7 +60,7 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     /// tear-down comes after it.
     hooks: Option<RunHooks>,
     share_leases: ShareLeases,
-    /// Whether the membership was valid at the last heartbeat.
+    /// Whether the membership was valid when the worker last reported on time.
     membership_valid: bool,
     /// Tasks that the worker waits for before it leaves.
     background_tasks: JoinSet<()>,
@@ -74,9 +74,8 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
 
 impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
     pub fn new(stores: C, driver_factory: F, config: WorkerConfig) -> Worker<C, F> {
-        // A unique member id starts with random hexadecimal digits.
-        let random = MemberId::unique();
-        let instance = u64::from_str_radix(&random.as_str()[..15], 16).unwrap_or(1);
+        // A unique id is random hexadecimal digits.
+        let instance = u64::from_str_radix(&unique_id()[..15], 16).unwrap_or(1);
         Worker {
             stores,
             driver_factory: Arc::new(driver_factory),
@@ -121,14 +120,14 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.claim_name(&run_store, &stop).await?;
         let mut membership: Option<MembershipTask> = None;
         let mut commands = run_store.subscribe(&self.config.id);
-        let mut heartbeats = tokio::time::interval(heartbeat_interval);
-        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reports = tokio::time::interval(heartbeat_interval);
+        reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
         info!(worker = self.config.id, instance = format_instance(self.instance), "the worker is ready");
         loop {
             tokio::select! {
                 () = stop.cancelled(), if !self.lifecycle.is_leaving() => self.leave(LeaveReason::Stopped),
                 Some(event) = MembershipTask::next_event(&mut membership) => self.handle_lease_event(event),
-                _ = heartbeats.tick() => self.heartbeat(&run_store, membership.as_ref()).await,
+                _ = reports.tick() => self.report_and_follow_record(&run_store, membership.as_ref()).await,
                 Some(message) = commands.recv() => if self.accept_command(&message) { self.read_record(&run_store).await; },
                 Some(_) = self.background_tasks.join_next() => {}
                 progress = next_progress(&mut self.build_tasks, &mut self.run_state) => match progress {
@@ -137,11 +136,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                 },
             }
             if let Some(MembershipTask { handle, .. }) = &mut membership {
-                self.follow_membership(&run_store, handle).await;
+                self.apply_membership_changes(&run_store, handle).await;
             }
             self.update_membership(&mut membership, &membership_config)?;
             if self.is_drained() && self.background_tasks.is_empty() {
-                membership.iter().for_each(MembershipTask::leave);
+                membership.iter().for_each(MembershipTask::end);
                 if membership.as_ref().is_none_or(MembershipTask::is_finished) {
                     break;
                 }
@@ -165,7 +164,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             let Ok(ReportOutcome::NameTaken(heartbeat)) =
                 run_store.report(&self.config.id, &report, self.config.ttl).await
             else {
-                // If the store is unreachable, the heartbeats retry.
+                // If the store is unreachable, the next reports retry.
                 return Ok(());
             };
             match last.replace(heartbeat.clone()) {
@@ -187,8 +186,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.lifecycle = self.lifecycle.step(reason, Instant::now());
     }
 
-    /// Applies pending share changes and extends the lease deadline of the worker's run.
-    async fn follow_membership(&mut self, run_store: &C::Run, handle: &mut MembershipHandle) {
+    /// Passes changed shares to the engine and extends the membership deadline of the worker's run.
+    async fn apply_membership_changes(&mut self, run_store: &C::Run, handle: &mut MembershipHandle) {
         // Read before the events: every share that was lost before this deadline then has its event
         // in the queue.
         let expires_at = handle.validity.expires_at().into_std();
@@ -196,22 +195,22 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             self.handle_lease_event(event);
         }
         if self.share_leases.has_changes() {
-            self.apply_share_changes(run_store, handle).await;
+            self.pass_shares_to_engine(run_store, handle).await;
             if self.desired_run.as_ref().is_some_and(|desired| desired.phase == RunPhase::Preparing) {
                 // The leader waits until every share is held.
                 self.report_now(run_store).await;
             }
         }
-        // A worker that has just joined and holds no share has no deadline: it must take its first
-        // shares up where they were left.
+        // Without shares, an expired membership sets no deadline: it would fence the engine, and an
+        // engine that is unfenced skips the starts since the last holder.
         if let Some(worker_run) = self.run_state.worker_run()
             && (!worker_run.shares().is_empty() || expires_at > Instant::now())
         {
-            worker_run.set_lease_deadline(expires_at - LEASE_SAFETY_MARGIN);
+            worker_run.set_membership_deadline(expires_at - MEMBERSHIP_SAFETY_MARGIN);
         }
     }
 
-    /// Joins the members, releases shares or leaves, as [`MembershipState::action`] decides.
+    /// Joins the members, releases shares or ends the membership, as [`MembershipState::action`] decides.
     fn update_membership(
         &self,
         membership: &mut Option<MembershipTask>,
@@ -223,7 +222,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                 *membership = Some(MembershipTask::spawn(self.stores.workers(), config.clone())?);
             }
             Some(MembershipAction::ReleaseShares) => membership.iter().for_each(MembershipTask::release_shares),
-            Some(MembershipAction::Leave) => membership.iter().for_each(MembershipTask::leave),
+            Some(MembershipAction::End) => membership.iter().for_each(MembershipTask::end),
             Some(MembershipAction::Forget) => *membership = None,
             None => {}
         }
@@ -234,9 +233,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let run_is_on = self.desired_run.as_ref().is_some_and(DesiredRun::is_on);
         let has_worker_run = self.run_state.worker_run().is_some();
         if self.lifecycle.is_leaving() {
-            MembershipNeed::Depart
-        } else if self.has_failed_run() {
-            if has_worker_run { MembershipNeed::ReleaseShares } else { MembershipNeed::Leave }
+            MembershipNeed::LeaveFleet
+        } else if self.has_given_up_run() {
+            if has_worker_run { MembershipNeed::KeepResources } else { MembershipNeed::EndMembership }
         } else if self.record_freshness == RecordFreshness::Unread {
             MembershipNeed::Wait
         } else if has_worker_run {
@@ -249,9 +248,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
     }
 
     /// Whether the worker cannot carry out the run that is on, or not to its end.
-    fn has_failed_run(&self) -> bool {
+    fn has_given_up_run(&self) -> bool {
         let desired = self.desired_run.as_ref().filter(|desired| desired.is_on());
-        desired.zip(self.run_state.failed_run()).is_some_and(|(desired, failed)| desired.epoch == failed.epoch)
+        desired.zip(self.run_state.given_up_run()).is_some_and(|(desired, failed)| desired.epoch == failed.epoch)
     }
 
     /// A worker's name is for people; its membership belongs to this instance.
@@ -293,15 +292,17 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    /// Hands the current shares to the engine, and releases those that the membership asked back.
-    async fn apply_share_changes(&mut self, run_store: &C::Run, handle: &MembershipHandle) {
+    /// Passes the current shares to the engine, and releases those whose return was requested.
+    async fn pass_shares_to_engine(&mut self, run_store: &C::Run, handle: &MembershipHandle) {
         let worker_run = self.run_state.worker_run_mut().map(|worker_run| &mut **worker_run);
         let profile = self.desired_run.as_ref().map(|desired| &desired.spec.profile);
-        let released = self.share_leases.apply_changes(worker_run, profile, run_store).await;
+        let released = self.share_leases.pass_to_engine(worker_run, profile, run_store).await;
         released.into_iter().for_each(|lease| handle.release(lease));
     }
 
-    async fn heartbeat(&mut self, run_store: &C::Run, membership: Option<&MembershipTask>) {
+    /// Writes the worker report, and reads the record if the reply says that it has changed. The
+    /// membership sends heartbeats of its own.
+    async fn report_and_follow_record(&mut self, run_store: &C::Run, membership: Option<&MembershipTask>) {
         let sent_at = Instant::now();
         if let Some(messages) = self.rejected_messages.take_due(sent_at) {
             warn!(messages, "the worker refused more messages");
@@ -331,19 +332,19 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                     self.record_freshness = RecordFreshness::Current;
                 }
             }
-            Err(error) => debug!(%error, "the store did not accept a heartbeat"),
+            Err(error) => debug!(%error, "the store did not accept a report"),
         }
         self.check_run(run_store).await;
     }
 
     fn build_report(&mut self) -> WorkerReport {
         let process = self.process_monitor.sample();
-        let takes_load = (self.membership_valid || self.has_failed_run()) && !self.lifecycle.is_leaving();
+        let is_connected = (self.membership_valid || self.has_given_up_run()) && !self.lifecycle.is_leaving();
         let epoch = self.run_state.epoch().filter(|_| self.run_state.is_prepared()).unwrap_or(0);
         let worker_run = self.run_state.worker_run();
         let held = self.share_leases.shares();
         let report = WorkerReport {
-            health: if takes_load { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
+            health: if is_connected { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
             instance: self.instance,
             cpu_percent: process.cpu_percent,
             cpu_s: process.cpu_s,
@@ -361,7 +362,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             threads: worker_run.map_or(0, |worker_run| worker_run.thread_count() as u32),
             stale_commands: self.stale_commands,
             bad_commands: self.bad_commands,
-            failed_run: self.run_state.failed_run(),
+            given_up_run: self.run_state.given_up_run(),
         };
         self.status.send_modify(|status| status.report.clone_from(&report));
         report
@@ -390,7 +391,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    /// Reports without waiting for the next heartbeat.
+    /// Reports without waiting for the next regular report.
     async fn report_now(&mut self, run_store: &C::Run) {
         let report = self.build_report().encode();
         if let Err(error) = run_store.report(&self.config.id, &report, self.config.ttl).await {

@@ -3,7 +3,7 @@
 
 use squall_coord::RunStore;
 use squall_engine::{
-    Driver, EngineConfig, EngineError, EngineGroup, EngineSpec, NumberQuota, ResourceClient, SendBudget,
+    Driver, EngineConfig, EngineError, EngineGroup, EngineSpec, NumberQuota, ResourceClient, SendPermit,
     ShareAssignment, SharedCounter,
 };
 use squall_metrics::{Delta, SourceId, ThreadMerger};
@@ -103,8 +103,8 @@ pub(crate) struct WorkerRun {
     max_unshipped_deltas: usize,
     counter_supplier: CounterSupplier,
     iteration_limit: IterationLimit,
-    send_budget: SendBudget,
-    /// Announce the send budget, and note the final limit when the load ends. Dropping the set ends
+    send_permit: SendPermit,
+    /// Announce the send budget, and note the final send limit when the load ends. Dropping the set ends
     /// them.
     _reporting_tasks: JoinSet<()>,
     resources: ResourceClient,
@@ -143,9 +143,9 @@ impl WorkerRun {
         let mut engines = vec![EngineSpec { driver: opened.driver, config, background: false }];
         engines.extend(opened.additional.into_iter().map(|scenario| scenario.engine_spec(bundle, instance)));
         let budgets: Vec<u64> = engines.iter().flat_map(|engine| initial_budgets(&engine.config)).collect();
-        let send_budget = SendBudget::new(budgets.len());
+        let send_permit = SendPermit::new(budgets.len());
         for EngineSpec { config, .. } in &mut engines {
-            config.send_budget = Some(send_budget.clone());
+            config.send_permit = Some(send_permit.clone());
             config.resources = Some(resources.clone());
         }
         let profiles = engines.iter().map(|engine| engine.config.load.model.profile().clone()).collect();
@@ -154,12 +154,12 @@ impl WorkerRun {
         let source_name = SourceName::Thread { instance, thread: source.thread }.to_string();
         let counters = opened.shared_counters.into_iter().chain(iterations).collect();
         let mut reporting_tasks: JoinSet<()> =
-            [note_max_sent(run_store.clone(), epoch, instance, send_budget.clone())].into_iter().collect();
+            [note_final_send_limit(run_store.clone(), epoch, instance, send_permit.clone())].into_iter().collect();
         let load_start = LoadStart::default();
         let mut reporter = SendBudgetReporter::new(
             run_store.clone(),
             (epoch, instance),
-            send_budget.clone(),
+            send_permit.clone(),
             (budgets, requests_per_iteration),
             ttl,
             load_start.clone(),
@@ -180,7 +180,7 @@ impl WorkerRun {
             _reporting_tasks: reporting_tasks,
             shipper: DeltaShipper::start(run_store, epoch, source_name, max_unshipped_deltas),
             max_unshipped_deltas,
-            send_budget,
+            send_permit,
             resources,
             resource_task,
             profile: bundle.plan.load.model.profile().clone(),
@@ -192,14 +192,14 @@ impl WorkerRun {
     }
 
     /// Starts the engine at `at`, once. `at` may be long ago: the engine then continues at the
-    /// current time of the run. It needs the current `profile` for that, because by the planned one
-    /// a paused run might look finished.
+    /// current time of the run. A pause lengthens the profile; with the planned profile the engine
+    /// would take a paused run for finished, so it gets the current `profile`.
     pub(crate) fn start(&mut self, at: Instant, profile: &Profile) {
         if self.is_started() {
             return;
         }
         if self.profile != *profile {
-            self.assign_shares(self.shares, profile, &BTreeMap::new());
+            self.set_shares(self.shares, profile, &BTreeMap::new());
         }
         self.load_start.set(at).expect("only this method sets the start, and it returns early if it is set");
         self.engine.start(at);
@@ -216,7 +216,7 @@ impl WorkerRun {
 
     /// Holds `shares` and follows `profile` from now on. `resume_points` says how far the last
     /// holders of new shares got. Returns how far this worker got with its previous shares.
-    pub(crate) fn assign_shares(
+    pub(crate) fn set_shares(
         &mut self,
         shares: ShareSet,
         profile: &Profile,
@@ -244,13 +244,14 @@ impl WorkerRun {
         &self.profile
     }
 
-    /// Lets the users send until `deadline`, when other workers may take the shares over.
-    pub(crate) fn set_lease_deadline(&self, deadline: Instant) {
-        self.send_budget.set_valid_until(deadline);
+    /// Lets the users send until `deadline`, shortly before the membership can expire and other
+    /// workers take the shares over.
+    pub(crate) fn set_membership_deadline(&self, deadline: Instant) {
+        self.send_permit.set_valid_until(deadline);
     }
 
     pub(crate) fn set_paused(&self, paused: bool) {
-        self.send_budget.set_paused(paused);
+        self.send_permit.set_paused(paused);
     }
 
     /// Marks the users' resources as possibly reassigned, because the worker lost its membership.
@@ -335,11 +336,11 @@ impl WorkerRun {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.send_budget.requests_begun().len()
+        self.send_permit.requests_charged().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.send_budget.requests_begun().iter().sum()
+        self.send_permit.requests_charged().iter().sum()
     }
 
     /// Waits for the engine's threads, which have delivered their last delta, and for the return of
@@ -362,12 +363,12 @@ impl WorkerRun {
     }
 }
 
-/// Notes the worker's final limit once its load is over: the most requests that it sends in total.
+/// Notes the worker's final send limit once its load is over: the most requests that it sends in total.
 /// If it dies while it drains, no more than these are missing.
-async fn note_max_sent<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_budget: SendBudget) {
-    let note = RunNote::MaxSent { instance, requests: send_budget.final_limit_total().await }.encode();
+async fn note_final_send_limit<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_permit: SendPermit) {
+    let note = RunNote::FinalSendLimit { instance, requests: send_permit.final_send_limit_total().await }.encode();
     while let Err(error) = run_store.set_notes(epoch, std::slice::from_ref(&note)).await {
-        debug!(%error, "the worker could not note its final limit; it tries again");
+        debug!(%error, "the worker could not note its final send limit; it tries again");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
     }
 }

@@ -1,18 +1,18 @@
 //! The state of a worker's part in a run, and every transition of it. It performs no effect and
 //! reads no clock. The worker feeds it events and performs the effects.
 //!
-//! An order names the epoch of its run. If that is not the epoch of the state, the state first
+//! An instruction names the epoch of its run. If that is not the epoch of the state, the state first
 //! becomes `Idle`, as after `Withdrawn`.
 //!
-//! | state       | Prepare   | Run       | Follow | AwaitEnd | Stop   | Nothing |
-//! |-------------|-----------|-----------|--------|----------|--------|---------|
-//! | Idle        | Preparing | Preparing | –      | –        | –      | –       |
-//! | Preparing   | –         | –         | –      | Done     | Done   | –       |
-//! | Active      | –         | follow    | follow | shares   | stop   | –       |
-//! | EndingEarly | –         | follow    | follow | shares   | stop   | –       |
-//! | Done        | –         | –         | –      | –        | –      | –       |
-//! | DoneEarly   | –         | –         | –      | –        | –      | –       |
-//! | Unable      | –         | –         | –      | –        | –      | –       |
+//! | state       | Prepare   | Run        | RunIfBuilt | AwaitEnd | Stop   | Nothing |
+//! |-------------|-----------|------------|------------|----------|--------|---------|
+//! | Idle        | Preparing | Preparing  | –          | –        | –      | –       |
+//! | Preparing   | –         | –          | –          | Done     | Done   | –       |
+//! | Active      | –         | apply spec | apply spec | shares   | stop   | –       |
+//! | EndingEarly | –         | apply spec | apply spec | shares   | stop   | –       |
+//! | Done        | –         | –          | –          | –        | –      | –       |
+//! | DoneEarly   | –         | –          | –          | –        | –      | –       |
+//! | Unable      | –         | –          | –          | –        | –      | –       |
 //!
 //! | state       | Withdrawn | Built  | BuildFailed | EndedEarly  | Shipped   |
 //! |-------------|-----------|--------|-------------|-------------|-----------|
@@ -26,7 +26,7 @@
 //!
 //! `–` changes nothing. Lower-case words are effects that leave the state as it is.
 
-use squall_model::protocol::FailedRun;
+use squall_model::protocol::GivenUpRun;
 
 /// A worker's part in a run; `R` is the run as the worker carries it out.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,15 +47,15 @@ pub(crate) enum WorkerRunState<R> {
     Unable { epoch: u64, reason: String },
 }
 
-/// What the record of a run wants from the worker.
+/// What the worker has to do, by the record of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RunOrder {
+pub(crate) enum WorkerInstruction {
     /// Build the users.
     Prepare,
-    /// Build the users if they are not built, else follow the record.
+    /// Build the users if they are not built, else apply the run spec.
     Run,
-    /// Follow the record if the users are built. A leaving worker builds no users.
-    Follow,
+    /// Apply the run spec if the users are built. A leaving worker builds no users.
+    RunIfBuilt,
     /// End the load at its planned end.
     AwaitEnd,
     /// End the load now.
@@ -68,9 +68,9 @@ pub(crate) enum RunOrder {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RunEvent<R> {
     /// The worker has read the record of the run `epoch`.
-    Ordered {
+    RecordRead {
         epoch: u64,
-        order: RunOrder,
+        instruction: WorkerInstruction,
     },
     /// The record holds no run, or another one.
     Withdrawn,
@@ -90,10 +90,10 @@ pub(crate) enum RunEffect<R> {
         epoch: u64,
     },
     CancelBuild,
-    /// Apply pause, start and profile of the record to the worker's run.
-    Follow,
-    /// Hand the held shares to the engine again.
-    ReassignShares,
+    /// Apply pause, start and profile of the run spec to the worker's run.
+    ApplySpec,
+    /// Pass the held shares to the engine again.
+    PassSharesToEngine,
     /// Stop the worker's run in the way that the record asks for.
     StopRun,
     /// Tell the fleet at once that the worker ends its part early.
@@ -109,12 +109,12 @@ impl<R> WorkerRunState<R> {
     #[must_use]
     pub(crate) fn step(self, event: RunEvent<R>) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         match event {
-            RunEvent::Ordered { epoch, order } if self.epoch().is_none_or(|mine| mine == epoch) => {
-                self.step_ordered(epoch, order)
+            RunEvent::RecordRead { epoch, instruction } if self.epoch().is_none_or(|mine| mine == epoch) => {
+                self.step_record_read(epoch, instruction)
             }
-            RunEvent::Ordered { epoch, order } => {
+            RunEvent::RecordRead { epoch, instruction } => {
                 let (idle, mut effects) = self.step_withdrawn();
-                let (next, more) = idle.step_ordered(epoch, order);
+                let (next, more) = idle.step_record_read(epoch, instruction);
                 effects.extend(more);
                 (next, effects)
             }
@@ -126,31 +126,47 @@ impl<R> WorkerRunState<R> {
         }
     }
 
-    fn step_ordered(self, epoch: u64, order: RunOrder) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
+    fn step_record_read(self, epoch: u64, instruction: WorkerInstruction) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         use WorkerRunState::{Active, Done, DoneEarly, EndingEarly, Idle, Preparing, Unable};
-        match (self, order) {
-            (Idle, RunOrder::Prepare | RunOrder::Run) => (Preparing { epoch }, vec![RunEffect::Build { epoch }]),
-            (Preparing { epoch }, RunOrder::AwaitEnd | RunOrder::Stop) => {
+        match (self, instruction) {
+            (Idle, WorkerInstruction::Prepare | WorkerInstruction::Run) => {
+                (Preparing { epoch }, vec![RunEffect::Build { epoch }])
+            }
+            (Preparing { epoch }, WorkerInstruction::AwaitEnd | WorkerInstruction::Stop) => {
                 (Done { epoch }, vec![RunEffect::CancelBuild])
             }
-            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Run | RunOrder::Follow) => {
-                (state, vec![RunEffect::Follow])
+            (state @ (Active { .. } | EndingEarly { .. }), WorkerInstruction::Run | WorkerInstruction::RunIfBuilt) => {
+                (state, vec![RunEffect::ApplySpec])
             }
-            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::AwaitEnd) => {
-                (state, vec![RunEffect::ReassignShares])
+            (state @ (Active { .. } | EndingEarly { .. }), WorkerInstruction::AwaitEnd) => {
+                (state, vec![RunEffect::PassSharesToEngine])
             }
-            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Stop) => (state, vec![RunEffect::StopRun]),
-            (state @ Idle, RunOrder::Follow | RunOrder::AwaitEnd | RunOrder::Stop | RunOrder::Nothing)
-            | (state @ Preparing { .. }, RunOrder::Prepare | RunOrder::Run | RunOrder::Follow | RunOrder::Nothing)
-            | (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Prepare | RunOrder::Nothing)
+            (state @ (Active { .. } | EndingEarly { .. }), WorkerInstruction::Stop) => {
+                (state, vec![RunEffect::StopRun])
+            }
+            (
+                state @ Idle,
+                WorkerInstruction::RunIfBuilt
+                | WorkerInstruction::AwaitEnd
+                | WorkerInstruction::Stop
+                | WorkerInstruction::Nothing,
+            )
+            | (
+                state @ Preparing { .. },
+                WorkerInstruction::Prepare
+                | WorkerInstruction::Run
+                | WorkerInstruction::RunIfBuilt
+                | WorkerInstruction::Nothing,
+            )
+            | (state @ (Active { .. } | EndingEarly { .. }), WorkerInstruction::Prepare | WorkerInstruction::Nothing)
             | (
                 state @ (Done { .. } | DoneEarly { .. } | Unable { .. }),
-                RunOrder::Prepare
-                | RunOrder::Run
-                | RunOrder::Follow
-                | RunOrder::AwaitEnd
-                | RunOrder::Stop
-                | RunOrder::Nothing,
+                WorkerInstruction::Prepare
+                | WorkerInstruction::Run
+                | WorkerInstruction::RunIfBuilt
+                | WorkerInstruction::AwaitEnd
+                | WorkerInstruction::Stop
+                | WorkerInstruction::Nothing,
             ) => (state, vec![]),
         }
     }
@@ -172,7 +188,7 @@ impl<R> WorkerRunState<R> {
     fn step_built(self, worker_run: R) -> (WorkerRunState<R>, Vec<RunEffect<R>>) {
         match self {
             WorkerRunState::Preparing { epoch } => {
-                (WorkerRunState::Active { epoch, worker_run }, vec![RunEffect::ReassignShares])
+                (WorkerRunState::Active { epoch, worker_run }, vec![RunEffect::PassSharesToEngine])
             }
             state @ (WorkerRunState::Idle
             | WorkerRunState::Active { .. }
@@ -276,11 +292,11 @@ impl<R> WorkerRunState<R> {
     }
 
     /// The run that the worker cannot carry out, or not to its end.
-    pub(crate) fn failed_run(&self) -> Option<FailedRun> {
+    pub(crate) fn given_up_run(&self) -> Option<GivenUpRun> {
         match self {
             WorkerRunState::EndingEarly { epoch, reason, .. }
             | WorkerRunState::DoneEarly { epoch, reason }
-            | WorkerRunState::Unable { epoch, reason } => Some(FailedRun { epoch: *epoch, message: reason.clone() }),
+            | WorkerRunState::Unable { epoch, reason } => Some(GivenUpRun { epoch: *epoch, message: reason.clone() }),
             WorkerRunState::Idle
             | WorkerRunState::Preparing { .. }
             | WorkerRunState::Active { .. }
@@ -292,7 +308,7 @@ impl<R> WorkerRunState<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use RunEffect::{Abandon, Build, CancelBuild, Finish, Follow, ReassignShares, ReportEarlyEnd, StopRun};
+    use RunEffect::{Abandon, ApplySpec, Build, CancelBuild, Finish, PassSharesToEngine, ReportEarlyEnd, StopRun};
 
     type State = WorkerRunState<char>;
     type Row = (&'static str, RunEvent<char>, State, Vec<RunEffect<char>>);
@@ -331,20 +347,20 @@ mod tests {
         State::Unable { epoch: EPOCH, reason: reason() }
     }
 
-    fn ordered(order: RunOrder) -> RunEvent<char> {
-        RunEvent::Ordered { epoch: EPOCH, order }
+    fn record_read(instruction: WorkerInstruction) -> RunEvent<char> {
+        RunEvent::RecordRead { epoch: EPOCH, instruction }
     }
 
     /// One row for every event, in the order of the tables above.
     #[track_caller]
     fn check(state: fn() -> State, rows: [(State, Vec<RunEffect<char>>); 11]) {
         let events: [(&str, RunEvent<char>); 11] = [
-            ("Prepare", ordered(RunOrder::Prepare)),
-            ("Run", ordered(RunOrder::Run)),
-            ("Follow", ordered(RunOrder::Follow)),
-            ("AwaitEnd", ordered(RunOrder::AwaitEnd)),
-            ("Stop", ordered(RunOrder::Stop)),
-            ("Nothing", ordered(RunOrder::Nothing)),
+            ("Prepare", record_read(WorkerInstruction::Prepare)),
+            ("Run", record_read(WorkerInstruction::Run)),
+            ("RunIfBuilt", record_read(WorkerInstruction::RunIfBuilt)),
+            ("AwaitEnd", record_read(WorkerInstruction::AwaitEnd)),
+            ("Stop", record_read(WorkerInstruction::Stop)),
+            ("Nothing", record_read(WorkerInstruction::Nothing)),
             ("Withdrawn", RunEvent::Withdrawn),
             ("Built", RunEvent::Built('n')),
             ("BuildFailed", RunEvent::BuildFailed(reason())),
@@ -378,7 +394,7 @@ mod tests {
                 cancelled(),
                 same(),
                 (idle(), vec![CancelBuild]),
-                (State::Active { epoch: EPOCH, worker_run: 'n' }, vec![ReassignShares]),
+                (State::Active { epoch: EPOCH, worker_run: 'n' }, vec![PassSharesToEngine]),
                 (unable(), vec![]),
                 same(),
                 same(),
@@ -393,9 +409,9 @@ mod tests {
             active,
             [
                 same(),
-                (active(), vec![Follow]),
-                (active(), vec![Follow]),
-                (active(), vec![ReassignShares]),
+                (active(), vec![ApplySpec]),
+                (active(), vec![ApplySpec]),
+                (active(), vec![PassSharesToEngine]),
                 (active(), vec![StopRun]),
                 same(),
                 (idle(), vec![Abandon('r')]),
@@ -414,9 +430,9 @@ mod tests {
             ending_early,
             [
                 same(),
-                (ending_early(), vec![Follow]),
-                (ending_early(), vec![Follow]),
-                (ending_early(), vec![ReassignShares]),
+                (ending_early(), vec![ApplySpec]),
+                (ending_early(), vec![ApplySpec]),
+                (ending_early(), vec![PassSharesToEngine]),
                 (ending_early(), vec![StopRun]),
                 same(),
                 (idle(), vec![Abandon('r')]),
@@ -439,7 +455,7 @@ mod tests {
 
     #[test]
     fn order_of_another_epoch_withdraws_the_run_first() {
-        let next = || RunEvent::Ordered { epoch: 8, order: RunOrder::Prepare };
+        let next = || RunEvent::RecordRead { epoch: 8, instruction: WorkerInstruction::Prepare };
         let rows: [Row; 7] = [
             ("idle", next(), idle(), vec![]),
             ("preparing", next(), preparing(), vec![CancelBuild]),
@@ -458,11 +474,11 @@ mod tests {
     #[test]
     fn failure_is_reported_until_the_run_is_withdrawn() {
         for state in [ending_early, done_early, unable] {
-            assert_eq!(state().failed_run(), Some(FailedRun { epoch: EPOCH, message: reason() }));
-            assert_eq!(state().step(RunEvent::Withdrawn).0.failed_run(), None);
+            assert_eq!(state().given_up_run(), Some(GivenUpRun { epoch: EPOCH, message: reason() }));
+            assert_eq!(state().step(RunEvent::Withdrawn).0.given_up_run(), None);
         }
         for state in [idle, preparing, active, done] {
-            assert_eq!(state().failed_run(), None);
+            assert_eq!(state().given_up_run(), None);
         }
     }
 }

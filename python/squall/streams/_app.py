@@ -108,7 +108,7 @@ class App:
         self.settings = Settings.read(settings)
         self.processors: dict[str, Processor] = {}
         self.tasks: list[Task] = []
-        self._connected: _squall.StreamLink | None = None
+        self._connected: _squall.StreamAppConnection | None = None
 
     def __repr__(self) -> str:
         return f"<App {self.name}>"
@@ -176,7 +176,7 @@ class App:
 
         return register
 
-    async def _connect(self) -> _squall.StreamLink:
+    async def _connect(self) -> _squall.StreamAppConnection:
         if self._connected is None:
             box, settings = mailbox(), self.settings
             self._connected = await box.wait_for(_squall.connect(box.native, self.name, settings.redis_url, settings.namespace))

@@ -101,7 +101,7 @@ class Events:
     async def _wait_ready(self) -> None:
         if self._waiter is None:
             self._waiter = asyncio.get_running_loop().create_future()
-            self._source.want()
+            self._source.request_ready()
         await asyncio.shield(self._waiter)
 
     def _wake(self) -> None:
@@ -186,8 +186,8 @@ class Events:
             if broken is not None:
                 # The processor gets the records before the broken event first. The event then comes
                 # again as the first of its batch, and the exception policy handles it.
-                self._source.give_back(len(events) - max(len(records), 1))
+                self._source.put_back(len(events) - max(len(records), 1))
                 if not records:
-                    self._source.spoil(f"{type(broken).__name__}: {broken}")
+                    self._source.reject_last(f"{type(broken).__name__}: {broken}")
                     return
             yield records if isinstance(item, list) else records[0]

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from squall._squall import StreamPost
+from squall._squall import StreamMailbox
 from squall.streams._errors import make_error
 
 _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
@@ -18,7 +18,7 @@ class Mailbox:
     """Hands messages of the engine to the futures and the worker that wait for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.native = StreamPost()
+        self.native = StreamMailbox()
         self._loop = weakref.ref(loop)
         self._futures: dict[int, asyncio.Future[Any]] = {}
         #: Handles `call`, `task`, `ready` and `cancel`; a worker sets it.

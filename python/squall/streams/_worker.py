@@ -74,12 +74,12 @@ class _WorkerLoop:
 
     def _handle_message(self, kind: str, ident: int, content: Any) -> None:
         if kind == "call":
-            number, turn, source = content
+            number, run, source = content
             events = Events(self.processors[number], source, self.opened[number])
-            self._start(ident, turn, self._process(number, events), events)
+            self._start(ident, run, self._process(number, events), events)
         elif kind == "task":
-            number, turn, _ = content
-            self._start(ident, turn, self._run_task(self.app.tasks[number]), None)
+            number, run, _ = content
+            self._start(ident, run, self._run_task(self.app.tasks[number]), None)
         elif ident in self.running:
             running, waiting = self.running[ident]
             if kind == "cancel":
@@ -87,25 +87,25 @@ class _WorkerLoop:
             elif waiting is not None:
                 waiting._wake()
 
-    def _start(self, ident: int, turn: _squall.StreamTurn, work: Awaitable[None], events: Events | None) -> None:
-        task = asyncio.ensure_future(self._run_and_report(turn, work))
+    def _start(self, ident: int, run: _squall.StreamRunHandle, work: Awaitable[None], events: Events | None) -> None:
+        task = asyncio.ensure_future(self._run_and_report(run, work))
         self.running[ident] = (task, events)
         task.add_done_callback(lambda _: self.running.pop(ident, None))
 
-    async def _run_and_report(self, turn: _squall.StreamTurn, work: Awaitable[None]) -> None:
+    async def _run_and_report(self, run: _squall.StreamRunHandle, work: Awaitable[None]) -> None:
         try:
             await work
         except asyncio.CancelledError:
-            turn.finish("cancelled")
+            run.finish("cancelled")
             raise
         except Exception as error:
-            turn.finish(_error_text(error))
+            run.finish(_error_text(error))
         except BaseException as error:
             # SystemExit and the like fail the event and end the loop.
-            turn.finish(_error_text(error))
+            run.finish(_error_text(error))
             raise
         else:
-            turn.finish()
+            run.finish()
 
     async def _process(self, number: int, events: Events) -> None:
         processor = self.processors[number]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     args::{Cli, CliCommand},
+    script_error::ScriptError,
     script_host::ScriptOptions,
 };
 use clap::Parser;
@@ -19,15 +20,15 @@ struct FakeHost {
 impl ScriptHost for FakeHost {
     type Driver = ScenarioDriver;
 
-    fn open(&self, script: ScriptOptions) -> Result<LoadedScenario<ScenarioDriver>, String> {
+    fn open(&self, script: ScriptOptions) -> Result<LoadedScenario<ScenarioDriver>, ScriptError> {
         *self.options.lock().unwrap() = Some(script.clone());
         let text = "target = 'http://shop.test'\n[[task]]\nname = 'browse'\nget = '/'\n";
         let scenario = Scenario::parse("shop.py", text, &mut NoFiles, script.overrides);
-        scenario.map(LoadedScenario::declarative).map_err(|errors| errors.to_string())
+        scenario.map(LoadedScenario::declarative).map_err(|errors| ScriptError::InvalidScenario(errors.to_string()))
     }
 
-    fn run_stream_worker(&self, _: &StreamWorkerArgs) -> Result<u8, String> {
-        Err("no streams here".to_owned())
+    fn run_stream_worker(&self, _: &StreamWorkerArgs) -> Result<u8, ScriptError> {
+        Err(ScriptError::Exception("no streams here".to_owned()))
     }
 }
 

@@ -154,7 +154,7 @@ fn build_offer<H: ScriptHost>(path: &Path, host: &H) -> Result<StartableScenario
     };
     let input = resolve_input(&mut args)?;
     let (params, takes_any) = match &input {
-        RunInput::Script(file) => host.params(file).map_err(CliError::new)?,
+        RunInput::Script(file) => host.params(file)?,
         RunInput::ScenarioFile(_) => (variable_params(&load_scenario(&input, &args, None, host)?), false),
         RunInput::Url(_) => (Vec::new(), false),
     };

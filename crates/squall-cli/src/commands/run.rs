@@ -184,7 +184,7 @@ async fn wait_reason<C: FleetStores>(fleet: &FleetClient<C>) -> Option<&'static 
     // `run_fleet` reports a store that does not respond.
     let status = fleet.status().await.ok()?;
     let has_workers = status.workers.iter().any(WorkerInfo::is_healthy);
-    match status.state {
+    match status.phase {
         RunPhase::Idle if !has_workers => Some(NO_WORKER_MESSAGE),
         RunPhase::Idle => None,
         RunPhase::Stopping => Some("another test is stopping; waiting for its end"),

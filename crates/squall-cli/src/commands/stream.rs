@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) fn run<H: ScriptHost>(command: StreamCommand, host: &H) -> Result<u8, CliError> {
     if let StreamCommand::Worker(args) = &command {
-        return host.run_stream_worker(args).map_err(CliError::new);
+        return Ok(host.run_stream_worker(args)?);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;

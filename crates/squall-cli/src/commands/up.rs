@@ -147,7 +147,7 @@ impl FleetStarter {
     /// persistence.
     fn start_redis(&mut self, program: &Path) -> Result<String, CliError> {
         self.store = "redis-server, started for this fleet";
-        let password = squall_coord::MemberId::unique().to_string();
+        let password = squall_coord::unique_id();
         let folder = self.folder.join("redis");
         fs::create_dir_all(&folder).map_err(|error| CliError::file_error("create", &folder, &error))?;
         for _ in 0..MAX_PORT_ATTEMPTS {

@@ -1,7 +1,7 @@
 //! `squall worker`: runs one load generator of a fleet in the foreground until a stop signal.
 //! squall-worker does the work; here are its name, its store and its signals.
 
-use squall_coord::MemberId;
+use squall_coord::unique_id;
 use squall_worker::{Worker, WorkerConfig};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) fn run_worker<H: ScriptHost>(args: &LoadWorkerArgs, host: &H) -> Result<u8, CliError> {
     logs::start(args.log);
-    let id = args.id.clone().unwrap_or_else(|| format!("{}-{}", host_name(), &MemberId::unique().as_str()[..6]));
+    let id = args.id.clone().unwrap_or_else(|| format!("{}-{}", host_name(), &unique_id()[..6]));
     check_id(&id)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?.block_on(async {

@@ -170,7 +170,7 @@ fn requests_of_a_killed_worker_are_bounded_and_others_take_over() {
     assert!(number(&result, "/fleet/missed_starts") > 0, "the gap is stated");
 }
 
-/// A worker notes its final limit when its load ends; killed after that, exactly its requests in
+/// A worker notes its final send limit when its load ends; killed after that, exactly its requests in
 /// flight are lost.
 #[test]
 fn lost_requests_of_a_worker_killed_while_draining_are_exact() {
@@ -181,7 +181,7 @@ fn lost_requests_of_a_worker_killed_while_draining_are_exact() {
     let ask = |command: String| ask_redis(fleet.redis.port(), &[&command]);
     let instance = ask("HGET squall:{main}:worker:w1:status instance".to_owned()).expect("it has reported");
     let is_sealed = format!("HEXISTS squall:{{main}}:test:1:notes sealed:{instance}");
-    wait_until("the final limit", || ask(is_sealed.clone()).as_deref() == Some(":1"));
+    wait_until("the final send limit", || ask(is_sealed.clone()).as_deref() == Some(":1"));
     fleet.signal("w1", Signal::KILL);
     let result = fleet.result(run);
     let (reported, lost) = (number(&result, "/totals/requests"), number(&result, "/accounting/lost_at_most"));

@@ -1,4 +1,4 @@
-//! Decides from a snapshot what one member does: assign, acquire, drain, drop, release.
+//! Decides from a snapshot what one member does: assign, acquire, request back, drop, release.
 //! It performs nothing; [`super::Membership`] does.
 
 use std::{
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Epoch, Lease, LeaseHolder, LeaseSnapshot, MemberId, MemberSnapshot, UnitAssignment, UnitId, spread};
+use crate::{Lease, LeaseEpoch, LeaseHolder, LeaseSnapshot, MemberId, MemberSnapshot, UnitAssignment, UnitId, spread};
 
 /// How many members make assignments: the oldest ones that may hold units. One would be enough.
 /// With three, a stalled one delays nothing, and a large fleet does not send writes of which only
@@ -20,9 +20,9 @@ const STANDBY_ASSIGNERS: usize = 10;
 /// A lease that this member believes to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldLease {
-    pub(super) epoch: Epoch,
-    /// The lease's user has received the request to finish and release it.
-    pub(super) draining: bool,
+    pub(super) epoch: LeaseEpoch,
+    /// The lease's user has received the request to give it back.
+    pub(super) return_requested: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct LeasePlan {
     /// Assigned to this member and free.
     pub(super) acquire: Vec<UnitId>,
     /// Held, but assigned to another member.
-    pub(super) drain: Vec<Lease>,
+    pub(super) request_return: Vec<Lease>,
     /// Held in this member's belief only, not in the store.
     pub(super) drop: Vec<Lease>,
     /// Held in the store only: the reply to the acquire was lost, or this member has dropped the
@@ -95,12 +95,12 @@ pub(super) fn is_standby_assigner(older_members: Option<usize>) -> bool {
 
 fn plan_own_leases(snapshot: &MemberSnapshot, me: &MemberId, held: &BTreeMap<UnitId, HeldLease>, plan: &mut LeasePlan) {
     let assigned: BTreeSet<&UnitId> = snapshot.assigned.iter().collect();
-    for (unit, HeldLease { epoch, draining }) in held {
+    for (unit, HeldLease { epoch, return_requested }) in held {
         let lease = Lease { unit: unit.clone(), epoch: *epoch };
         if snapshot.leases.get(unit) != Some(&LeaseHolder { member: me.clone(), epoch: *epoch }) {
             plan.drop.push(lease);
-        } else if !draining && !assigned.contains(unit) {
-            plan.drain.push(lease);
+        } else if !return_requested && !assigned.contains(unit) {
+            plan.request_return.push(lease);
         }
     }
     for (unit, LeaseHolder { member, epoch }) in &snapshot.leases {
@@ -151,7 +151,7 @@ mod tests {
             leases: leases
                 .iter()
                 .map(|(unit, id, epoch)| {
-                    (UnitId::new(*unit), LeaseHolder { member: MemberId::new(*id), epoch: Epoch(*epoch) })
+                    (UnitId::new(*unit), LeaseHolder { member: MemberId::new(*id), epoch: LeaseEpoch(*epoch) })
                 })
                 .collect(),
         }
@@ -159,12 +159,12 @@ mod tests {
 
     fn held_leases(held: &[(&str, u64)]) -> BTreeMap<UnitId, HeldLease> {
         held.iter()
-            .map(|(unit, epoch)| (UnitId::new(*unit), HeldLease { epoch: Epoch(*epoch), draining: false }))
+            .map(|(unit, epoch)| (UnitId::new(*unit), HeldLease { epoch: LeaseEpoch(*epoch), return_requested: false }))
             .collect()
     }
 
     fn lease(unit: &str, epoch: u64) -> Lease {
-        Lease { unit: UnitId::new(unit), epoch: Epoch(epoch) }
+        Lease { unit: UnitId::new(unit), epoch: LeaseEpoch(epoch) }
     }
 
     #[track_caller]
@@ -194,7 +194,11 @@ mod tests {
     #[test]
     fn held_units_assigned_to_others_are_drained() {
         let snapshot = snapshot(&[("a", &["0"]), ("b", &["1"])], &[("0", "a", 1), ("1", "a", 2)]);
-        check(&snapshot, &[("0", 1), ("1", 2)], Some(LeasePlan { drain: vec![lease("1", 2)], ..LeasePlan::default() }));
+        check(
+            &snapshot,
+            &[("0", 1), ("1", 2)],
+            Some(LeasePlan { request_return: vec![lease("1", 2)], ..LeasePlan::default() }),
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod config;
 mod lease_plan;
-mod lease_validity;
+mod membership_validity;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 
 pub use self::config::{MembershipConfig, MembershipConfigError};
 use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
-pub use self::lease_validity::LeaseValidity;
+pub use self::membership_validity::MembershipValidity;
 use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, Revision, StoreError, UnitId};
 
 /// How long the watcher waits at the store before it asks again. Heartbeats report changes too, so
@@ -44,9 +44,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 pub enum LeaseEvent {
     /// This member holds the lease now.
     Granted(Lease),
-    /// The unit is assigned to another member, or this member is leaving: finish the work in
-    /// progress, then call [`MembershipHandle::release`].
-    Drain(Lease),
+    /// The unit is assigned to another member, or this member is leaving: give the lease back with
+    /// [`MembershipHandle::release`] as soon as another member may use the unit.
+    ReturnRequested(Lease),
     /// The lease is lost. Stop at once; there is nothing to release.
     Lost(Lease),
 }
@@ -57,12 +57,12 @@ pub struct MembershipHandle {
     /// Events of leases. Unbounded, but never longer than a few events per unit.
     pub events: mpsc::UnboundedReceiver<LeaseEvent>,
     /// Whether leases may be used right now.
-    pub validity: LeaseValidity,
+    pub validity: MembershipValidity,
     releases: mpsc::UnboundedSender<Lease>,
 }
 
 impl MembershipHandle {
-    /// Releases a lease, after draining or because it is not usable.
+    /// Releases a lease, after a request to return it or because it is not usable.
     pub fn release(&self, lease: Lease) {
         // A membership that has ended holds no leases, so a failed send loses nothing.
         let _ = self.releases.send(lease);
@@ -74,7 +74,7 @@ pub struct Membership<S> {
     store: S,
     config: MembershipConfig,
     leases: BTreeMap<UnitId, HeldLease>,
-    validity: LeaseValidity,
+    validity: MembershipValidity,
     events: mpsc::UnboundedSender<LeaseEvent>,
     releases: mpsc::UnboundedReceiver<Lease>,
     /// Released by their users, but not yet in the store.
@@ -100,7 +100,7 @@ impl<S: LeaseStore> Membership<S> {
         config.check()?;
         let (events, event_rx) = mpsc::unbounded_channel();
         let (release_tx, releases) = mpsc::unbounded_channel();
-        let validity = LeaseValidity::new();
+        let validity = MembershipValidity::new();
         let handle = MembershipHandle { events: event_rx, validity: validity.clone(), releases: release_tx };
         let membership = Self {
             store,
@@ -122,15 +122,15 @@ impl<S: LeaseStore> Membership<S> {
         Ok((membership, handle))
     }
 
-    /// Runs until `stop`, then drains: it sends a drain event for every lease and leaves when all
-    /// are released. It survives errors of the store: while the store is unreachable it acquires
+    /// Runs until `stop`, then requests the return of every lease and leaves when all are
+    /// released. It survives errors of the store: while the store is unreachable it acquires
     /// nothing, and when the membership may have expired it drops all leases.
     pub async fn run(self, stop: CancellationToken) {
         self.run_until(stop.clone(), stop).await;
     }
 
     /// Like [`run`](Self::run), for a member that must stay a member for longer than its leases. It
-    /// drains from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
+    /// requests its leases back from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
     /// expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
@@ -293,8 +293,8 @@ impl<S: LeaseStore> Membership<S> {
             self.leases.remove(&lease.unit);
             self.send_event(LeaseEvent::Lost(lease));
         }
-        for lease in plan.drain {
-            self.drain(lease);
+        for lease in plan.request_return {
+            self.request_return(lease);
         }
         if !plan.orphaned.is_empty() {
             self.store.release(&self.config.member, &plan.orphaned).await?;
@@ -313,21 +313,23 @@ impl<S: LeaseStore> Membership<S> {
             LeaseAcquireOutcome::Granted(grants) => {
                 for (unit, epoch) in plan.acquire.into_iter().zip(grants) {
                     let Some(epoch) = epoch else { continue };
-                    self.leases.insert(unit.clone(), HeldLease { epoch, draining: false });
+                    self.leases.insert(unit.clone(), HeldLease { epoch, return_requested: false });
                     self.send_event(LeaseEvent::Granted(Lease { unit, epoch }));
                 }
             }
             LeaseAcquireOutcome::NotMember => self.handle_expiry(),
-            LeaseAcquireOutcome::Paused => self.refresh_at = Some(Instant::now() + self.config.heartbeat_interval),
+            LeaseAcquireOutcome::GrantsPaused => {
+                self.refresh_at = Some(Instant::now() + self.config.heartbeat_interval)
+            }
         }
         Ok(())
     }
 
-    fn drain(&mut self, lease: Lease) {
+    fn request_return(&mut self, lease: Lease) {
         if let Some(held) = self.leases.get_mut(&lease.unit) {
-            held.draining = true;
+            held.return_requested = true;
         }
-        self.send_event(LeaseEvent::Drain(lease));
+        self.send_event(LeaseEvent::ReturnRequested(lease));
     }
 
     /// Users release leases in bursts; one call releases all that are queued.
@@ -358,11 +360,11 @@ impl<S: LeaseStore> Membership<S> {
         let leases: Vec<Lease> = self
             .leases
             .iter()
-            .filter(|(_, held)| !held.draining)
+            .filter(|(_, held)| !held.return_requested)
             .map(|(unit, held)| Lease { unit: unit.clone(), epoch: held.epoch })
             .collect();
         for lease in leases {
-            self.drain(lease);
+            self.request_return(lease);
         }
     }
 

@@ -15,7 +15,7 @@ use super::{
     ItemId, MAX_NOTIFIED_WAITERS, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName,
     PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, TURN_TIMEOUT,
 };
-use crate::{Epoch, MemberId, MemoryLeaseStore, Revision, StoreError};
+use crate::{LeaseEpoch, MemberId, MemoryLeaseStore, Revision, RunEpoch, StoreError};
 
 /// The pools of the members of one [`MemoryLeaseStore`]. Clones share them.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct MemoryPoolStore {
 
 #[derive(Debug, Default)]
 struct MemoryPoolState {
-    run: Epoch,
+    run: RunEpoch,
     pools: BTreeMap<PoolName, PoolState>,
     /// Number of notifications so far.
     notification_count: u64,
@@ -41,9 +41,9 @@ struct PoolState {
     last_grant: u64,
     last_arrival: u64,
     /// The run for which the pool was last emptied.
-    last_reset_run: Option<Epoch>,
+    last_reset_run: Option<RunEpoch>,
     /// The run for which item numbers were last returned.
-    numbering_run: Option<Epoch>,
+    numbering_run: Option<RunEpoch>,
     next_number: u64,
     /// Queued requests by arrival.
     queue: BTreeMap<u64, QueuedRequest>,
@@ -52,8 +52,8 @@ struct PoolState {
 #[derive(Clone, Debug)]
 struct HeldItem {
     holder: MemberId,
-    run: Epoch,
-    grant: Epoch,
+    run: RunEpoch,
+    grant: LeaseEpoch,
     request_id: PoolRequestId,
 }
 
@@ -61,7 +61,7 @@ struct HeldItem {
 struct QueuedRequest {
     request_id: PoolRequestId,
     holder: MemberId,
-    run: Epoch,
+    run: RunEpoch,
     expires_at: Instant,
     /// When it was notified, and by which notification.
     notified: Option<(Instant, u64)>,
@@ -70,12 +70,12 @@ struct QueuedRequest {
 /// The time, the current run and the members during one operation.
 struct StepContext<'a> {
     now: Instant,
-    run: Epoch,
+    run: RunEpoch,
     members: &'a MemoryLeaseStore,
 }
 
 impl StepContext<'_> {
-    fn is_active_holder(&self, holder: &MemberId, run: Epoch) -> bool {
+    fn is_active_holder(&self, holder: &MemberId, run: RunEpoch) -> bool {
         run >= self.run && self.members.is_alive(holder)
     }
 
@@ -144,7 +144,7 @@ impl MemoryPoolStore {
 
     /// Records that a run has begun, which ends all earlier runs. A lower number changes nothing.
     /// Redis has the key `test:epoch` for this.
-    pub fn begin_run(&self, run: Epoch) {
+    pub fn begin_run(&self, run: RunEpoch) {
         let mut state = self.lock();
         state.run = state.run.max(run);
     }
@@ -189,7 +189,7 @@ impl PoolStore for MemoryPoolStore {
         pool: &PoolName,
         items: &[PoolItem],
         up_to: Option<u64>,
-        run: Option<Epoch>,
+        run: Option<RunEpoch>,
     ) -> Result<Vec<ItemId>, StoreError> {
         let mut state = self.lock();
         if run.is_some_and(|run| run < state.run) {
@@ -212,7 +212,7 @@ impl PoolStore for MemoryPoolStore {
         Ok(added.unwrap_or_default())
     }
 
-    async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+    async fn reset_for_run(&self, pool: &PoolName, run: RunEpoch) -> Result<bool, StoreError> {
         let mut state = self.lock();
         if run < state.run || state.pools.get(pool).is_some_and(|pool| pool.last_reset_run >= Some(run)) {
             return Ok(false);
@@ -231,7 +231,7 @@ impl PoolStore for MemoryPoolStore {
     async fn next_item_number(
         &self,
         pool: &PoolName,
-        run: Epoch,
+        run: RunEpoch,
         limit: Option<u64>,
     ) -> Result<Option<u64>, StoreError> {
         let mut state = self.lock();
@@ -280,7 +280,7 @@ impl PoolStore for MemoryPoolStore {
                 let (holder, request_id) = (request.holder.clone(), request.request_id.clone());
                 pool.held.insert(
                     id.clone(),
-                    HeldItem { holder, run: request.run, grant: Epoch(pool.last_grant), request_id },
+                    HeldItem { holder, run: request.run, grant: LeaseEpoch(pool.last_grant), request_id },
                 );
                 return PoolRequestOutcome::Granted(pool.lease(&request.pool, &id).expect("inserted just now"));
             }

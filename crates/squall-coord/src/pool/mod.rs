@@ -15,7 +15,7 @@ pub use memory::MemoryPoolStore;
 pub use names::{ItemId, PoolName, PoolNameError, PoolRequestId};
 pub use resource_holder::{AcquireError, ResourceHolder};
 
-use crate::{Epoch, MemberId, Revision, StoreError};
+use crate::{LeaseEpoch, MemberId, Revision, RunEpoch, StoreError};
 
 /// How long a notified waiter may take to repeat its request before the next waiter is notified.
 pub const TURN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ pub struct PoolRequest {
     /// The member that will hold the item.
     pub holder: MemberId,
     /// The run that it is for; rejected if a later run has begun.
-    pub run: Epoch,
+    pub run: RunEpoch,
     /// The id of the request. A repeated request with the same id counts once: its position in the
     /// queue, or its granted item, stays the same.
     pub request_id: PoolRequestId,
@@ -56,9 +56,9 @@ pub struct PoolLease {
     /// The member that holds it.
     pub holder: MemberId,
     /// The run for which it is held.
-    pub run: Epoch,
+    pub run: RunEpoch,
     /// The number of its grant; every grant of a pool has a higher number than all earlier ones.
-    pub grant: Epoch,
+    pub grant: LeaseEpoch,
     /// Its payload.
     pub payload: String,
 }
@@ -83,7 +83,7 @@ pub enum PoolRequestOutcome {
     /// The caller is not a member.
     NotMember,
     /// The caller's run has ended; this is the current run.
-    RunEnded(Epoch),
+    RunEnded(RunEpoch),
 }
 
 /// The outcome of a release.
@@ -95,7 +95,7 @@ pub enum PoolReleaseOutcome {
     NotHeld,
     /// The run has ended and nothing has changed; the sweep frees its items. This is the current
     /// run.
-    RunEnded(Epoch),
+    RunEnded(RunEpoch),
 }
 
 /// Counts of one pool at one instant: `total` = `available` + `held`.
@@ -139,9 +139,9 @@ pub struct PoolHolder {
     /// The holder.
     pub member: MemberId,
     /// The run for which it holds the item.
-    pub run: Epoch,
+    pub run: RunEpoch,
     /// The number of its grant.
-    pub grant: Epoch,
+    pub grant: LeaseEpoch,
 }
 
 /// The pools of one fleet. Every method except [`list`](Self::list) is atomic for each pool. Only
@@ -156,12 +156,12 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
         pool: &PoolName,
         items: &[PoolItem],
         up_to: Option<u64>,
-        run: Option<Epoch>,
+        run: Option<RunEpoch>,
     ) -> impl Future<Output = Result<Vec<ItemId>, StoreError>> + Send;
 
     /// Empties a pool once per run and returns whether it did. The first call of a run empties it;
     /// further calls, and calls of an earlier run, change nothing.
-    fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn reset_for_run(&self, pool: &PoolName, run: RunEpoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Returns a number below `limit` that this run has not returned yet and that is not the id of
     /// an item, so each item is created once. Returns `None` if no number is left or the run has
@@ -169,7 +169,7 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     fn next_item_number(
         &self,
         pool: &PoolName,
-        run: Epoch,
+        run: RunEpoch,
         limit: Option<u64>,
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 

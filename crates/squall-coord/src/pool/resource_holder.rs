@@ -16,7 +16,7 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::debug;
 
 use super::{PoolLease, PoolName, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore};
-use crate::{Epoch, MemberId, StoreError};
+use crate::{MemberId, RunEpoch, StoreError};
 
 /// How long to wait for a notification before the request is repeated.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub enum AcquireError {
     #[error("this run has ended; run {current} has begun")]
     RunEnded {
         /// The current run.
-        current: Epoch,
+        current: RunEpoch,
     },
     /// The store failed until the deadline.
     #[error(transparent)]
@@ -68,13 +68,13 @@ fn describe_wait(waited: Duration) -> String {
 pub struct ResourceHolder<P> {
     pools: P,
     holder: MemberId,
-    run: Epoch,
+    run: RunEpoch,
     cleanup: Arc<CleanupQueue>,
 }
 
 impl<P: PoolStore> ResourceHolder<P> {
     /// Acquires items for `holder` in `run`.
-    pub fn new(pools: P, holder: MemberId, run: Epoch) -> Self {
+    pub fn new(pools: P, holder: MemberId, run: RunEpoch) -> Self {
         Self { pools, holder, run, cleanup: Arc::default() }
     }
 

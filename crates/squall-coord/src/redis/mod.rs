@@ -25,8 +25,8 @@ pub use pool_store::{PoolKeys, RedisPoolStore};
 pub use shared_connection::SharedConnection;
 
 use crate::{
-    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemberSnapshot, Revision,
-    StoreError, UnitAssignment, UnitId,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEpoch, LeaseSnapshot, LeaseStore, MemberId, MemberSnapshot,
+    Revision, StoreError, UnitAssignment, UnitId,
 };
 
 /// A lease store in Redis. Clones share it and its connections.
@@ -251,10 +251,10 @@ impl LeaseStore for RedisLeaseStore {
                 let grants: Vec<u64> =
                     redis::from_redis_value(Value::Array(grants)).map_err(|e| StoreError::Rejected(Box::new(e)))?;
                 Ok(LeaseAcquireOutcome::Granted(
-                    grants.into_iter().map(|epoch| (epoch > 0).then_some(Epoch(epoch))).collect(),
+                    grants.into_iter().map(|epoch| (epoch > 0).then_some(LeaseEpoch(epoch))).collect(),
                 ))
             }
-            Value::BulkString(reply) if reply == b"closed" => Ok(LeaseAcquireOutcome::Paused),
+            Value::BulkString(reply) if reply == b"grants_paused" => Ok(LeaseAcquireOutcome::GrantsPaused),
             _ => Ok(LeaseAcquireOutcome::NotMember),
         }
     }

@@ -11,9 +11,9 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 use self::turn_listener::TurnListener;
 use super::{RedisClient, RedisLeaseStore, find_non_number, millis, not_a_number_error};
 use crate::{
-    Epoch, ItemId, MemberId, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
-    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, Revision, StoreError, TURN_TIMEOUT,
-    pool::MAX_NOTIFIED_WAITERS,
+    ItemId, LeaseEpoch, MemberId, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName,
+    PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, Revision, RunEpoch, StoreError,
+    TURN_TIMEOUT, pool::MAX_NOTIFIED_WAITERS,
 };
 
 /// Items per put, because a script blocks the server while it runs.
@@ -221,7 +221,7 @@ impl PoolStore for RedisPoolStore {
         pool: &PoolName,
         items: &[PoolItem],
         up_to: Option<u64>,
-        run: Option<Epoch>,
+        run: Option<RunEpoch>,
     ) -> Result<Vec<ItemId>, StoreError> {
         let mut added = Vec::new();
         let mut batches = items.chunks(ITEMS_PER_PUT);
@@ -243,7 +243,7 @@ impl PoolStore for RedisPoolStore {
         Ok(added)
     }
 
-    async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+    async fn reset_for_run(&self, pool: &PoolName, run: RunEpoch) -> Result<bool, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.reset_for_run, pool);
         call.key(self.keys().pool_key(pool, "pool_loaded_count")).arg(run.0);
         self.invoke(pool, &call).await
@@ -252,7 +252,7 @@ impl PoolStore for RedisPoolStore {
     async fn next_item_number(
         &self,
         pool: &PoolName,
-        run: Epoch,
+        run: RunEpoch,
         limit: Option<u64>,
     ) -> Result<Option<u64>, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.next_item_number, pool);
@@ -277,12 +277,12 @@ impl PoolStore for RedisPoolStore {
                 let id = ItemId::from_stored(id.clone());
                 let payload = self.payload(&request.pool, &id).await?;
                 let (pool, holder, run) = (request.pool.clone(), request.holder.clone(), request.run);
-                PoolRequestOutcome::Granted(PoolLease { pool, id, holder, run, grant: Epoch(number(2)), payload })
+                PoolRequestOutcome::Granted(PoolLease { pool, id, holder, run, grant: LeaseEpoch(number(2)), payload })
             }
-            ("waiting", _) => PoolRequestOutcome::Queued { ahead: number(1), seen_notifications: Revision(number(2)) },
-            ("empty", _) => PoolRequestOutcome::NoneAvailable,
-            ("nopool", _) => PoolRequestOutcome::NoPool,
-            ("stale", _) => PoolRequestOutcome::RunEnded(Epoch(number(1))),
+            ("queued", _) => PoolRequestOutcome::Queued { ahead: number(1), seen_notifications: Revision(number(2)) },
+            ("none_available", _) => PoolRequestOutcome::NoneAvailable,
+            ("no_pool", _) => PoolRequestOutcome::NoPool,
+            ("run_ended", _) => PoolRequestOutcome::RunEnded(RunEpoch(number(1))),
             _ => PoolRequestOutcome::NotMember,
         })
     }
@@ -305,8 +305,8 @@ impl PoolStore for RedisPoolStore {
         call.arg(lease.holder.as_str()).arg(lease.run.0).arg(lease.id.as_str()).arg(lease.grant.0);
         let reply: Vec<String> = self.invoke(&lease.pool, &call).await?;
         Ok(match (reply[0].as_str(), reply.get(1).and_then(|run| run.parse().ok())) {
-            ("done", _) => PoolReleaseOutcome::Released,
-            ("stale", Some(run)) => PoolReleaseOutcome::RunEnded(Epoch(run)),
+            ("released", _) => PoolReleaseOutcome::Released,
+            ("run_ended", Some(run)) => PoolReleaseOutcome::RunEnded(RunEpoch(run)),
             _ => PoolReleaseOutcome::NotHeld,
         })
     }
@@ -378,5 +378,5 @@ fn parse_holder(record: &str) -> Option<PoolHolder> {
     let mut parts = record.splitn(4, ' ');
     let grant = parts.next()?.parse().ok()?;
     let run = parts.next()?.parse().ok()?;
-    Some(PoolHolder { member: MemberId::new(parts.nth(1)?), run: Epoch(run), grant: Epoch(grant) })
+    Some(PoolHolder { member: MemberId::new(parts.nth(1)?), run: RunEpoch(run), grant: LeaseEpoch(grant) })
 }

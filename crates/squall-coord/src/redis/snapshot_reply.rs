@@ -8,7 +8,9 @@ use redis::Value;
 use serde_json::Value as Json;
 
 use super::LeaseKeys;
-use crate::{Epoch, LeaseHolder, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
+use crate::{
+    LeaseEpoch, LeaseHolder, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId,
+};
 
 /// time in ms, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type SnapshotReply = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
@@ -70,7 +72,7 @@ pub(super) fn parse_member_snapshot(reply: Vec<Value>, keys: &LeaseKeys) -> Resu
 fn parse_lease(field: &str, value: &str) -> Option<(UnitId, LeaseHolder)> {
     let unit = UnitId::new(field.strip_prefix("unit:")?);
     let (epoch, holder) = value.split_once(' ')?;
-    Some((unit, LeaseHolder { member: MemberId::new(holder), epoch: Epoch(epoch.parse().ok()?) }))
+    Some((unit, LeaseHolder { member: MemberId::new(holder), epoch: LeaseEpoch(epoch.parse().ok()?) }))
 }
 
 fn parse_unit(value: &Json) -> UnitId {

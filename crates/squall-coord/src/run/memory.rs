@@ -13,7 +13,7 @@ use super::{
     BlockGrant, BlockRequest, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportFields, ReportOutcome,
     ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, WorkerSubscription, content_name,
 };
-use crate::{Epoch, MemoryPoolStore, StoreError};
+use crate::{MemoryPoolStore, RunEpoch, StoreError};
 
 /// The record of a run in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -151,7 +151,7 @@ impl RunStore for MemoryRunStore {
         inner.record.revision += 1;
         (inner.record.state, inner.record.spec) = (state.to_owned(), spec.to_owned());
         if let Some(pools) = &self.pools {
-            pools.begin_run(Epoch(inner.record.epoch));
+            pools.begin_run(RunEpoch(inner.record.epoch));
         }
         Ok(Some(inner.current_record()))
     }

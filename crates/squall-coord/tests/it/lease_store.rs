@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use squall_coord::{
-    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseStore, MemoryLeaseStore, StoreError, UnitId,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEpoch, LeaseHolder, LeaseStore, MemoryLeaseStore, StoreError,
+    UnitId,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -71,7 +72,7 @@ async fn expired_member_loses_its_leases(store: impl AdvanceClock) {
     assert!(store.snapshot().await.unwrap().leases.is_empty());
     assert_eq!(
         store.acquire(&member("b"), &units(1)).await.unwrap(),
-        LeaseAcquireOutcome::Granted(vec![Some(Epoch(4))])
+        LeaseAcquireOutcome::Granted(vec![Some(LeaseEpoch(4))])
     );
 }
 
@@ -80,10 +81,10 @@ async fn held_unit_is_not_granted_to_another_member(store: impl AdvanceClock) {
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
     let outcome = store.acquire(&member("b"), &units(2)).await.unwrap();
-    assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2))]));
+    assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(LeaseEpoch(2))]));
     assert_eq!(
         store.snapshot().await.unwrap().leases[&UnitId::from(0)],
-        LeaseHolder { member: member("a"), epoch: Epoch(1) }
+        LeaseHolder { member: member("a"), epoch: LeaseEpoch(1) }
     );
 }
 
@@ -91,8 +92,8 @@ async fn each_grant_has_a_higher_epoch(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     for round in 1..=5 {
         let outcome = store.acquire(&member("a"), &units(1)).await.unwrap();
-        assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![Some(Epoch(round))]));
-        let lease = Lease { unit: UnitId::from(0), epoch: Epoch(round) };
+        assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![Some(LeaseEpoch(round))]));
+        let lease = Lease { unit: UnitId::from(0), epoch: LeaseEpoch(round) };
         assert_eq!(store.release(&member("a"), &[lease]).await.unwrap(), 1);
     }
 }
@@ -105,7 +106,7 @@ async fn repeated_acquire_returns_the_same_grants(store: impl AdvanceClock) {
     }
     store.acquire(&member("b"), &units(1)).await.unwrap();
     let outcome = store.acquire(&member("a"), &units(3)).await.unwrap();
-    assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2)), Some(Epoch(3))]));
+    assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(LeaseEpoch(2)), Some(LeaseEpoch(3))]));
     let before = store.snapshot().await.unwrap();
     assert_eq!(store.acquire(&member("a"), &units(3)).await.unwrap(), outcome);
     let after = store.snapshot().await.unwrap();
@@ -117,7 +118,7 @@ async fn release_with_another_holder_or_epoch_changes_nothing(store: impl Advanc
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
     let before = store.snapshot().await.unwrap();
-    let lease = |epoch| Lease { unit: UnitId::from(0), epoch: Epoch(epoch) };
+    let lease = |epoch| Lease { unit: UnitId::from(0), epoch: LeaseEpoch(epoch) };
     assert_eq!(store.release(&member("b"), &[lease(1)]).await.unwrap(), 0);
     assert_eq!(store.release(&member("a"), &[lease(2)]).await.unwrap(), 0);
     let after = store.snapshot().await.unwrap();
@@ -213,7 +214,7 @@ async fn acquire_is_paused_while_the_admin_key_exists() {
     let store = redis_lease_store(&server, "closed").await;
     let _: () = ::redis::cmd("SET").arg("admin:closed").arg("x").query_async(&mut client.connection()).await.unwrap();
     store.join(&member("a"), TTL).await.unwrap();
-    assert_eq!(store.acquire(&member("a"), &units(1)).await.unwrap(), LeaseAcquireOutcome::Paused);
+    assert_eq!(store.acquire(&member("a"), &units(1)).await.unwrap(), LeaseAcquireOutcome::GrantsPaused);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Epoch, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, MemberId, MemoryLeaseStore,
+    Lease, LeaseAcquireOutcome, LeaseEpoch, LeaseHolder, LeaseSnapshot, LeaseStore, MemberId, MemoryLeaseStore,
     RedisLeaseStore, Revision, UnitAssignment, UnitId, spread,
 };
 use squall_testkit::redis::RedisServer;
@@ -84,7 +84,7 @@ async fn apply(step: &Step, store: &impl AdvanceClock, snapshot: &LeaseSnapshot)
             let epoch = snapshot.leases.get(&unit).map_or(0, |holder| holder.epoch.0).saturating_sub(u64::from(*stale));
             format!(
                 "{:?}",
-                store.release(&numbered_member(*who), &[Lease { unit, epoch: Epoch(epoch) }]).await.unwrap()
+                store.release(&numbered_member(*who), &[Lease { unit, epoch: LeaseEpoch(epoch) }]).await.unwrap()
             )
         }
         Step::PauseMember(who) => {
@@ -132,7 +132,7 @@ fn check_invariants(
         prop_assert!(kept || epoch.0 > newest, "{unit} was granted to {holder} with the old epoch {epoch}");
         *highest_epoch = (*highest_epoch).max(epoch.0);
     }
-    let epochs: std::collections::BTreeSet<Epoch> = leases.values().map(|holder| holder.epoch).collect();
+    let epochs: std::collections::BTreeSet<LeaseEpoch> = leases.values().map(|holder| holder.epoch).collect();
     prop_assert_eq!(epochs.len(), leases.len(), "two units have the same epoch");
     let held: usize = members.iter().map(|(id, _)| leases.values().filter(|holder| holder.member == *id).count()).sum();
     prop_assert_eq!(held, leases.len(), "the counts of members do not add up to the leases");

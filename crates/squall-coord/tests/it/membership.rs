@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{member, units};
 
-/// A member that drains at once and records its events.
+/// A member that returns leases at once when they are requested, and records its events.
 struct TestMember {
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -37,7 +37,7 @@ impl TestMember {
                 match event {
                     LeaseEvent::Granted(lease) => drop(own_units.lock().unwrap().insert(lease.unit)),
                     LeaseEvent::Lost(lease) => drop(own_units.lock().unwrap().remove(&lease.unit)),
-                    LeaseEvent::Drain(lease) => {
+                    LeaseEvent::ReturnRequested(lease) => {
                         own_units.lock().unwrap().remove(&lease.unit);
                         handle.release(lease);
                     }
@@ -90,8 +90,8 @@ async fn rebalance_sends_no_events_for_units_that_stay() {
     seconds(1).await;
     assert_eq!((a.held_count(), b.held_count()), (4, 4));
     let events = a.events();
-    assert_eq!(events.len(), 4, "four drains and nothing else: {events:?}");
-    assert!(events.iter().all(|event| matches!(event, LeaseEvent::Drain(_))));
+    assert_eq!(events.len(), 4, "four requests and nothing else: {events:?}");
+    assert!(events.iter().all(|event| matches!(event, LeaseEvent::ReturnRequested(_))));
     a.leave().await;
     b.leave().await;
 }
@@ -114,7 +114,7 @@ async fn leaving_member_hands_over_within_100ms() {
 
 /// A worker needs this for its users' resources, which its membership holds too.
 #[tokio::test(start_paused = true)]
-async fn drained_member_keeps_its_membership_until_leave() {
+async fn member_without_leases_keeps_its_membership_until_leave() {
     for membership_lost in [false, true] {
         let store = MemoryLeaseStore::new();
         let (membership, mut handle) =
@@ -124,7 +124,7 @@ async fn drained_member_keeps_its_membership_until_leave() {
         tasks.spawn(membership.run_until(stop.clone(), leave.clone()));
         tasks.spawn(async move {
             while let Some(event) = handle.events.recv().await {
-                if let LeaseEvent::Drain(lease) = event {
+                if let LeaseEvent::ReturnRequested(lease) = event {
                     handle.release(lease);
                 }
             }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use squall_coord::{
-    AcquireError, Epoch, ItemId, LeaseStore, PoolCounts, PoolHolder, PoolItem, PoolLease, PoolName, PoolReleaseOutcome,
-    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, RedisPoolStore, ResourceHolder, StoreError,
-    TURN_TIMEOUT, add_pool_items, ensure_pool_size,
+    AcquireError, ItemId, LeaseStore, PoolCounts, PoolHolder, PoolItem, PoolLease, PoolName, PoolReleaseOutcome,
+    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, RedisPoolStore, ResourceHolder, RunEpoch,
+    StoreError, TURN_TIMEOUT, add_pool_items, ensure_pool_size,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -13,7 +13,7 @@ use crate::support::{AdvanceClock, RedisTestStores, TestStores, member, on_both_
 
 const TTL: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(120);
-const RUN: Epoch = Epoch(1);
+const RUN: RunEpoch = RunEpoch(1);
 
 on_both_stores! {
     held_item_is_not_granted_again
@@ -153,16 +153,16 @@ async fn release_needs_the_holder_and_its_current_grant(stores: impl TestStores)
 async fn ended_run_cannot_release_and_sweep_frees_its_items(stores: impl TestStores) {
     fill_and_join(&stores, 1, &["a"]).await;
     let old_lease = acquire_now(&stores, "a").await;
-    stores.begin_run(Epoch(2)).await;
-    assert_eq!(stores.pools().release(&old_lease).await.unwrap(), PoolReleaseOutcome::RunEnded(Epoch(2)));
+    stores.begin_run(RunEpoch(2)).await;
+    assert_eq!(stores.pools().release(&old_lease).await.unwrap(), PoolReleaseOutcome::RunEnded(RunEpoch(2)));
     assert_eq!(
         stores.pools().try_acquire(&request_by("a"), LONG).await.unwrap(),
-        PoolRequestOutcome::RunEnded(Epoch(2))
+        PoolRequestOutcome::RunEnded(RunEpoch(2))
     );
     assert_eq!(counts(&stores).await, (1, 0, 1, 0));
     assert_eq!(stores.pools().sweep().await.unwrap(), 1);
     assert_eq!(stores.pools().sweep().await.unwrap(), 0);
-    let new_request = PoolRequest { run: Epoch(2), ..request_by("a") };
+    let new_request = PoolRequest { run: RunEpoch(2), ..request_by("a") };
     assert!(is_granted(&stores, &new_request).await);
 }
 
@@ -328,30 +328,30 @@ async fn list_shows_items_with_their_holders(stores: impl TestStores) {
 async fn put_for_an_ended_run_adds_nothing(stores: impl TestStores) {
     let (pools, pool) = (stores.pools(), accounts());
     let put = |ids: std::ops::Range<usize>, run: Option<u64>| async move {
-        pools.put(&accounts(), &items(9)[ids], None, run.map(Epoch)).await.unwrap().len()
+        pools.put(&accounts(), &items(9)[ids], None, run.map(RunEpoch)).await.unwrap().len()
     };
-    stores.begin_run(Epoch(7)).await;
-    assert!(pools.reset_for_run(&pool, Epoch(7)).await.unwrap());
+    stores.begin_run(RunEpoch(7)).await;
+    assert!(pools.reset_for_run(&pool, RunEpoch(7)).await.unwrap());
     assert_eq!(put(0..2, Some(7)).await, 2);
-    stores.begin_run(Epoch(8)).await;
-    assert!(pools.reset_for_run(&pool, Epoch(8)).await.unwrap());
+    stores.begin_run(RunEpoch(8)).await;
+    assert!(pools.reset_for_run(&pool, RunEpoch(8)).await.unwrap());
     assert_eq!(put(2..4, Some(7)).await, 0);
     assert_eq!(counts(&stores).await, (0, 0, 0, 0));
     assert_eq!((put(0..1, Some(8)).await, put(1..3, None).await), (1, 2));
     assert_eq!(counts(&stores).await, (3, 3, 0, 0));
     // It does not create a pool either.
-    pools.put(&PoolName::new("wallets").unwrap(), &[], None, Some(Epoch(7))).await.unwrap();
+    pools.put(&PoolName::new("wallets").unwrap(), &[], None, Some(RunEpoch(7))).await.unwrap();
     assert_eq!(pools.names().await.unwrap(), [pool]);
 }
 
 /// Otherwise two failed sign-ups of two would leave the pool empty in every later run.
 async fn number_of_an_item_never_created_is_reused_in_the_next_run(stores: impl TestStores) {
     let (pools, pool) = (stores.pools(), accounts());
-    let number = |run| async move { pools.next_item_number(&accounts(), Epoch(run), Some(2)).await.unwrap() };
+    let number = |run| async move { pools.next_item_number(&accounts(), RunEpoch(run), Some(2)).await.unwrap() };
     assert_eq!([number(1).await, number(1).await, number(1).await], [Some(0), Some(1), None]);
     let made = PoolItem { id: ItemId::from(0), payload: "made".into() };
     pools.put(&pool, &[made], None, None).await.unwrap();
-    stores.begin_run(Epoch(2)).await;
+    stores.begin_run(RunEpoch(2)).await;
     assert_eq!(number(1).await, None, "its run is over");
     // Each number once per run, for all workers together.
     assert_eq!([number(2).await, number(2).await, number(2).await], [Some(1), None, None]);

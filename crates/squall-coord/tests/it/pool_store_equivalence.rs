@@ -9,8 +9,8 @@ use std::{
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Epoch, ItemId, LeaseStore, MemberId, PoolHolder, PoolItem, PoolLease, PoolName, PoolReleaseOutcome, PoolRequest,
-    PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient,
+    ItemId, LeaseEpoch, LeaseStore, MemberId, PoolHolder, PoolItem, PoolLease, PoolName, PoolReleaseOutcome,
+    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, RunEpoch,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -102,7 +102,7 @@ impl<C: TestStores> StoreUnderTest<C> {
     }
 
     /// Performs a step and returns a comparable outcome.
-    async fn apply(&mut self, step: &Step, run: Epoch, request_ids: &[PoolRequestId]) -> String {
+    async fn apply(&mut self, step: &Step, run: RunEpoch, request_ids: &[PoolRequestId]) -> String {
         let (members, pools) = (self.stores.members().clone(), self.stores.pools().clone());
         match step {
             Step::Join(who) => format!("{:?}", members.join(&numbered_member(*who), TTL).await.unwrap()),
@@ -110,11 +110,11 @@ impl<C: TestStores> StoreUnderTest<C> {
             Step::Put(count, limit, before) => {
                 let items: Vec<PoolItem> =
                     (1..=*count).map(|n| PoolItem { id: ItemId::from(n), payload: format!("p{n}") }).collect();
-                let run = before.map(|before| Epoch(run.0 - before));
+                let run = before.map(|before| RunEpoch(run.0 - before));
                 format!("{:?}", pools.put(&pool(), &items, *limit, run).await.unwrap())
             }
             Step::Reset(now) => {
-                let run = Epoch(run.0 - u64::from(!now));
+                let run = RunEpoch(run.0 - u64::from(!now));
                 format!("{:?}", pools.reset_for_run(&pool(), run).await.unwrap())
             }
             Step::NextNumber(limit) => format!("{:?}", pools.next_item_number(&pool(), run, *limit).await.unwrap()),
@@ -141,8 +141,8 @@ impl<C: TestStores> StoreUnderTest<C> {
                     let mut forged = lease.clone();
                     match how {
                         0 => forged.holder = member("stranger"),
-                        1 => forged.grant = Epoch(forged.grant.0 + 1_000_000),
-                        _ => forged.run = Epoch(0),
+                        1 => forged.grant = LeaseEpoch(forged.grant.0 + 1_000_000),
+                        _ => forged.run = RunEpoch(0),
                     }
                     let outcome = pools.release(&forged).await.unwrap();
                     assert_ne!(outcome, PoolReleaseOutcome::Released, "a forged release was accepted");
@@ -159,7 +159,9 @@ impl<C: TestStores> StoreUnderTest<C> {
     }
 
     /// The state that both stores must agree on. Also checks the invariants of each.
-    async fn observed_state(&self) -> (u64, u64, u64, u64, BTreeMap<MemberId, usize>, BTreeSet<(Epoch, Epoch)>) {
+    async fn observed_state(
+        &self,
+    ) -> (u64, u64, u64, u64, BTreeMap<MemberId, usize>, BTreeSet<(LeaseEpoch, RunEpoch)>) {
         let Some(counts) = self.stores.pools().count_all().await.unwrap().pools.pop() else {
             return Default::default();
         };
@@ -195,7 +197,7 @@ fn memory_and_redis_pools_agree_and_lose_no_item() {
             let mut model = StoreUnderTest::new(MemoryTestStores::new());
             let mut real = StoreUnderTest::new(RedisTestStores::new(&client, &format!("case-{:x}", fastrand::u64(..))));
             let request_ids: Vec<PoolRequestId> = steps.iter().map(|_| PoolRequestId::unique()).collect();
-            let mut run = Epoch(1);
+            let mut run = RunEpoch(1);
             for step in &steps {
                 run.0 += u64::from(matches!(step, Step::BeginRun));
                 let expected = model.apply(step, run, &request_ids).await;
@@ -227,7 +229,7 @@ async fn concurrent_holders_never_share_an_item() {
             (RedisTestStores::new(&client, "race"), current_users.clone(), items.clone());
         tasks.spawn(async move {
             stores.members().join(&numbered_member(who), TTL).await.unwrap();
-            let holder = squall_coord::ResourceHolder::new(stores.pools().clone(), numbered_member(who), Epoch(1));
+            let holder = squall_coord::ResourceHolder::new(stores.pools().clone(), numbered_member(who), RunEpoch(1));
             for _ in 0..40 {
                 stores.pools().put(&pool(), &items, Some(ITEMS), None).await.unwrap();
                 let lease = holder.acquire(&pool(), Duration::from_secs(300)).await.unwrap();

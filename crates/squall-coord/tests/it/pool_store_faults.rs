@@ -12,9 +12,9 @@ use std::{
 };
 
 use squall_coord::{
-    AcquireError, Epoch, ItemId, LeaseStore, MemberId, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName,
+    AcquireError, ItemId, LeaseStore, MemberId, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName,
     PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, ResourceHolder,
-    Revision, StoreError, add_pool_items,
+    Revision, RunEpoch, StoreError, add_pool_items,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -22,7 +22,7 @@ use crate::support::{MemoryTestStores, RedisTestStores, TestStores, member, on_b
 
 const TTL: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(120);
-const RUN: Epoch = Epoch(1);
+const RUN: RunEpoch = RunEpoch(1);
 
 on_both_stores! {
     failed_release_is_retried_at_the_next_call
@@ -75,17 +75,17 @@ impl<P: PoolStore> PoolStore for FaultyPoolStore<P> {
         pool: &PoolName,
         items: &[PoolItem],
         up_to: Option<u64>,
-        run: Option<Epoch>,
+        run: Option<RunEpoch>,
     ) -> Result<Vec<ItemId>, StoreError> {
         self.reachable()?.put(pool, items, up_to, run).await
     }
-    async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+    async fn reset_for_run(&self, pool: &PoolName, run: RunEpoch) -> Result<bool, StoreError> {
         self.reachable()?.reset_for_run(pool, run).await
     }
     async fn next_item_number(
         &self,
         pool: &PoolName,
-        run: Epoch,
+        run: RunEpoch,
         limit: Option<u64>,
     ) -> Result<Option<u64>, StoreError> {
         self.reachable()?.next_item_number(pool, run, limit).await

@@ -13,8 +13,8 @@ use std::{
 };
 
 use squall_coord::{
-    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEvent, LeaseHolder, LeaseSnapshot, LeaseStore, LeaseValidity,
-    MemberId, Membership, MembershipConfig, MemoryLeaseStore, Revision, StoreError, UnitAssignment, UnitId,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEvent, LeaseHolder, LeaseSnapshot, LeaseStore, MemberId,
+    Membership, MembershipConfig, MembershipValidity, MemoryLeaseStore, Revision, StoreError, UnitAssignment, UnitId,
 };
 use tokio::{
     sync::Notify,
@@ -181,7 +181,7 @@ async fn process_unit(
     process: Process,
     own_id: MemberId,
     lease: Lease,
-    validity: LeaseValidity,
+    validity: MembershipValidity,
     stop: CancellationToken,
 ) -> Lease {
     process.wait_while_paused().await;
@@ -226,7 +226,7 @@ async fn process_leases(world: World, process: Process, own_id: MemberId, mut ha
                     running.insert(lease.clone(), stop.clone());
                     tasks.spawn(process_unit(world.clone(), process.clone(), own_id.clone(), lease, handle.validity.clone(), stop));
                 }
-                Some(LeaseEvent::Drain(lease) | LeaseEvent::Lost(lease)) => {
+                Some(LeaseEvent::ReturnRequested(lease) | LeaseEvent::Lost(lease)) => {
                     if let Some(stop) = running.get(&lease) { stop.cancel(); }
                 }
             },

@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, error::Error, time::Duration};
 
 use squall_coord::{
-    Epoch, ItemId, LeaseAcquireOutcome, LeaseStore, PoolItem, PoolName, PoolReleaseOutcome, PoolStore, RedisClient,
-    RedisConnectError, ResourceHolder, StoreError,
+    ItemId, LeaseAcquireOutcome, LeaseStore, PoolItem, PoolName, PoolReleaseOutcome, PoolStore, RedisClient,
+    RedisConnectError, ResourceHolder, RunEpoch, StoreError,
 };
 use squall_testkit::{
     redis::{RedisCluster, RedisServer, SentinelGroup},
@@ -214,7 +214,7 @@ async fn acquire_and_release(stores: &RedisTestStores) {
     let pool = PoolName::new("items").unwrap();
     let item = PoolItem { id: ItemId::from(1), payload: "one".into() };
     stores.pools().put(&pool, &[item], None, None).await.unwrap();
-    let holder = ResourceHolder::new(stores.pools().clone(), member("a"), Epoch(1));
+    let holder = ResourceHolder::new(stores.pools().clone(), member("a"), RunEpoch(1));
     let lease = holder.acquire(&pool, Duration::ZERO).await.unwrap();
     let (waiter, wanted) = (holder.clone(), pool.clone());
     let waiting = tokio::spawn(async move { waiter.acquire(&wanted, Duration::from_secs(60)).await });

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use squall_coord::{
-    Epoch, LeaseKeys, LeaseStore, MemberId, MemoryLeaseStore, MemoryPoolStore, PoolKeys, PoolStore, RedisClient,
-    RedisLeaseStore, RedisPoolStore, UnitId,
+    LeaseKeys, LeaseStore, MemberId, MemoryLeaseStore, MemoryPoolStore, PoolKeys, PoolStore, RedisClient,
+    RedisLeaseStore, RedisPoolStore, RunEpoch, UnitId,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -55,7 +55,7 @@ pub(crate) trait TestStores: Clone + Send + Sync + 'static {
     type Pools: PoolStore;
     fn members(&self) -> &Self::Members;
     fn pools(&self) -> &Self::Pools;
-    async fn begin_run(&self, run: Epoch);
+    async fn begin_run(&self, run: RunEpoch);
 }
 
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl TestStores for MemoryTestStores {
     fn pools(&self) -> &MemoryPoolStore {
         &self.1
     }
-    async fn begin_run(&self, run: Epoch) {
+    async fn begin_run(&self, run: RunEpoch) {
         self.1.begin_run(run);
     }
 }
@@ -120,7 +120,7 @@ impl TestStores for RedisTestStores {
     fn pools(&self) -> &RedisPoolStore {
         &self.pools
     }
-    async fn begin_run(&self, run: Epoch) {
+    async fn begin_run(&self, run: RunEpoch) {
         let mut set = ::redis::cmd("SET");
         set.arg(format!("{}test:epoch", self.prefix)).arg(run.0);
         let _: () = set.query_async(&mut self.client.connection()).await.unwrap();

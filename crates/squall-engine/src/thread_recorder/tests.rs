@@ -58,7 +58,7 @@ fn unsent_requests_are_recorded_but_not_counted_as_sent() {
 #[test]
 fn request_without_budget_or_membership_is_recorded_as_fenced() {
     let now = Instant::now();
-    let budget = SendBudget::new(1);
+    let budget = SendPermit::new(1);
     let recorder = ThreadRecorder::with_limits(RecorderConfig::default(), now, Some((0, budget.clone())), None);
     let metric = recorder.metric(MetricKey::request("a"));
     let send =

@@ -1,5 +1,5 @@
-//! Applies share assignments to a thread: when they take effect, what a thread without a valid send
-//! budget does, and the missed starts of gained shares that it replays.
+//! Applies share assignments to a thread: when they take effect, what a thread does while the worker's
+//! membership is not valid, and which starts of gained shares it makes late.
 
 use squall_model::ShareSet;
 use std::{
@@ -31,7 +31,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         now
     }
 
-    /// Stops making load, because the send budget has expired: other workers may already have this
+    /// Stops making load, because the membership may have expired: other workers may already have this
     /// process's shares.
     fn fence(&mut self, now: Instant) {
         self.fenced = true;
@@ -42,7 +42,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         self.set_active_shares(ShareSet::NONE, self.state.elapsed(now));
     }
 
-    /// Makes load again from `now` on, because the send budget is valid again. Starts due in between
+    /// Makes load again from `now` on, because the membership is valid again. Starts due in between
     /// are not made: this process does not know whether another worker has made them.
     fn unfence(&mut self, now: Instant) {
         self.fenced = false;
@@ -76,7 +76,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
 
     /// Makes all due starts; returns when to wake next.
     pub(super) fn make_due_starts(&mut self, now: Instant) -> Option<Instant> {
-        if self.state.config.send_budget.as_ref().is_some_and(|budget| !budget.is_valid_at(now)) {
+        if self.state.config.send_permit.as_ref().is_some_and(|permit| !permit.is_valid_at(now)) {
             self.fence(now);
             return None;
         }
@@ -111,15 +111,15 @@ impl<T: DriverThread> ThreadScheduler<T> {
         self.profile = assignment.profile.clone();
         self.set_active_shares(self.assigned_shares, assignment.effective_at);
         if let LoadModelState::Open { .. } = self.load_state {
-            self.replay_missed_starts(gained, assignment);
+            self.replay_starts_of_gap(gained, assignment);
         }
     }
 
-    /// Replays the starts of gained shares that fell due between their last holder and this thread.
+    /// Makes the starts of gained shares late that fell due between their last holder and this thread.
     /// It replays none of a share without a holder for longer than [`MAX_REPLAY_GAP`], because all
     /// these starts at once would be a load that the plan does not have, and none of a share whose
     /// last holder noted no time.
-    fn replay_missed_starts(&self, gained: ShareSet, assignment: &ShareAssignment) {
+    fn replay_starts_of_gap(&self, gained: ShareSet, assignment: &ShareAssignment) {
         let effective_at = assignment.effective_at;
         let mut shares_by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();
         for share in gained.iter() {
@@ -132,9 +132,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
         let now = Instant::now();
         for (left, shares) in shares_by_time {
-            let mut missed = schedule_for(&self.state, &self.profile, shares);
-            missed.change(shares, self.profile.clone(), left);
-            while let Some(start) = missed.next().filter(|start| start.at < effective_at) {
+            let mut gap = schedule_for(&self.state, &self.profile, shares);
+            gap.change(shares, self.profile.clone(), left);
+            while let Some(start) = gap.next().filter(|start| start.at < effective_at) {
                 let intended = self.state.run_start + start.at;
                 // The gap between two holders is the fleet's, and the report shows it there. Only where
                 // no worker held the share since the run's start is the delay the engine's lag.

@@ -1,7 +1,7 @@
 //! Assignments that change during a run: shares move, and the load rises and falls.
 
 use crate::scripted_driver::{ScriptedDriver, closed, config, open, run};
-use squall_engine::{Engine, EngineConfig, SendBudget, ShareAssignment};
+use squall_engine::{Engine, EngineConfig, SendPermit, ShareAssignment};
 use squall_model::{Arrivals, EngineLimits, Load, LoadModel, Profile, ProfileStage, RunSpec, ShareSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -76,12 +76,12 @@ async fn users_leave_when_shares_are_lost() {
 #[tokio::test]
 async fn paused_run_keeps_queued_starts_queued() {
     let driver = ScriptedDriver::new(|_| MS(50));
-    let send_budget = SendBudget::new(1);
+    let send_permit = SendPermit::new(1);
     // One user makes 20 requests per second at most; the other starts are queued.
     let load = open(40.0, S(3));
     let config = EngineConfig {
         limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
-        send_budget: Some(send_budget.clone()),
+        send_permit: Some(send_permit.clone()),
         threads: 1,
         ..config(load, &driver)
     };
@@ -92,7 +92,7 @@ async fn paused_run_keeps_queued_starts_queued() {
             4 => spec.resume(MS(4200)).unwrap(),
             _ => return,
         }
-        send_budget.set_paused(spec.paused.is_some());
+        send_permit.set_paused(spec.paused.is_some());
         engine.set_assignment(ShareAssignment::new(ShareSet::ALL, spec.profile.clone(), Duration::ZERO));
     })
     .await;
@@ -163,8 +163,8 @@ async fn starts_are_made_once_when_shares_move_with_a_gap() {
     let mut engines = Vec::new();
     let other = ScriptedDriver { log: log.clone(), ..ScriptedDriver::new(|_| Duration::ZERO) };
     for (driver, shares) in [(driver, ShareSet::ALL), (other, ShareSet::NONE)] {
-        let send_budget = Some(SendBudget::new(2));
-        let config = EngineConfig { shares, send_budget, threads: 2, ..config(open(2000.0, RUN), &driver) };
+        let send_permit = Some(SendPermit::new(2));
+        let config = EngineConfig { shares, send_permit, threads: 2, ..config(open(2000.0, RUN), &driver) };
         engines.push(Engine::prepare(driver, config).await.unwrap());
     }
     let start = Instant::now();
@@ -201,8 +201,8 @@ async fn starts_are_made_once_when_shares_move_with_a_gap() {
 async fn assignments_changed_before_the_start_repeat_no_start() {
     let profile = Profile::constant(100.0, S(1)).unwrap();
     let driver = ScriptedDriver::new(|_| Duration::ZERO);
-    let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
-    let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(1)), &driver) };
+    let (log, send_permit) = (driver.log.clone(), Some(SendPermit::new(2)));
+    let config = EngineConfig { shares: ShareSet::NONE, send_permit, threads: 2, ..config(open(100.0, S(1)), &driver) };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     engine.start(Instant::now() + MS(200));
     for shares in [ShareSet::ALL, ShareSet::ALL.part(0, 2), ShareSet::ALL.part(1, 2), ShareSet::ALL] {
@@ -223,8 +223,8 @@ async fn assignments_changed_before_the_start_repeat_no_start() {
 async fn starts_made_by_a_faster_clock_are_not_repeated() {
     let profile = Profile::constant(100.0, S(2)).unwrap();
     let driver = ScriptedDriver::new(|_| Duration::ZERO);
-    let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
-    let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(2)), &driver) };
+    let (log, send_permit) = (driver.log.clone(), Some(SendPermit::new(2)));
+    let config = EngineConfig { shares: ShareSet::NONE, send_permit, threads: 2, ..config(open(100.0, S(2)), &driver) };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     engine.start(Instant::now());
     let resume_from = Arc::new((0..256).map(|share| (share, S(1))).collect());
@@ -245,10 +245,10 @@ async fn starts_made_by_a_faster_clock_are_not_repeated() {
 async fn missed_starts_of_shares_without_holder_for_over_5s_are_not_replayed() {
     let begun = |profile: Profile, now: Duration, left: [Duration; 2]| async move {
         let driver = ScriptedDriver::new(|_| Duration::ZERO);
-        let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
+        let (log, send_permit) = (driver.log.clone(), Some(SendPermit::new(2)));
         let rate = LoadModel::Open { rate: profile.clone(), arrivals: Arrivals::Even };
         let load = Load { model: rate, iterations: None, warm_up: Duration::ZERO };
-        let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(load, &driver) };
+        let config = EngineConfig { shares: ShareSet::NONE, send_permit, threads: 2, ..config(load, &driver) };
         let mut engine = Engine::prepare(driver, config).await.unwrap();
         engine.start(Instant::now().checked_sub(now).expect("the machine has been up for a minute"));
         // Two groups of shares, each without a holder since its own time.
@@ -280,14 +280,14 @@ async fn missed_starts_of_shares_without_holder_for_over_5s_are_not_replayed() {
 #[tokio::test]
 async fn load_continues_when_the_send_budget_is_valid_again() {
     let driver = ScriptedDriver::new(|_| MS(1));
-    let send_budget = SendBudget::new(1);
+    let send_permit = SendPermit::new(1);
     let config =
-        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
+        EngineConfig { send_permit: Some(send_permit.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
     let log = driver.log.clone();
-    send_budget.set_valid_until(Instant::now() + MS(500));
+    send_permit.set_valid_until(Instant::now() + MS(500));
     run(driver, config, |_, view| {
         if view.timeline.len() == 2 {
-            send_budget.set_valid_until(Instant::now() + S(3600));
+            send_permit.set_valid_until(Instant::now() + S(3600));
         }
     })
     .await;
@@ -298,16 +298,16 @@ async fn load_continues_when_the_send_budget_is_valid_again() {
     assert!(!numbers.contains(&700), "starts due while it was fenced are not made");
 }
 
-/// A process that was suspended until its send budget expired has queued starts when it continues.
+/// A process that was suspended until its membership expired has queued starts when it continues.
 /// It must not make them.
 #[tokio::test]
-async fn expired_send_budget_stops_all_starts() {
+async fn expired_membership_stops_all_starts() {
     let driver = ScriptedDriver::new(|_| MS(1));
-    let send_budget = SendBudget::new(1);
+    let send_permit = SendPermit::new(1);
     let config =
-        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
+        EngineConfig { send_permit: Some(send_permit.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
     let log = driver.log.clone();
-    send_budget.set_valid_until(Instant::now() + S(1));
+    send_permit.set_valid_until(Instant::now() + S(1));
     let (view, _) = run(driver, config, |_, _| {}).await;
     // The run began after the budget was set, so start 500 was never due while the budget was
     // valid.
@@ -324,7 +324,7 @@ async fn starts_of_shares_without_holder_at_the_start_count_as_lag() {
     let driver = ScriptedDriver::new(|_| Duration::ZERO);
     let config = EngineConfig {
         shares: ShareSet::NONE,
-        send_budget: Some(SendBudget::new(1)),
+        send_permit: Some(SendPermit::new(1)),
         threads: 1,
         ..config(open(100.0, S(2)), &driver)
     };

@@ -2,7 +2,9 @@
 
 use std::future::poll_fn;
 
-use squall_http::{BodyMode, Cookies, HttpVersion, Session, StreamingResponse};
+use squall_http::{
+    BodyMode, Connector, Cookies, HttpVersion, PreparedRequest, Session, StreamOpener, StreamingResponse,
+};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 use squall_testkit::tls::{self, CertificateAuthority, CertificateValidity};
 
@@ -19,6 +21,12 @@ fn dripping(coding: &str, body: &[u8]) -> ScriptedServer {
     ScriptedServer::start(vec![ServerStep::Read, ServerStep::SendPieces(pieces), ServerStep::Hang])
 }
 
+async fn open(connector: &Connector, request: &PreparedRequest, cookies: &Cookies) -> StreamingResponse {
+    let mut opener = StreamOpener::new(connector, cookies.clone());
+    opener.send(request).await.result.expect("a head");
+    opener.into_response().expect("the response of a head")
+}
+
 async fn piece(answer: &mut StreamingResponse) -> Result<Option<Vec<u8>>, String> {
     poll_fn(|cx| answer.poll_chunk(cx)).await.map_err(|error| error.code().to_owned())
 }
@@ -26,7 +34,7 @@ async fn piece(answer: &mut StreamingResponse) -> Result<Option<Vec<u8>>, String
 async fn whole(server: &ScriptedServer, limit: usize) -> Result<String, String> {
     let connector = connector(|config| config.max_body_bytes = limit);
     let request = get(&connector, &server.url("/"));
-    let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let mut answer = open(&connector, &request, &Cookies::default()).await;
     let mut read = Vec::new();
     while let Some(piece) = piece(&mut answer).await? {
         read.extend(piece);
@@ -65,7 +73,7 @@ async fn flushed_bytes_are_returned_before_the_rest_arrives() {
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::Send(first), ServerStep::Hang]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
-    let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let mut answer = open(&connector, &request, &Cookies::default()).await;
     assert_eq!(piece(&mut answer).await, Ok(Some(b"data: 1\n\n".to_vec())));
 }
 
@@ -89,16 +97,16 @@ async fn streams_share_the_cookies_of_their_user() {
     let connector = connector(|_| {});
     let mut session = Session::new(&connector);
     let request = get(&connector, &streaming.url("/"));
-    StreamingResponse::open(&connector, &request, session.cookies()).await.expect("a head");
+    open(&connector, &request, session.cookies()).await;
     assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert!(streaming.last_request().contains("\r\nCookie: from=stream\r\n"));
-    let live = StreamingResponse::open(&connector, &request, session.cookies()).await.expect("a head");
+    let live = open(&connector, &request, session.cookies()).await;
     assert!(streaming.last_request().contains("\r\nCookie: from=stream\r\n"));
     assert_eq!(live.sent(), streaming.last_request().len() as u64);
 
     let more = Session::with_cookies(&connector, session.cookies().clone());
     session.clear_cookies();
-    StreamingResponse::open(&connector, &request, more.cookies()).await.expect("a head");
+    open(&connector, &request, more.cookies()).await;
     assert!(!streaming.last_request().contains("Cookie"), "they are the same cookies");
 }
 
@@ -109,7 +117,7 @@ async fn bytes_after_the_response_go_to_the_upgraded_protocol() {
     let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Close]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
-    let answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let answer = open(&connector, &request, &Cookies::default()).await;
     assert_eq!(answer.status(), 101);
     let (mut stream, mut read) = answer.into_upgraded();
     stream.read_to_end(&mut read).await.expect("bytes");
@@ -129,7 +137,20 @@ async fn streams_use_http1_even_if_the_server_prefers_http2() {
             config.tls.ca = Some(authority.ca_file());
         });
         let request = get(&connector, &format!("https://localhost:{}/", server.address().port()));
-        let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+        let mut answer = open(&connector, &request, &Cookies::default()).await;
         assert_eq!(piece(&mut answer).await, Ok(Some(b"hello".to_vec())), "{version:?}");
     }
+}
+
+#[tokio::test]
+async fn failed_opening_has_its_bytes_and_phases() {
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200"), ServerStep::Close]);
+    let connector = connector(|config| config.record_phases = true);
+    let request = get(&connector, &server.url("/"));
+    let mut opener = StreamOpener::new(&connector, Cookies::default());
+    let exchange = opener.send(&request).await;
+    assert!(exchange.result.is_err());
+    assert_eq!((exchange.bytes_in, exchange.bytes_out), (12, server.last_request().len() as u64));
+    assert!(exchange.phases.is_some_and(|phases| !phases.connect.is_zero() && !phases.first_byte.is_zero()));
+    assert!(opener.into_response().is_none());
 }

@@ -24,7 +24,7 @@ pub use group_name::GroupName;
 pub use run_note::{HookOutcome, ResumePoints, RunNote, RunNotes, ShareNote};
 pub use send_budget_report::SendBudgetReport;
 pub use source_name::{ParseSourceNameError, SourceName};
-pub use worker_report::{FailedRun, WorkerHealth, WorkerReport};
+pub use worker_report::{GivenUpRun, WorkerHealth, WorkerReport};
 
 /// The text of a worker's instance in every message: 16 hexadecimal digits.
 pub fn format_instance(instance: u64) -> String {

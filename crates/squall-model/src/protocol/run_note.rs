@@ -7,11 +7,11 @@ use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr, time::Du
 /// One fact of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunNote {
-    /// `left:<share>`: how far the last holder of a share got.
+    /// `left:<share>`: up to when the starts of a share are made, or `taken` if only its holder knows.
     Share { share: u32, note: ShareNote },
-    /// `sealed:<instance>`: the worker's final limit. Its load is over, and it sends at most this
+    /// `sealed:<instance>`: the worker's final send limit. Its load is over, and it sends at most this
     /// many requests in total.
-    MaxSent { instance: u64, requests: u64 },
+    FinalSendLimit { instance: u64, requests: u64 },
     /// `ended:<instance>`: the time of the run at which the worker's load was over.
     LoadEnd { instance: u64, at: Duration },
     /// `set_up`: how the scenario's set-up ended.
@@ -24,7 +24,7 @@ pub enum RunNote {
     Bundle(String),
 }
 
-/// How far the last holder of a share got.
+/// What the holders of a share have noted. Without a note no worker has held the share in the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShareNote {
     /// A worker holds the share, or held it and died. Its progress is unknown.
@@ -56,7 +56,7 @@ impl RunNote {
     pub fn encode(&self) -> (String, String) {
         match self {
             RunNote::Share { share, note } => (share_name(*share), note.to_string()),
-            RunNote::MaxSent { instance, requests } => (max_sent_name(*instance), requests.to_string()),
+            RunNote::FinalSendLimit { instance, requests } => (final_send_limit_name(*instance), requests.to_string()),
             RunNote::LoadEnd { instance, at } => {
                 (format!("{LOAD_END_PREFIX}{}", format_instance(*instance)), at.as_nanos().to_string())
             }
@@ -72,7 +72,7 @@ impl RunNote {
         let (kind, of) = name.split_once(':').unwrap_or((name, ""));
         Some(match kind {
             "left" => RunNote::Share { share: of.parse().ok()?, note: ShareNote::decode(text) },
-            "sealed" => RunNote::MaxSent { instance: parse_instance(of)?, requests: text.parse().ok()? },
+            "sealed" => RunNote::FinalSendLimit { instance: parse_instance(of)?, requests: text.parse().ok()? },
             "ended" => RunNote::LoadEnd { instance: parse_instance(of)?, at: Duration::from_nanos(text.parse().ok()?) },
             SET_UP => RunNote::SetUp(HookOutcome::decode(text)),
             TEAR_DOWN => RunNote::TearDown(HookOutcome::decode(text)),
@@ -93,7 +93,7 @@ fn share_name(share: u32) -> String {
     format!("left:{share}")
 }
 
-fn max_sent_name(instance: u64) -> String {
+fn final_send_limit_name(instance: u64) -> String {
     format!("sealed:{}", format_instance(instance))
 }
 
@@ -103,9 +103,9 @@ impl RunNotes {
         self.0.get(&share_name(share)).map(|text| ShareNote::decode(text))
     }
 
-    /// The final limit of the worker, if its load is over; see [`RunNote::MaxSent`].
-    pub fn max_sent(&self, instance: u64) -> Option<u64> {
-        self.0.get(&max_sent_name(instance))?.parse().ok()
+    /// The final send limit of the worker, if its load is over; see [`RunNote::FinalSendLimit`].
+    pub fn final_send_limit(&self, instance: u64) -> Option<u64> {
+        self.0.get(&final_send_limit_name(instance))?.parse().ok()
     }
 
     /// When the load of the last worker was over, if any worker has noted it.
@@ -114,7 +114,7 @@ impl RunNotes {
         let end = |note| match note {
             RunNote::LoadEnd { at, .. } => Some(at),
             RunNote::Share { .. }
-            | RunNote::MaxSent { .. }
+            | RunNote::FinalSendLimit { .. }
             | RunNote::SetUp(_)
             | RunNote::TearDown(_)
             | RunNote::Facts(_)
@@ -230,7 +230,7 @@ mod tests {
         let points = ResumePoints::new(vec![Duration::from_nanos(7), Duration::from_secs(2)]);
         check(&RunNote::Share { share: 255, note: ShareNote::Taken }, "left:255", "taken");
         check(&RunNote::Share { share: 3, note: ShareNote::Left(points) }, "left:3", "7,2000000000");
-        check(&RunNote::MaxSent { instance: 0xab, requests: 12 }, "sealed:00000000000000ab", "12");
+        check(&RunNote::FinalSendLimit { instance: 0xab, requests: 12 }, "sealed:00000000000000ab", "12");
         let at = Duration::from_millis(1500);
         check(&RunNote::LoadEnd { instance: u64::MAX, at }, "ended:ffffffffffffffff", "1500000000");
         check(&RunNote::SetUp(HookOutcome::Done(r#"{"a":"b:c"}"#.into())), "set_up", r#"done:{"a":"b:c"}"#);
@@ -265,7 +265,7 @@ mod tests {
     fn notes_of_a_run_are_found_by_subject() {
         let written = [
             RunNote::Share { share: 3, note: ShareNote::Taken },
-            RunNote::MaxSent { instance: 1, requests: 12 },
+            RunNote::FinalSendLimit { instance: 1, requests: 12 },
             RunNote::LoadEnd { instance: 1, at: Duration::from_secs(1) },
             RunNote::LoadEnd { instance: 2, at: Duration::from_secs(2) },
             RunNote::SetUp(HookOutcome::Done("7".into())),
@@ -274,7 +274,7 @@ mod tests {
         ];
         let notes = RunNotes::from(written.iter().map(RunNote::encode).collect::<BTreeMap<_, _>>());
         assert_eq!((notes.share(3), notes.share(4)), (Some(ShareNote::Taken), None));
-        assert_eq!((notes.max_sent(1), notes.max_sent(2)), (Some(12), None));
+        assert_eq!((notes.final_send_limit(1), notes.final_send_limit(2)), (Some(12), None));
         assert_eq!(notes.load_end(), Some(Duration::from_secs(2)));
         assert_eq!((notes.set_up(), notes.tear_down()), (Some(HookOutcome::Done("7".into())), None));
         assert_eq!((notes.facts(), notes.bundle()), (Some("{}"), Some("b")));

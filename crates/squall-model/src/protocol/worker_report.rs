@@ -41,11 +41,12 @@ pub struct WorkerReport {
     pub threads: u32,
     pub stale_commands: u64,
     pub bad_commands: u64,
-    /// The run that the worker cannot carry out, or not to its end.
-    pub failed_run: Option<FailedRun>,
+    /// The run that the worker has given up.
+    pub given_up_run: Option<GivenUpRun>,
 }
 
-/// Whether a worker takes load.
+/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still have
+/// given up the run; see [`WorkerReport::given_up_run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkerHealth {
     Healthy,
@@ -54,9 +55,9 @@ pub enum WorkerHealth {
     Unhealthy,
 }
 
-/// A run that a worker cannot carry out.
+/// A run that a worker has given up: it could not build its users, or it ended its part early.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedRun {
+pub struct GivenUpRun {
     pub epoch: u64,
     /// The reason, for people.
     pub message: String,
@@ -98,7 +99,7 @@ impl WorkerReport {
         add("threads", self.threads.to_string());
         add("stale_commands", self.stale_commands.to_string());
         add("bad_commands", self.bad_commands.to_string());
-        if let Some(failed) = &self.failed_run {
+        if let Some(failed) = &self.given_up_run {
             add("failed", failed.epoch.to_string());
             add("message", failed.message.chars().take(MAX_MESSAGE_CHARS).collect());
         }
@@ -109,7 +110,7 @@ impl WorkerReport {
     /// because the worker may be of another release.
     pub fn decode(fields: &BTreeMap<String, String>) -> WorkerReport {
         let text = |field: &str| fields.get(field).map_or("", String::as_str);
-        let failed_run = Some(number(fields, "failed")).filter(|epoch| *epoch != 0);
+        let given_up_run = Some(number(fields, "failed")).filter(|epoch| *epoch != 0);
         WorkerReport {
             health: WorkerHealth::from_name(text("status")),
             instance: parse_instance(text("instance")).unwrap_or(0),
@@ -129,7 +130,7 @@ impl WorkerReport {
             threads: number(fields, "threads"),
             stale_commands: number(fields, "stale_commands"),
             bad_commands: number(fields, "bad_commands"),
-            failed_run: failed_run.map(|epoch| FailedRun { epoch, message: text("message").to_owned() }),
+            given_up_run: given_up_run.map(|epoch| GivenUpRun { epoch, message: text("message").to_owned() }),
         }
     }
 
@@ -169,7 +170,7 @@ mod tests {
             threads: 11,
             stale_commands: 12,
             bad_commands: 13,
-            failed_run: Some(FailedRun { epoch: 14, message: "no file".to_owned() }),
+            given_up_run: Some(GivenUpRun { epoch: 14, message: "no file".to_owned() }),
         }
     }
 
@@ -206,15 +207,15 @@ mod tests {
 
     #[test]
     fn report_without_failure_has_no_failure_fields() {
-        let fields = WorkerReport { failed_run: None, ..report() }.encode();
+        let fields = WorkerReport { given_up_run: None, ..report() }.encode();
         assert!(!fields.contains_key("failed") && !fields.contains_key("message"));
-        assert_eq!(WorkerReport::decode(&fields).failed_run, None);
+        assert_eq!(WorkerReport::decode(&fields).given_up_run, None);
     }
 
     #[test]
     fn long_failure_message_is_cut() {
-        let failed_run = Some(FailedRun { epoch: 1, message: "ä".repeat(MAX_MESSAGE_CHARS + 1) });
-        let fields = WorkerReport { failed_run, ..report() }.encode();
+        let given_up_run = Some(GivenUpRun { epoch: 1, message: "ä".repeat(MAX_MESSAGE_CHARS + 1) });
+        let fields = WorkerReport { given_up_run, ..report() }.encode();
         assert_eq!(fields["message"].chars().count(), MAX_MESSAGE_CHARS);
     }
 

@@ -1,7 +1,7 @@
 //! The messages that wake workers, in the format of vikhry: an envelope and a payload. It sends
 //! nothing; `FleetClient` publishes the messages.
 
-use squall_coord::MemberId;
+use squall_coord::unique_id;
 use squall_model::{Bundle, CommandEnvelope, CommandType, LoadModel, RunSpec};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ pub(super) type CommandPayload = serde_json::Map<String, serde_json::Value>;
 
 pub(super) fn command_envelope(kind: CommandType, epoch: u64, payload: CommandPayload) -> CommandEnvelope {
     let sent_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    CommandEnvelope { kind, command_id: MemberId::unique().to_string(), epoch, sent_at, payload }
+    CommandEnvelope { kind, command_id: unique_id(), epoch, sent_at, payload }
 }
 
 /// The payload of a command that adds or removes users. Without users it only says that the record

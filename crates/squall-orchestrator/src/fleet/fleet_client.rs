@@ -3,7 +3,7 @@
 //! holds no state of the run, so any process may use one. It leads no run.
 
 use serde::Serialize;
-use squall_coord::{FleetStores, MemberId, RunRecord, RunStore, StoreError};
+use squall_coord::{FleetStores, RunRecord, RunStore, StoreError, unique_id};
 use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunStopRequest,
@@ -74,12 +74,14 @@ pub struct StopRunCommand {
 /// The current state of a fleet.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetStatus {
-    pub state: RunPhase,
+    #[serde(rename = "state")]
+    pub phase: RunPhase,
     pub epoch: u64,
     pub revision: u64,
     /// Seconds since the start of the load; absent before it.
     pub elapsed_s: Option<f64>,
-    pub order: Option<RunSpec>,
+    #[serde(rename = "order")]
+    pub spec: Option<RunSpec>,
     /// The store's clock.
     pub now_ms: u64,
     pub workers: Vec<WorkerInfo>,
@@ -106,7 +108,7 @@ impl FleetStatus {
     /// The level at which a change made now would start, after all changes that have been made but
     /// are not effective yet.
     pub fn scheduled_level(&self) -> Option<f64> {
-        let spec = self.order.as_ref()?;
+        let spec = self.spec.as_ref()?;
         Some(spec.profile.level(change_effective_at(spec.start_at_ms?, self.now_ms)))
     }
 }
@@ -123,22 +125,22 @@ impl<C: FleetStores> FleetClient<C> {
     /// Starts a run and returns its epoch. Returns when the record is written, before workers make
     /// load.
     pub async fn start(&self, bundle: &Bundle, params: BTreeMap<String, serde_json::Value>) -> Result<u64, FleetError> {
-        self.start_named(MemberId::unique().as_str(), bundle, params).await
+        self.start_once(&unique_id(), bundle, params).await
     }
 
-    /// Starts a run with a unique name. Repeated calls start it once, so a caller may repeat a call
-    /// whose response was lost.
-    pub async fn start_named(
+    /// Starts the run `run_id`. Repeated calls start it once, so a caller may repeat a call whose
+    /// response was lost.
+    pub async fn start_once(
         &self,
-        run_name: &str,
+        run_id: &str,
         bundle: &Bundle,
         params: BTreeMap<String, serde_json::Value>,
     ) -> Result<u64, FleetError> {
         let run_store = self.stores.run();
         let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
-        let name = run_store.put_bundle(&bytes).await?;
+        let bundle_name = run_store.put_bundle(&bytes).await?;
         let record = run_store.read_record().await?;
-        if parse_run_spec(&record).is_ok_and(|spec| spec.run == run_name) {
+        if parse_run_spec(&record).is_ok_and(|spec| spec.run_id == run_id) {
             return Ok(record.epoch);
         }
         let workers = self.healthy_workers().await?;
@@ -156,7 +158,7 @@ impl<C: FleetStores> FleetClient<C> {
             expected: workers.iter().map(|worker| worker.id.clone()).collect(),
             ready_by_ms: record.now_ms + READY_TIMEOUT.as_millis() as u64,
             params,
-            ..RunSpec::new(run_name, name, bundle.plan.load.model.profile().clone())
+            ..RunSpec::new(run_id, bundle_name, bundle.plan.load.model.profile().clone())
         };
         match run_store.compare_and_set(&record, next.name(), &render_run_spec(&spec), true).await? {
             Some(record) => {
@@ -165,7 +167,7 @@ impl<C: FleetStores> FleetClient<C> {
             }
             None => {
                 let now = run_store.read_record().await?;
-                if parse_run_spec(&now).is_ok_and(|spec| spec.run == run_name) {
+                if parse_run_spec(&now).is_ok_and(|spec| spec.run_id == run_id) {
                     // The store client repeated the step, because the first response was lost.
                     return Ok(now.epoch);
                 }
@@ -182,9 +184,9 @@ impl<C: FleetStores> FleetClient<C> {
         self.stop_if(|_| true, StopRunCommand { reason, abort, message }).await
     }
 
-    /// Stops the run of this name only. The caller may be late, and another run may have started.
-    pub async fn stop_run(&self, name: &str, command: StopRunCommand) -> Result<u64, FleetError> {
-        self.stop_if(|spec| spec.run == name, command).await
+    /// Stops the run `run_id` only. The caller may be late, and another run may have started.
+    pub async fn stop_run(&self, run_id: &str, command: StopRunCommand) -> Result<u64, FleetError> {
+        self.stop_if(|spec| spec.run_id == run_id, command).await
     }
 
     async fn stop_if(&self, matches: impl Fn(&RunSpec) -> bool, command: StopRunCommand) -> Result<u64, FleetError> {
@@ -376,11 +378,11 @@ fn status(record: &RunRecord, workers: Vec<WorkerInfo>) -> Result<FleetStatus, F
     let elapsed =
         spec.as_ref().and_then(|spec| spec.start_at_ms).map(|start| (record.now_ms as f64 - start as f64) / 1e3);
     Ok(FleetStatus {
-        state: recorded_phase(record)?,
+        phase: recorded_phase(record)?,
         epoch: record.epoch,
         revision: record.revision,
         elapsed_s: elapsed.filter(|elapsed| *elapsed >= 0.0),
-        order: spec,
+        spec,
         now_ms: record.now_ms,
         workers,
     })

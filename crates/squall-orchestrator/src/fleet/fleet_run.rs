@@ -9,7 +9,7 @@ mod run_watch;
 mod start;
 mod waiting_messages;
 
-use squall_coord::{FleetStores, MemberId, StoreError};
+use squall_coord::{FleetStores, StoreError, unique_id};
 use squall_model::Bundle;
 use std::{
     collections::BTreeMap,
@@ -68,7 +68,7 @@ pub async fn run_fleet<C: FleetStores>(
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, FleetRunError> {
     let leave = CancellationToken::new();
-    let config = OrchestratorConfig::new(format!("run-{}", &MemberId::unique().as_str()[..8]));
+    let config = OrchestratorConfig::new(format!("run-{}", &unique_id()[..8]));
     let orchestrator = tokio::spawn(Orchestrator::new(stores.clone(), config).run(leave.clone()));
     let result = Box::pin(start_and_watch(stores, request, control, observers)).await;
     leave.cancel();
@@ -91,8 +91,8 @@ async fn start_and_watch<C: FleetStores>(
     if control.is_stopping() {
         stop_requests.mark_changed();
     }
-    let run_name = MemberId::unique();
-    let started = start_with_retry(&fleet, (run_name.as_str(), bundle), params, control, observers).await?;
+    let run_id = unique_id();
+    let started = start_with_retry(&fleet, (&run_id, bundle), params, control, observers).await?;
     let Some(epoch) = started else {
         return Ok(cancelled_result(bundle, *stop_requests.borrow()));
     };
@@ -100,7 +100,7 @@ async fn start_and_watch<C: FleetStores>(
         RunAggregator::open(stores, epoch, &bundle.plan, histogram_window_s).await.map_err(FleetError::from)
     })
     .await?;
-    RunWatch::new(&fleet, run_name.as_str(), bundle, aggregator).run(control, stop_requests, observers).await
+    RunWatch::new(&fleet, &run_id, bundle, aggregator).run(control, stop_requests, observers).await
 }
 
 /// Repeats `attempt` while the store is unreachable, until [`STORE_TIMEOUT`] or an abort.

@@ -53,7 +53,7 @@ const NO_WORKER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A run that this orchestrator leads.
 pub(super) struct LeaderRun<C: FleetStores> {
-    /// See [`RunSpec::run`].
+    /// See [`RunSpec::run_id`].
     pub(super) run_id: String,
     bundle_name: String,
     bundle: Bundle,
@@ -90,7 +90,7 @@ impl<C: FleetStores> LeaderRun<C> {
     ) -> Result<LeaderRun<C>, FleetError> {
         let is_new_run = recorded_phase(record)? == RunPhase::Preparing;
         Ok(LeaderRun {
-            run_id: spec.run.clone(),
+            run_id: spec.run_id.clone(),
             bundle_name: spec.bundle.clone(),
             counter_monitor: CounterMonitor::new(&bundle),
             bundle,
@@ -149,23 +149,20 @@ impl<C: FleetStores> LeaderRun<C> {
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
         let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
-        // The run counts on every worker that was present at its start. Workers that join later may
-        // be unable.
-        if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
+        // One worker that cannot carry out the run ends it before the start, because the bundle is
+        // the likely cause. After the start other workers take its shares.
+        if let Some(worker) = workers.iter().find(|worker| worker.given_up_run == record.epoch) {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
             return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
-        let missing: Vec<&str> = spec
-            .expected
-            .iter()
-            .filter(|id| workers.iter().any(|worker| worker.id == **id && worker.ready != record.epoch))
-            .map(String::as_str)
-            .collect();
-        let late = record.now_ms >= spec.ready_by_ms;
-        if !(ready > 0 && missing.is_empty() || late) {
+        // A lost worker does not delay the start.
+        let is_preparing = |id: &String| workers.iter().any(|worker| worker.id == *id && worker.ready != record.epoch);
+        let all_ready = ready > 0 && !spec.expected.iter().any(is_preparing);
+        let deadline_passed = record.now_ms >= spec.ready_by_ms;
+        if !all_ready && !deadline_passed {
             return Ok(());
         }
-        if late && ready * 2 < spec.expected.len().max(1) {
+        if deadline_passed && ready * 2 < spec.expected.len().max(1) {
             let not_ready = unready_workers(&spec.expected, workers, record.epoch).join(", ");
             let message =
                 format!("{ready} of {} workers were ready in time; not ready: {not_ready}", spec.expected.len());
@@ -256,11 +253,11 @@ impl<C: FleetStores> LeaderRun<C> {
             self.aggregator.record_event(elapsed, format!("threshold {text} was breached"));
             return self.stop(fleet, StopReason::Threshold, None).await;
         }
-        let alive = workers.iter().any(|worker| worker.is_healthy() && worker.failed != epoch);
+        let alive = workers.iter().any(|worker| worker.can_carry_out(epoch));
         if alive {
             self.no_worker_since = None;
         } else if self.no_worker_since.get_or_insert_with(Instant::now).elapsed() > NO_WORKER_TIMEOUT {
-            let message = match workers.iter().find(|worker| worker.failed == epoch) {
+            let message = match workers.iter().find(|worker| worker.given_up_run == epoch) {
                 Some(worker) => format!("no worker is left that can carry out the run: {}", worker.message),
                 None => "every worker was lost".to_owned(),
             };
@@ -272,7 +269,7 @@ impl<C: FleetStores> LeaderRun<C> {
             return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
         // A leaving worker (unhealthy) ends only its own part, and another worker may join.
-        let ended_well = |worker: &WorkerInfo| worker.done == epoch && worker.is_healthy() && worker.failed != epoch;
+        let ended_well = |worker: &WorkerInfo| worker.done == epoch && worker.can_carry_out(epoch);
         let ended = !working && workers.iter().any(ended_well);
         if !loading || ended && self.has_iteration_limit() {
             self.stop(fleet, StopReason::Completed, None).await?;
@@ -324,7 +321,7 @@ impl<C: FleetStores> LeaderRun<C> {
             return Ok(());
         }
         self.aggregator.poll().await?;
-        self.aggregator.close(elapsed, spec.start_at_ms.is_some()).await?;
+        self.aggregator.end_unfinished_workers(elapsed, spec.start_at_ms.is_some()).await?;
         // Deltas that came too late for their second are only in the final view.
         let Some(view) = self.aggregator.final_view() else { return Ok(()) };
         let run_store = fleet.stores().run();

@@ -5,7 +5,7 @@
 
 use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, PoolStore, RunRecord,
-    RunStore, StoreError, UnitId,
+    RunStore, StoreError, UnitId, unique_id,
 };
 use squall_model::{RunPhase, RunSpec, StopReason};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct OrchestratorConfig {
     pub id: String,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
-    /// How long the leader lease lasts without a heartbeat.
+    /// How long the membership, and with it the leader lease, lasts without a heartbeat.
     pub ttl: Duration,
     /// Time between two polls of the run.
     pub poll_interval: Duration,
@@ -67,7 +67,7 @@ pub struct Orchestrator<C: FleetStores> {
 
 impl<C: FleetStores> Orchestrator<C> {
     pub fn new(stores: C, config: OrchestratorConfig) -> Orchestrator<C> {
-        let member = MemberId::new(format!("{}.{}", config.id, MemberId::unique()));
+        let member = MemberId::new(format!("{}.{}", config.id, unique_id()));
         Orchestrator {
             fleet: FleetClient::new(stores),
             config,
@@ -102,7 +102,7 @@ impl<C: FleetStores> Orchestrator<C> {
                         info!(orchestrator = self.config.id, "the orchestrator leads");
                         leading = true;
                     }
-                    Some(LeaseEvent::Drain(lease)) => {
+                    Some(LeaseEvent::ReturnRequested(lease)) => {
                         leading = false;
                         (self.leader_run, self.last_response_at) = (None, None);
                         handle.release(lease);
@@ -177,7 +177,11 @@ impl<C: FleetStores> Orchestrator<C> {
                 return Ok(());
             }
         };
-        if self.leader_run.as_ref().is_none_or(|run| run.aggregator.epoch() != record.epoch || run.run_id != spec.run) {
+        if self
+            .leader_run
+            .as_ref()
+            .is_none_or(|run| run.aggregator.epoch() != record.epoch || run.run_id != spec.run_id)
+        {
             self.leader_run = self.resume_run(&record, &spec).await?;
         }
         let Some(leader_run) = &mut self.leader_run else { return Ok(()) };

@@ -17,7 +17,7 @@ use squall_model::{
 use std::time::Duration;
 use tracing::warn;
 
-use super::worker_roster::{RosterEntry, RosterEntryState, UnableWorker, WorkerRoster};
+use super::worker_roster::{GaveUpWorker, RosterEntry, RosterEntryState, WorkerRoster};
 use crate::ThresholdJudge;
 use checkpoint::{decode_checkpoint, encode_checkpoint, final_view_of};
 
@@ -133,7 +133,7 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Changes whenever the roster does. The leader then saves a checkpoint, so that a successor
     /// does not record the same arrivals and losses again.
     pub(crate) fn roster_version(&self) -> (usize, usize) {
-        (self.roster.members.len(), self.roster.events.len())
+        (self.roster.workers.len(), self.roster.events.len())
     }
 
     /// Merges everything that workers have shipped. Returns how many seconds have closed since the
@@ -177,7 +177,7 @@ impl<C: FleetStores> RunAggregator<C> {
         let source = delta.source;
         // A delta may arrive before the first report of its worker; it names the worker well
         // enough.
-        self.add_worker(source.instance, &format_instance(source.instance), f64::from(delta.second));
+        self.add_to_roster(source.instance, &format_instance(source.instance), f64::from(delta.second));
         let closed = self.collector.merge(delta)?;
         if closed > 0 {
             let _ = self.judge.judge_closed_seconds(self.collector.view(), self.load_active);
@@ -187,12 +187,12 @@ impl<C: FleetStores> RunAggregator<C> {
 
     /// Most requests that a lost worker can have sent without reporting them, by its send budget.
     pub(crate) fn lost_at_most(&self, instance: u64) -> u64 {
-        match self.roster.members.get(&instance) {
+        match self.roster.workers.get(&instance) {
             Some(member)
                 if member.state == RosterEntryState::Lost && !self.collector.is_finished(worker_source(instance)) =>
             {
                 let announced = self.roster.announced.get(&instance).map_or(0, |report| report.most);
-                let most = member.sealed.map_or(announced, |sealed| sealed.min(announced));
+                let most = member.final_send_limit.map_or(announced, |limit| limit.min(announced));
                 most.saturating_sub(self.collector.recorded_of(worker_source(instance)))
             }
             _ => 0,
@@ -202,7 +202,7 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Most requests of one iteration, if every worker has reported a limit.
     pub(crate) fn max_requests_per_iteration(&self) -> Option<u64> {
         let limit = |instance: &u64| self.roster.announced.get(instance).and_then(|report| report.each);
-        let limits: Option<Vec<u64>> = self.roster.members.keys().map(limit).collect();
+        let limits: Option<Vec<u64>> = self.roster.workers.keys().map(limit).collect();
         limits?.into_iter().max()
     }
 
@@ -218,7 +218,7 @@ impl<C: FleetStores> RunAggregator<C> {
             ended_s: member.ended_s,
             lost_at_most: self.lost_at_most(*instance).min(max_unreported),
         };
-        let unable = |(instance, unable): (&u64, &UnableWorker)| WorkerFacts {
+        let unable = |(instance, unable): (&u64, &GaveUpWorker)| WorkerFacts {
             id: unable.id.clone(),
             instance: format_instance(*instance),
             requests: 0,
@@ -228,23 +228,23 @@ impl<C: FleetStores> RunAggregator<C> {
             lost_at_most: 0,
         };
         let never_worked =
-            self.roster.unable.iter().filter(|(instance, _)| !self.roster.members.contains_key(instance));
-        self.roster.members.iter().map(facts).chain(never_worked.map(unable)).collect()
+            self.roster.gave_up.iter().filter(|(instance, _)| !self.roster.workers.contains_key(instance));
+        self.roster.workers.iter().map(facts).chain(never_worked.map(unable)).collect()
     }
 
-    /// Stops waiting for workers that have not shipped their last delta. If the run has not
-    /// `started` they count as finished, not as lost, because no worker has been given a start
-    /// time.
-    pub(crate) async fn close(&mut self, elapsed: Duration, started: bool) -> Result<(), StoreError> {
+    /// Ends the part of workers that have not shipped their last delta: they are lost, and their
+    /// final send limits are read. If the run has not `started` they count as finished, because no
+    /// worker has been given a start time.
+    pub(crate) async fn end_unfinished_workers(&mut self, elapsed: Duration, started: bool) -> Result<(), StoreError> {
         let notes = RunNotes::from(self.run_store.notes(self.epoch).await?);
-        self.close_with_notes(elapsed, started, &notes);
+        self.end_unfinished_workers_with_notes(elapsed, started, &notes);
         Ok(())
     }
 
-    pub(crate) fn close_with_notes(&mut self, elapsed: Duration, started: bool, notes: &RunNotes) {
+    pub(crate) fn end_unfinished_workers_with_notes(&mut self, elapsed: Duration, started: bool, notes: &RunNotes) {
         let open: Vec<u64> = self
             .roster
-            .members
+            .workers
             .iter()
             .filter(|(instance, member)| {
                 !member.left_before_start() && !self.collector.is_finished(worker_source(**instance))
@@ -252,10 +252,10 @@ impl<C: FleetStores> RunAggregator<C> {
             .map(|(instance, _)| *instance)
             .collect();
         for instance in open {
-            if let Some(member) = self.roster.members.get_mut(&instance) {
+            if let Some(member) = self.roster.workers.get_mut(&instance) {
                 member.state = if started { RosterEntryState::Lost } else { RosterEntryState::Finished };
                 member.ended_s.get_or_insert(elapsed.as_secs_f64());
-                member.sealed = notes.max_sent(instance);
+                member.final_send_limit = notes.final_send_limit(instance);
             }
             self.stop_waiting_for(instance);
         }

@@ -37,9 +37,10 @@ pub struct WorkerInfo {
     pub ready: u64,
     /// The run of which the worker has shipped everything.
     pub done: u64,
-    /// The run that the worker could not carry out.
-    pub failed: u64,
-    /// Why it could not.
+    /// The run that the worker has given up: it could not build its users, or ended its part early.
+    #[serde(rename = "failed")]
+    pub given_up_run: u64,
+    /// Why it has.
     pub message: String,
     /// Deltas that the worker has not shipped yet.
     pub waiting: u64,
@@ -81,7 +82,8 @@ pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
 impl WorkerInfo {
     pub fn parse(id: &str, fields: &ReportFields) -> WorkerInfo {
         let report = WorkerReport::decode(fields);
-        let (failed, message) = report.failed_run.map(|failed| (failed.epoch, failed.message)).unwrap_or_default();
+        let (given_up_run, message) =
+            report.given_up_run.map(|given_up| (given_up.epoch, given_up.message)).unwrap_or_default();
         WorkerInfo {
             id: id.to_owned(),
             instance: report.instance,
@@ -98,7 +100,7 @@ impl WorkerInfo {
             revision: report.revision,
             ready: report.ready,
             done: report.done,
-            failed,
+            given_up_run,
             message,
             waiting: report.waiting,
             sent: report.sent,
@@ -108,8 +110,14 @@ impl WorkerInfo {
         }
     }
 
+    /// Whether the fleet can reach the worker and it is not leaving; see [`WorkerHealth`].
     pub fn is_healthy(&self) -> bool {
         self.status == WorkerHealth::Healthy.name()
+    }
+
+    /// Whether the worker can make load in the run `epoch`, now or once it has built its users.
+    pub fn can_carry_out(&self, epoch: u64) -> bool {
+        self.is_healthy() && self.given_up_run != epoch
     }
 }
 

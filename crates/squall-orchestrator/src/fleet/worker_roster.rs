@@ -12,17 +12,19 @@ use crate::threshold_judge::JudgeCheckpoint;
 /// The workers of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct WorkerRoster {
-    /// By instance.
-    pub(crate) members: BTreeMap<u64, RosterEntry>,
+    /// Every worker that built its users for the run, by instance. Ended ones stay.
+    #[serde(rename = "members")]
+    pub(crate) workers: BTreeMap<u64, RosterEntry>,
     pub(crate) events: Vec<(f64, String)>,
     /// Entries in the delta stream that could not be decoded.
     pub(crate) refused: u64,
     /// The latest send budget of each worker, by instance.
     #[serde(default)]
     pub(crate) announced: BTreeMap<u64, SendBudgetReport>,
-    /// Workers that could not start the run, or not finish it, by instance.
-    #[serde(default)]
-    pub(crate) unable: BTreeMap<u64, UnableWorker>,
+    /// Workers that gave the run up, by instance: they could not build their users, or ended their
+    /// part early.
+    #[serde(default, rename = "unable")]
+    pub(crate) gave_up: BTreeMap<u64, GaveUpWorker>,
     /// Member id of the leader that saved this roster.
     #[serde(default)]
     pub(crate) leader: Option<String>,
@@ -38,19 +40,19 @@ pub(crate) struct RosterEntry {
     pub(crate) joined_s: f64,
     pub(crate) ended_s: Option<f64>,
     pub(crate) state: RosterEntryState,
-    /// The worker's final limit: the most requests that it can have sent, as it noted when its load
-    /// was over (`RunNote::MaxSent`).
-    #[serde(default)]
-    pub(crate) sealed: Option<u64>,
+    /// The most requests that the worker can have sent, as it noted when its load
+    /// was over (`RunNote::FinalSendLimit`).
+    #[serde(default, rename = "sealed")]
+    pub(crate) final_send_limit: Option<u64>,
     pub(crate) first_cpu_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) max_rss_bytes: u64,
     pub(crate) threads: u32,
 }
 
-/// A worker that takes no part in the run.
+/// A worker that gave the run up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct UnableWorker {
+pub(crate) struct GaveUpWorker {
     pub(crate) id: String,
     pub(crate) since_s: f64,
 }
@@ -60,7 +62,8 @@ pub(crate) struct UnableWorker {
 pub(crate) enum RosterEntryState {
     Working,
     Finished,
-    /// The worker shipped everything and left before the end of the run.
+    /// The worker stopped reporting before the end of the run, and nothing of it is missing: it had
+    /// shipped everything, or the load had not started.
     Left,
     Lost,
 }
@@ -72,7 +75,7 @@ impl RosterEntry {
             joined_s,
             ended_s: None,
             state: RosterEntryState::Working,
-            sealed: None,
+            final_send_limit: None,
             first_cpu_s: 0.0,
             cpu_s: 0.0,
             max_rss_bytes: 0,

@@ -20,7 +20,7 @@ async fn run_with_an_unreadable_plan_is_abandoned() {
         println!("{damage} {value}");
         let started = fleet.start(&bundle(f64::from(epoch)), BTreeMap::new()).await.expect("the run starts");
         assert_eq!(started, u64::try_from(epoch).unwrap());
-        let order = fleet.status().await.unwrap().order.unwrap();
+        let order = fleet.status().await.unwrap().spec.unwrap();
         let key = format!("bundle:{}", order.bundle);
         fixture.ask::<i64>("DEL", &key, &[]).await;
         if damage != "DEL" {

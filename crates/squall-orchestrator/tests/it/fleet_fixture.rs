@@ -113,7 +113,7 @@ impl<S: FleetStores> FleetFixture<S> {
 
     /// Waits until the run is in `phase`.
     pub(crate) async fn until_phase(&self, phase: RunPhase) {
-        self.until_true(phase.name(), async || self.fleet.status().await.unwrap().state == phase).await;
+        self.until_true(phase.name(), async || self.fleet.status().await.unwrap().phase == phase).await;
     }
 
     /// Waits until the record of the run satisfies `condition`.

@@ -159,7 +159,7 @@ async fn stop_request_during_a_store_outage_is_repeated_until_it_arrives() {
         client_stores.set_reachable(false);
         control.drain();
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Running);
+        assert_eq!(fixture.fleet.status().await.unwrap().phase, RunPhase::Running);
         client_stores.set_reachable(true);
     };
     let (result, ()) = tokio::join!(run_fleet(&client_stores, request, &control, &mut []), stop_during_outage);
@@ -185,18 +185,18 @@ async fn repeated_start_of_a_named_run_starts_it_once() {
     fixture.join("w0", ShareSet::ALL);
     fixture.until_workers(1).await;
     let fleet = FleetClient::new(fixture.stores.clone());
-    let first = fleet.start_named("mine", &bundle(1.0), BTreeMap::new()).await.expect("the run starts");
-    let again = fleet.start_named("mine", &bundle(1.0), BTreeMap::new()).await.expect("the run has started");
+    let first = fleet.start_once("mine", &bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    let again = fleet.start_once("mine", &bundle(1.0), BTreeMap::new()).await.expect("the run has started");
     assert_eq!(first, again);
     fleet.stop(StopReason::Interrupted, false, None).await.expect("a run is active");
     fixture.lead();
     fixture.until_phase(RunPhase::Idle).await;
     // Also if both calls find the fleet idle.
     let bundle = bundle(1.0);
-    let ask = || fleet.start_named("twice", &bundle, BTreeMap::new());
+    let ask = || fleet.start_once("twice", &bundle, BTreeMap::new());
     let (one, other) = tokio::join!(ask(), ask());
     assert_eq!((one.expect("the run starts"), other.expect("the run has started")), (first + 1, first + 1));
-    let refused = fleet.start_named("another", &bundle, BTreeMap::new()).await.unwrap_err();
+    let refused = fleet.start_once("another", &bundle, BTreeMap::new()).await.unwrap_err();
     assert!(matches!(refused, FleetError::InvalidState { .. }), "{refused}");
     fixture.end().await;
 }
@@ -208,16 +208,16 @@ async fn stop_of_a_finished_run_does_not_stop_the_next_run() {
     fixture.join("w0", ShareSet::ALL);
     fixture.until_workers(1).await;
     let (fleet, run) = (FleetClient::new(fixture.stores.clone()), fixture.stores.run());
-    fleet.start_named("first", &bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fleet.start_once("first", &bundle(1.0), BTreeMap::new()).await.expect("the run starts");
     let record = run.read_record().await.unwrap();
     run.compare_and_set(&record, RunPhase::Idle.name(), &record.spec, false).await.unwrap().expect("no other writer");
-    fleet.start_named("second", &bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fleet.start_once("second", &bundle(1.0), BTreeMap::new()).await.expect("the run starts");
     let stop = || StopRunCommand { reason: StopReason::Completed, abort: false, message: None };
     let refused = fleet.stop_run("first", stop()).await.unwrap_err();
     assert!(matches!(refused, FleetError::InvalidState { current: RunPhase::Idle, .. }), "{refused}");
-    assert_eq!(fleet.status().await.unwrap().state, RunPhase::Preparing);
+    assert_eq!(fleet.status().await.unwrap().phase, RunPhase::Preparing);
     fleet.stop_run("second", stop()).await.expect("the run is active");
-    assert_eq!(fleet.status().await.unwrap().state, RunPhase::Stopping);
+    assert_eq!(fleet.status().await.unwrap().phase, RunPhase::Stopping);
     fixture.end().await;
 }
 
@@ -225,7 +225,7 @@ async fn stop_of_a_finished_run_does_not_stop_the_next_run() {
 #[tokio::test]
 async fn leader_extends_the_retention_of_the_bundle_during_the_run() {
     let (fixture, fleet, ..) = running_fleet(&bundle(1.0)).await;
-    let name = fleet.status().await.unwrap().order.expect("a run is active").bundle;
+    let name = fleet.status().await.unwrap().spec.expect("a run is active").bundle;
     let key = format!("bundle:{name}");
     assert!(fixture.ask::<bool>("EXPIRE", &key, &["600"]).await, "{key}");
     while fixture.ask::<i64>("TTL", &key, &[]).await <= 600 {

@@ -67,7 +67,7 @@ async fn run_whose_workers_end_early_is_aborted_unless_it_has_an_iteration_limit
         tokio::time::sleep(SEVERAL_POLLS).await;
         run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
         tokio::time::sleep(SEVERAL_POLLS).await;
-        assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Running);
+        assert_eq!(fixture.fleet.status().await.unwrap().phase, RunPhase::Running);
         // A worker that is done and healthy has ended the load.
         report.insert("status".to_owned(), "healthy".to_owned());
         run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
@@ -121,7 +121,7 @@ async fn start_waits_until_workers_hold_every_share() {
     start(&fixture, &open_load(50.0, Duration::from_secs(1))).await;
     // Longer than the leader needs for a start that does not wait.
     tokio::time::sleep(5 * SEVERAL_POLLS).await;
-    assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Preparing);
+    assert_eq!(fixture.fleet.status().await.unwrap().phase, RunPhase::Preparing);
     *shares.lock().expect("no panic") = Some(ShareSet::ALL);
     fixture.until_phase(RunPhase::Running).await;
     fixture.end().await;
@@ -135,7 +135,7 @@ async fn run_stopped_during_set_up_is_torn_down() {
     fixture.until_spec("set-up", |spec| spec.set_up.is_some()).await;
     fixture.fleet.stop(StopReason::Interrupted, false, None).await.expect("the run is preparing");
     tokio::time::sleep(SEVERAL_POLLS).await;
-    assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Stopping, "the leader waits for set-up");
+    assert_eq!(fixture.fleet.status().await.unwrap().phase, RunPhase::Stopping, "the leader waits for set-up");
     run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done("7".to_owned())).encode()]).await.unwrap();
     fixture.until_spec("tear-down", |spec| spec.tear_down.is_some()).await;
     run.set_notes(epoch, &[RunNote::TearDown(HookOutcome::Done(String::new())).encode()]).await.unwrap();
@@ -179,7 +179,7 @@ async fn run_starts_at_the_deadline_only_if_half_of_the_workers_are_ready() {
         let until_deadline = Duration::from_millis(deadline_ms - run.read_record().await.unwrap().now_ms);
         assert!(until_deadline <= Duration::from_secs(60), "{until_deadline:?}");
         tokio::time::sleep(until_deadline.saturating_sub(SEVERAL_POLLS)).await;
-        assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Preparing);
+        assert_eq!(fixture.fleet.status().await.unwrap().phase, RunPhase::Preparing);
         if unready.len() == 1 {
             fixture.until_phase(RunPhase::Running).await;
         } else {

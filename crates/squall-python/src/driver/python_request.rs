@@ -1,9 +1,12 @@
-//! Sends requests for the code of a Python scenario: one, a batch, or those of a constant task. The
-//! [`RequestRunner`] sends and records; this file turns the result into a Python response or
-//! exception. Called by [`FunctionCall`](super::function_call::FunctionCall) and the user.
+//! Sends requests for the code of a Python scenario: one, a batch, those of a constant task, or the
+//! request that opens a stream or a WebSocket. The [`RequestRunner`] sends and records; this file turns
+//! the result into a Python response or exception. Called by
+//! [`FunctionCall`](super::function_call::FunctionCall), the user and `long_connection`.
 
 use pyo3::prelude::*;
-use squall_http::{BodyMode, Exchange, HttpResponse, Session};
+use squall_http::{
+    BodyMode, Connector, Exchange, HttpResponse, PreparedRequest, Session, StreamOpener, StreamingResponse,
+};
 use squall_metrics::MetricId;
 use squall_scenario::{EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestStart};
 use std::{
@@ -15,7 +18,7 @@ use std::{
 };
 
 use super::PythonThreadContext;
-use crate::{exceptions, response::PyResponse, routes::PreparedCall, watchdog};
+use crate::{exceptions, long_operation::OperationContext, response::PyResponse, routes::RoutedRequest, watchdog};
 
 /// A response is recorded as delayed if other code blocked the thread for longer than this and for
 /// more than half of the exchange. Its time then says more about the generator than about the
@@ -35,28 +38,77 @@ pub(super) struct PythonRequestResult<'p> {
 pub(super) async fn send_request<'p>(
     thread: &'p PythonThreadContext,
     session: &mut Session,
-    call: &PreparedCall,
+    call: &RoutedRequest,
     start_delay: Duration,
     body_mode: BodyMode,
 ) -> PythonRequestResult<'p> {
     let metric = thread.metric(call);
-    let mut handler = PythonRequestHandler {
-        thread,
-        name: Cow::Borrowed(&call.name),
-        redirect_metric: None,
-        body_mode,
-        blocked_before: Duration::ZERO,
-    };
-    let started = Instant::now();
-    let start = RequestStart { metric, intended: started - start_delay, started };
+    let mut handler = PythonRequestHandler::new(thread, &call.name, body_mode, RedirectMode::Follow);
+    let start = request_start(metric, start_delay);
     RequestRunner::new(&thread.recorder).run(session, call.request(), start, &mut handler).await
+}
+
+/// The request that opens a stream or a WebSocket.
+pub(crate) struct OpeningCall<'c> {
+    pub(crate) request: &'c PreparedRequest,
+    /// The name that the request is recorded under.
+    pub(crate) name: &'c str,
+    pub(crate) redirects: RedirectMode,
+}
+
+/// Whether redirects are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RedirectMode {
+    Follow,
+    /// A redirect is a response like any other.
+    Return,
+}
+
+/// A response whose head has arrived.
+pub(crate) struct OpenedResponse<'p> {
+    pub(crate) response: StreamingResponse,
+    /// The request that got the response.
+    pub(crate) request: EndedRequest<'p>,
+    /// The name that this request is recorded under.
+    pub(crate) name: String,
+    /// When the first request was sent, before all redirects.
+    pub(crate) first_sent: Instant,
+}
+
+/// Sends the request and waits for the head of the response. A failed request is recorded.
+pub(crate) async fn open_response<'p>(
+    context: &OperationContext<'p>,
+    connector: &Connector,
+    call: OpeningCall<'_>,
+) -> PyResult<OpenedResponse<'p>> {
+    let thread = context.thread;
+    let start = request_start(thread.request_metric(call.name), context.start_delay);
+    let mut opener = StreamOpener::new(connector, context.cookies.clone());
+    let mut handler = PythonRequestHandler::new(thread, call.name, BodyMode::Discard, call.redirects);
+    let sent = RequestRunner::new(&thread.recorder).run(&mut opener, call.request, start, &mut handler).await;
+    if let Err(error) = sent.result {
+        record(sent.ended_request);
+        return Err(error);
+    }
+    Ok(OpenedResponse {
+        response: opener.into_response().expect("the opener keeps a response that did not fail"),
+        request: sent.ended_request.expect("a request with a response has ended"),
+        name: handler.name.into_owned(),
+        first_sent: handler.first_sent.expect("the exchange has ended"),
+    })
+}
+
+/// The start of a request that is due now, or was due `start_delay` ago.
+fn request_start(metric: MetricId, start_delay: Duration) -> RequestStart {
+    let started = Instant::now();
+    RequestStart { metric, intended: started - start_delay, started }
 }
 
 /// Sends `calls` at once, each on a session of its own. Results are in the order of `calls`.
 pub(super) async fn send_all<'p, 's>(
     thread: &'p PythonThreadContext,
     sessions: impl Iterator<Item = &'s mut Session>,
-    calls: &[PreparedCall],
+    calls: &[RoutedRequest],
     start_delay: Duration,
 ) -> Vec<PythonRequestResult<'p>> {
     let send = |(call, session)| send_request(thread, session, call, start_delay, BodyMode::Keep);
@@ -67,7 +119,7 @@ pub(super) async fn send_all<'p, 's>(
 pub(super) async fn send_constant(
     thread: &PythonThreadContext,
     session: &mut Session,
-    calls: &[PreparedCall],
+    calls: &[RoutedRequest],
     mut start_delay: Duration,
 ) -> PyResult<()> {
     for call in calls {
@@ -94,8 +146,30 @@ struct PythonRequestHandler<'p, 'c> {
     name: Cow<'c, str>,
     redirect_metric: Option<MetricId>,
     body_mode: BodyMode,
+    redirects: RedirectMode,
     /// [`watchdog::long_step_time`] when the request was sent.
     blocked_before: Duration,
+    /// When the first request was sent; `None` until its exchange has ended.
+    first_sent: Option<Instant>,
+}
+
+impl<'p, 'c> PythonRequestHandler<'p, 'c> {
+    fn new(
+        thread: &'p PythonThreadContext,
+        name: &'c str,
+        body_mode: BodyMode,
+        redirects: RedirectMode,
+    ) -> PythonRequestHandler<'p, 'c> {
+        PythonRequestHandler {
+            thread,
+            name: Cow::Borrowed(name),
+            redirect_metric: None,
+            body_mode,
+            redirects,
+            blocked_before: Duration::ZERO,
+            first_sent: None,
+        }
+    }
 }
 
 impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
@@ -113,11 +187,16 @@ impl<'p> RequestHandler<'p> for PythonRequestHandler<'p, '_> {
         })
     }
 
+    fn follows_redirect(&self, _status: u16) -> bool {
+        self.redirects == RedirectMode::Follow
+    }
+
     fn before_send(&mut self) {
         self.blocked_before = watchdog::long_step_time();
     }
 
     fn after_exchange(&mut self, exchange: &Exchange<'_>) {
+        self.first_sent.get_or_insert(exchange.started);
         let blocked = watchdog::long_step_time() - self.blocked_before;
         if blocked > MIN_BLOCKED_TIME && blocked * 2 > exchange.ended - exchange.started {
             self.thread.record_delayed_response(blocked, exchange.ended);

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A streams app that is connected to Redis.
-#[pyclass(name = "StreamLink", frozen, module = "squall._squall")]
+#[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamAppConnection {
     pub(super) app: StreamApp,
 }
@@ -29,18 +29,18 @@ pub(crate) struct OpenedStream {
     namespace: Namespace,
 }
 
-/// Connects an app. The result arrives in the mailbox `post`.
+/// Connects an app. The result arrives in `mailbox`.
 #[pyfunction]
-pub(crate) fn connect(post: &StreamMailbox, app: String, url: String, namespace: &str) -> PyResult<u64> {
+pub(crate) fn connect(mailbox: &StreamMailbox, app: String, url: String, namespace: &str) -> PyResult<u64> {
     let namespace = Namespace::new(namespace).map_err(value_error)?;
-    let (id, post) = (next_id(), post.mailbox.clone());
+    let (id, mailbox) = (next_id(), mailbox.mailbox.clone());
     engine_handle()?.spawn(async move {
         let connected = StreamApp::connect_in(&app, &url, namespace).await;
         let outcome = connected.map(|app| StreamAppConnection { app }).map_err(|error| match &error {
             ConnectError::Name(_) | ConnectError::ClusterNeedsNamespace => bridge_error("misconfigured", &error),
             ConnectError::Redis(_) => bridge_error("unreachable", &error),
         });
-        post.push(id, LoopMessage::Connected(outcome));
+        mailbox.push(id, LoopMessage::Connected(outcome));
     });
     Ok(id)
 }
@@ -62,7 +62,7 @@ struct StreamOpenOptions {
 #[pymethods]
 impl StreamAppConnection {
     /// Opens a stream: stores its definition, or compares it with the stored one.
-    fn open(&self, post: &StreamMailbox, definition: StreamOpenOptions) -> PyResult<u64> {
+    fn open(&self, mailbox: &StreamMailbox, definition: StreamOpenOptions) -> PyResult<u64> {
         let mut stream = self
             .app
             .stream::<Value>(&definition.name)
@@ -79,10 +79,11 @@ impl StreamAppConnection {
         if definition.drop_unread {
             stream = stream.drop_unread();
         }
-        let (id, post, namespace) = (next_id(), post.mailbox.clone(), self.app.namespace().clone());
+        let (id, mailbox, namespace) = (next_id(), mailbox.mailbox.clone(), self.app.namespace().clone());
         engine_handle()?.spawn(async move {
             let opened = stream.open().await.map(|stream| OpenedStream { stream, namespace });
-            post.push(id, LoopMessage::Opened(opened.map_err(|error| bridge_error(open_error_kind(&error), &error))));
+            mailbox
+                .push(id, LoopMessage::Opened(opened.map_err(|error| bridge_error(open_error_kind(&error), &error))));
         });
         Ok(id)
     }
@@ -109,7 +110,7 @@ impl OpenedStream {
 
     /// Appends records in order. With `packed`, `data` is stored as it is; otherwise it is
     /// compressed with the stream's compression.
-    fn send(&self, post: &StreamMailbox, records: Vec<EncodedStreamRecord>, packed: bool) -> PyResult<u64> {
+    fn send(&self, mailbox: &StreamMailbox, records: Vec<EncodedStreamRecord>, packed: bool) -> PyResult<u64> {
         let raw = |(key, data, fields): EncodedStreamRecord| -> Result<RawRecord, SendError> {
             let body = match data {
                 Some(data) if packed => EntryBody::Data(data),
@@ -119,14 +120,14 @@ impl OpenedStream {
             Ok(RawRecord { key, body })
         };
         let records: Vec<RawRecord> = records.into_iter().map(raw).collect::<Result<_, _>>().map_err(value_error)?;
-        let (id, post, stream) = (next_id(), post.mailbox.clone(), self.stream.clone());
+        let (id, mailbox, stream) = (next_id(), mailbox.mailbox.clone(), self.stream.clone());
         engine_handle()?.spawn(async move {
             let sent = stream.send_raw(records).await;
             let outcome = sent.map_err(|error| match &error {
                 SendError::Full { .. } => bridge_error("full", &error),
                 _ => bridge_error("not_sent", &error),
             });
-            post.push(id, LoopMessage::Sent(outcome));
+            mailbox.push(id, LoopMessage::Sent(outcome));
         });
         Ok(id)
     }

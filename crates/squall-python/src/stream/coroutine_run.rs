@@ -12,7 +12,7 @@ use super::mailbox::{LoopMailbox, LoopMessage, next_id};
 type CoroutineResult = Result<(), String>;
 
 /// Python's end, which reports how the run ended.
-#[pyclass(name = "StreamTurn", frozen, module = "squall._squall")]
+#[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamRunHandle {
     result_sender: Mutex<Option<oneshot::Sender<CoroutineResult>>>,
 }

@@ -71,7 +71,7 @@ pub(super) fn next_id() -> u64 {
 }
 
 /// The mailbox of one asyncio loop.
-#[pyclass(name = "StreamPost", frozen, module = "squall._squall")]
+#[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct StreamMailbox {
     pub(super) mailbox: Arc<LoopMailbox>,
 }

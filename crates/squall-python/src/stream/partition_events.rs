@@ -163,20 +163,17 @@ impl StreamSource {
     }
 
     /// Puts the last `count` events back.
-    #[pyo3(name = "give_back")]
     fn put_back(&self, count: usize) {
         self.events.requeue_last(count);
     }
 
     /// Passes the last event taken to the failure policy, because it cannot be decoded.
-    #[pyo3(name = "spoil")]
     fn reject_last(&self, error: String) {
         self.events.reject_last(error.into());
     }
 
     /// Requests a `ready` message for the time when there is an event to take or a reason to
     /// return.
-    #[pyo3(name = "want")]
     fn request_ready(&self) {
         self.ready_requested.notify_one();
     }

@@ -71,40 +71,40 @@ struct StreamWorkerPlan {
 #[pymethods]
 impl StreamWorker {
     #[new]
-    fn new(post: &StreamMailbox, link: &StreamAppConnection) -> StreamWorker {
+    fn new(mailbox: &StreamMailbox, connection: &StreamAppConnection) -> StreamWorker {
         StreamWorker {
-            app: link.app.clone(),
-            mailbox: post.mailbox.clone(),
+            app: connection.app.clone(),
+            mailbox: mailbox.mailbox.clone(),
             plan: Mutex::default(),
             stop: CancellationToken::new(),
         }
     }
 
     /// Registers a processor. Processors are numbered from 0 in the order of registration.
-    fn processor(&self, stream: &OpenedStream, manner: ProcessorRunOptions) -> PyResult<()> {
-        let policy = match manner.policy.as_str() {
+    fn processor(&self, stream: &OpenedStream, options: ProcessorRunOptions) -> PyResult<()> {
+        let policy = match options.policy.as_str() {
             "halt" => FailurePolicy::halt(),
             "quarantine" => FailurePolicy::quarantine(),
             "ignore" => FailurePolicy::ignore(),
             other => return Err(PyValueError::new_err(format!("`{other}` is not an exception policy"))),
         };
         let settings = ProcessorSettings {
-            heartbeat_interval: seconds("beat", manner.beat)?,
-            lease_ttl: seconds("lock_expiry", manner.lease)?,
-            join_delay: seconds("join_delay", manner.join_delay)?,
-            grace: seconds("grace_period", manner.grace)?,
-            prefetch: manner.prefetch,
-            max_fetches: manner.fetches,
-            report_interval: seconds("report", manner.report)?,
+            heartbeat_interval: seconds("beat", options.beat)?,
+            lease_ttl: seconds("lock_expiry", options.lease)?,
+            join_delay: seconds("join_delay", options.join_delay)?,
+            grace: seconds("grace_period", options.grace)?,
+            prefetch: options.prefetch,
+            max_fetches: options.fetches,
+            report_interval: seconds("report", options.report)?,
         };
         let mut plan = self.plan();
         let (mailbox, shape, number) =
-            (self.mailbox.clone(), StreamEventFormat::parse(&manner.shape)?, plan.processors.len());
+            (self.mailbox.clone(), StreamEventFormat::parse(&options.shape)?, plan.processors.len());
         let function = move |events| call_processor(mailbox.clone(), number, shape, events);
-        let processor = Processor::raw(&manner.name, &stream.stream, function)
-            .policy(policy.retry(manner.retries, seconds("retry_backoff", manner.backoff)?))
+        let processor = Processor::raw(&options.name, &stream.stream, function)
+            .policy(policy.retry(options.retries, seconds("retry_backoff", options.backoff)?))
             .settings(settings);
-        plan.processors.push((processor, manner.dead_letters.then(|| stream.stream.clone())));
+        plan.processors.push((processor, options.dead_letters.then(|| stream.stream.clone())));
         Ok(())
     }
 

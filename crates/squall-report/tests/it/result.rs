@@ -80,8 +80,7 @@ fn seconds_outside_the_warm_up_add_up_to_the_totals() {
     let mut finished = Recipe { seconds: 10, warm_up: 2, ..Recipe::default() }.make();
     finished.plan.load.warm_up = std::time::Duration::from_millis(1_500);
     let file = build_result(&finished.run());
-    let marked: Vec<_> =
-        file.timeline.iter().filter(|second| second.in_warm_up).map(|second| second.t_s).collect();
+    let marked: Vec<_> = file.timeline.iter().filter(|second| second.in_warm_up).map(|second| second.t_s).collect();
     assert_eq!(marked, [1]);
     let lengths: Vec<_> = file.timeline[..3].iter().map(|second| second.length_s).collect();
     assert_eq!(lengths, [1.0, 0.5, 1.0]);

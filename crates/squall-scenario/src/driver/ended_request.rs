@@ -47,6 +47,11 @@ impl<'p> EndedRequest<'p> {
         }
     }
 
+    /// When the request should have started.
+    pub fn intended(&self) -> Instant {
+        self.intended
+    }
+
     /// When the last byte of the response was read, or the failure was known.
     pub fn ended(&self) -> Instant {
         self.ended

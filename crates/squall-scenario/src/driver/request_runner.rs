@@ -1,10 +1,11 @@
 //! Sends one request and the redirects that it leads to, and records each of them exactly once. It
-//! does not judge responses: its caller does, as a [`RequestHandler`]. Users of declared scenarios
-//! (the fast path and flows) and users of Python scenarios call it.
+//! does not judge responses: its caller does, as a [`RequestHandler`]. Users of TOML scenarios
+//! (constant tasks and flows) and users of Python scenarios (requests, streams and WebSockets) call it.
 
 use squall_engine::{InFlightRequest, ThreadRecorder};
 use squall_http::{
     BodyMode, Exchange, HttpError, HttpErrorCategory, HttpResponse, PreparedRequest, RequestError, Session,
+    StreamOpener,
 };
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::time::{Duration, Instant};
@@ -33,12 +34,44 @@ pub struct RequestStart {
     pub started: Instant,
 }
 
+/// A client that the runner sends with: a session, or an opener of streamed responses.
+pub trait RequestSender {
+    /// Sends one request.
+    fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> impl Future<Output = Exchange<'_>>;
+
+    /// Bytes read and written by an exchange whose future was dropped; its connection is closed.
+    fn close_abandoned(&mut self) -> (u64, u64);
+}
+
+impl RequestSender for Session {
+    #[inline]
+    fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> impl Future<Output = Exchange<'_>> {
+        Session::send(self, request, body)
+    }
+
+    #[inline]
+    fn close_abandoned(&mut self) -> (u64, u64) {
+        Session::close_abandoned(self)
+    }
+}
+
+/// The exchange ends with the head of the response; the body mode does not matter.
+impl RequestSender for StreamOpener {
+    fn send(&mut self, request: &PreparedRequest, _body: BodyMode) -> impl Future<Output = Exchange<'_>> {
+        StreamOpener::send(self, request)
+    }
+
+    fn close_abandoned(&mut self) -> (u64, u64) {
+        StreamOpener::close_abandoned(self)
+    }
+}
+
 /// The caller's side of one request and its redirects. Methods are called in the order of sending.
 pub trait RequestHandler<'p> {
     /// The result of the request for the caller.
     type Output;
 
-    /// Whether the session keeps the response's body.
+    /// Whether a session keeps the response's body.
     fn body_mode(&self) -> BodyMode;
 
     /// The metric of the requests after the first redirect.
@@ -97,26 +130,26 @@ impl<'p> RequestRunner<'p> {
     /// Waits for the send budget, sends `request` and follows its redirects. Dropping the future
     /// records the request under way as aborted, with the bytes moved so far.
     #[inline]
-    pub async fn run<H: RequestHandler<'p>>(
+    pub async fn run<S: RequestSender, H: RequestHandler<'p>>(
         self,
-        session: &mut Session,
+        sender: &mut S,
         request: &PreparedRequest,
         start: RequestStart,
         handler: &mut H,
     ) -> H::Output {
         let started = self.recorder.wait_for_budget(start.started).await;
-        match self.send_once(session, request, RequestStart { started, ..start }, handler).await {
+        match self.send_once(sender, request, RequestStart { started, ..start }, handler).await {
             AfterExchange::Done(output) => output,
             // Boxed: redirects and pauses are rare, and no user should be larger for them.
-            next => Box::pin(self.continue_after(next, session, handler)).await,
+            next => Box::pin(self.continue_after(next, sender, handler)).await,
         }
     }
 
     /// Follows redirects to their end, or pauses.
-    async fn continue_after<H: RequestHandler<'p>>(
+    async fn continue_after<S: RequestSender, H: RequestHandler<'p>>(
         self,
         mut next: AfterExchange<H::Output>,
-        session: &mut Session,
+        sender: &mut S,
         handler: &mut H,
     ) -> H::Output {
         loop {
@@ -131,14 +164,14 @@ impl<'p> RequestRunner<'p> {
             let metric = handler.redirect_metric();
             let intended = Instant::now();
             let started = self.recorder.wait_for_redirect_budget(intended).await;
-            next = self.send_once(session, &request, RequestStart { metric, intended, started }, handler).await;
+            next = self.send_once(sender, &request, RequestStart { metric, intended, started }, handler).await;
         }
     }
 
     #[inline]
-    async fn send_once<H: RequestHandler<'p>>(
+    async fn send_once<S: RequestSender, H: RequestHandler<'p>>(
         self,
-        session: &mut Session,
+        sender: &mut S,
         request: &PreparedRequest,
         start: RequestStart,
         handler: &mut H,
@@ -147,8 +180,8 @@ impl<'p> RequestRunner<'p> {
             return AfterExchange::Done(handler.on_failure(RequestFailure::Fenced));
         };
         handler.before_send();
-        let mut guard = RequestGuard { in_flight: Some(in_flight), session };
-        let exchange = guard.session.send(request, handler.body_mode()).await;
+        let mut guard = RequestGuard { in_flight: Some(in_flight), sender };
+        let exchange = guard.sender.send(request, handler.body_mode()).await;
         let in_flight = guard.in_flight.take().expect("the guard has it until the exchange ends");
         handler.after_exchange(&exchange);
         let response = match &exchange.result {
@@ -217,18 +250,18 @@ fn record_phases(in_flight: &InFlightRequest<'_>, exchange: &Exchange<'_>) {
 }
 
 /// Records a request whose future is dropped half-way with the bytes it has moved by then, which only
-/// the session knows.
-struct RequestGuard<'p, 's> {
+/// the sender knows.
+struct RequestGuard<'p, 's, S: RequestSender> {
     /// Set until the exchange ends.
     in_flight: Option<InFlightRequest<'p>>,
-    session: &'s mut Session,
+    sender: &'s mut S,
 }
 
-impl Drop for RequestGuard<'_, '_> {
+impl<S: RequestSender> Drop for RequestGuard<'_, '_, S> {
     #[inline]
     fn drop(&mut self) {
         if let Some(in_flight) = self.in_flight.take() {
-            let (bytes_in, bytes_out) = self.session.close_abandoned();
+            let (bytes_in, bytes_out) = self.sender.close_abandoned();
             in_flight.cancel(bytes_in, bytes_out);
         }
     }

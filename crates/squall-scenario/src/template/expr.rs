@@ -29,7 +29,7 @@ impl TemplateValue {
 pub(crate) enum Expr {
     Constant(TemplateValue),
     /// A variable of the user.
-    Slot(usize),
+    Variable(usize),
     Column(ColumnRef),
     /// Both ends included.
     Random {
@@ -61,12 +61,12 @@ pub(crate) struct ColumnRef {
 /// A variable was used before a response set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnsetVariableError {
-    pub(crate) slot: usize,
+    pub(crate) variable: usize,
 }
 
 /// The values that expressions can use: one user in one iteration.
 pub(crate) struct RenderContext<'a> {
-    pub(crate) slots: &'a [Option<TemplateValue>],
+    pub(crate) variables: &'a [Option<TemplateValue>],
     pub(crate) data: &'a [DataTable],
     /// The current row of each data source. A flow draws the rows that it uses before it renders.
     pub(crate) rows: &'a [Option<UserRow>],
@@ -97,8 +97,8 @@ impl Expr {
     ) -> Result<(), UnsetVariableError> {
         match self {
             Expr::Constant(value) => escape.write(&value.text, value.literal, out),
-            Expr::Slot(slot) => {
-                let value = context.slots[*slot].as_ref().ok_or(UnsetVariableError { slot: *slot })?;
+            Expr::Variable(index) => {
+                let value = context.variables[*index].as_ref().ok_or(UnsetVariableError { variable: *index })?;
                 escape.write(&value.text, value.literal, out);
             }
             Expr::Column(ColumnRef { data, column }) => {
@@ -130,7 +130,7 @@ impl Expr {
             Expr::NowMs => write_number(unix_ms(), out),
             Expr::User => write_number(context.user, out),
             Expr::Iteration => write_number(context.iteration, out),
-            Expr::Constant(_) | Expr::Slot(_) | Expr::Column(_) | Expr::Choice(_) => {
+            Expr::Constant(_) | Expr::Variable(_) | Expr::Column(_) | Expr::Choice(_) => {
                 unreachable!("written by `write`")
             }
         }

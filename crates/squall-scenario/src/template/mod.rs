@@ -140,7 +140,7 @@ mod tests {
     fn compile(text: &str) -> Template {
         let mut scope = TemplateScope::default();
         scope.variables.insert("constant".to_owned(), VariableBinding::Constant(TemplateValue::text("a/b c")));
-        scope.variables.insert("slot".to_owned(), VariableBinding::Slot(0));
+        scope.variables.insert("slot".to_owned(), VariableBinding::Variable(0));
         let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
         scope.data.insert(
             "d".to_owned(),
@@ -162,10 +162,10 @@ mod tests {
 
     fn render(template: &Template) -> String {
         let data = [crate::data::DataTable::csv("d", b"x,y\n1,2&3\n").expect("well formed")];
-        let slots = [Some(TemplateValue::text("\"é\""))];
+        let variables = [Some(TemplateValue::text("\"é\""))];
         let mut rng = fastrand::Rng::with_seed(1);
         let mut context = RenderContext {
-            slots: &slots,
+            variables: &variables,
             data: &data,
             rows: &[Some(crate::data::UserRow::TableIndex(0))],
             user: 3,
@@ -191,10 +191,11 @@ mod tests {
     #[test]
     fn unset_variable_error_names_its_slot() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut context = RenderContext { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        let mut context =
+            RenderContext { variables: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
         assert_eq!(
             compile("a{{ slot }}").render(&mut context, &mut String::new()),
-            Err(UnsetVariableError { slot: 0 })
+            Err(UnsetVariableError { variable: 0 })
         );
     }
 }

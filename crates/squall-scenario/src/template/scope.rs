@@ -11,8 +11,8 @@ use crate::{ScenarioFiles, error::did_you_mean};
 pub(crate) enum VariableBinding {
     /// A constant value.
     Constant(TemplateValue),
-    /// A slot of the user's variables.
-    Slot(usize),
+    /// One of the user's variables, by its index.
+    Variable(usize),
 }
 
 /// A data source for the resolution of names.
@@ -78,7 +78,7 @@ impl TemplateScope {
     fn variable(&self, name: &str, parsed: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
         match self.variables.get(name) {
             Some(VariableBinding::Constant(value)) => Ok(Expr::Constant(value.clone())),
-            Some(VariableBinding::Slot(slot)) => Ok(Expr::Slot(*slot)),
+            Some(VariableBinding::Variable(index)) => Ok(Expr::Variable(*index)),
             None => Err(vec![ResolveExprError {
                 span: parsed.span.clone(),
                 message: format!("unknown variable `{name}`"),

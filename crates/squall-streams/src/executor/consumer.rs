@@ -101,7 +101,7 @@ async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Resu
             }
             continue;
         }
-        if !buffer.lease_validity.is_valid() {
+        if !buffer.membership_validity.is_valid() {
             // The membership has expired. Soon the membership reports the lease as lost, or a late
             // heartbeat renews it.
             tokio::time::sleep(RETRY_DELAY).await;
@@ -163,7 +163,7 @@ fn classify_outcome(buffer: &PartitionBuffer, outcome: Result<(), BoxError>) -> 
                 && buffer.has_queued()
                 && !buffer.is_quarantined()
                 && !buffer.drain.is_cancelled()
-                && buffer.lease_validity.is_valid();
+                && buffer.membership_validity.is_valid();
             idle_return.then(|| CallFailure {
                 events: Vec::new(),
                 error: "the processor returned without asking for an event".into(),

@@ -163,7 +163,7 @@ impl Executor {
     fn handle_lease_event(&mut self, event: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
         match event {
             LeaseEvent::Granted(lease) => self.start_partition(lease, consumers),
-            LeaseEvent::Drain(lease) => {
+            LeaseEvent::ReturnRequested(lease) => {
                 if let Some(buffer) = self.buffers.get(&lease) {
                     buffer.drain.cancel();
                 }
@@ -189,8 +189,8 @@ impl Executor {
         add(&context.metrics.held, 1);
         let owner = (self.member.clone(), lease.epoch, context.settings.lease_ttl);
         let partition = LeasedPartition::new(&self.client, &self.namespace, &context.processor, number, owner);
-        let (lease_validity, drain) = (self.membership.validity.clone(), self.stop.child_token());
-        let buffer = PartitionBuffer::new(partition, lease.clone(), lease_validity, drain, context.clone());
+        let (membership_validity, drain) = (self.membership.validity.clone(), self.stop.child_token());
+        let buffer = PartitionBuffer::new(partition, lease.clone(), membership_validity, drain, context.clone());
         self.buffers.insert(lease.clone(), buffer.clone());
         let consumer_config = self.consumer_config.clone();
         consumers.spawn(async move { (lease, consumer::consume(buffer, consumer_config).await) });

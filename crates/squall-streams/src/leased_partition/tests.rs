@@ -28,7 +28,7 @@ impl TestRedis {
             &Namespace::default(),
             &processor,
             3,
-            (MemberId::new(name), Epoch(epoch), LEASE),
+            (MemberId::new(name), LeaseEpoch(epoch), LEASE),
         )
     }
 

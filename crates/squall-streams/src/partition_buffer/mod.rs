@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use squall_coord::{Lease, LeaseValidity};
+use squall_coord::{Lease, MembershipValidity};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct PartitionBuffer {
     pub(crate) partition: LeasedPartition,
     pub(crate) lease: Lease,
-    pub(crate) lease_validity: LeaseValidity,
+    pub(crate) membership_validity: MembershipValidity,
     /// Cancelled: finish the current iteration, then stop.
     pub(crate) drain: CancellationToken,
     /// Cancelled: stop at once, because the lease is lost.
@@ -92,14 +92,14 @@ impl PartitionBuffer {
     pub(crate) fn new(
         partition: LeasedPartition,
         lease: Lease,
-        lease_validity: LeaseValidity,
+        membership_validity: MembershipValidity,
         drain: CancellationToken,
         context: Arc<ExecutorContext>,
     ) -> Arc<Self> {
         Arc::new(Self {
             partition,
             lease,
-            lease_validity,
+            membership_validity,
             drain,
             abort: CancellationToken::new(),
             context,
@@ -275,7 +275,10 @@ impl PartitionBuffer {
     }
 
     fn should_return(&self, state: &PartitionBufferState) -> bool {
-        state.undecodable.is_some() || state.quarantined || self.drain.is_cancelled() || !self.lease_validity.is_valid()
+        state.undecodable.is_some()
+            || state.quarantined
+            || self.drain.is_cancelled()
+            || !self.membership_validity.is_valid()
     }
 
     fn empty_or_end<T>(&self, state: &PartitionBufferState) -> NextEvent<T> {

@@ -33,12 +33,12 @@ pub(crate) async fn start<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, b
 pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
     let status = app.fleet.status().await?;
     app.watcher.catch_up(&status).await;
-    let order = status.order.as_ref();
+    let spec = status.spec.as_ref();
     let watched = app.watcher.current_run().await;
     let watched = watched.as_ref().filter(|watched| watched.epoch == status.epoch);
     let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
-    let active = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
-    let level = order.filter(|_| active).map_or(0.0, |order| order.profile.level(elapsed));
+    let active = matches!(status.phase, RunPhase::Preparing | RunPhase::Running);
+    let level = spec.filter(|_| active).map_or(0.0, |spec| spec.profile.level(elapsed));
     let live = watched.map(|watched| {
         let phase =
             if watched.finished { LoadPhase::Done } else { LoadPhase::at(&watched.bundle.plan, watched.elapsed) };
@@ -61,20 +61,20 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
     let summary = summary.as_ref();
     let alive = status.workers.iter().filter(|worker| worker.is_healthy()).count();
     let ready = status.workers.iter().filter(|worker| worker.ready == status.epoch && status.epoch > 0).count();
-    let stop = order.and_then(|order| order.stop.as_ref());
+    let stop = spec.and_then(|spec| spec.stop.as_ref());
     Ok(json_ok(&json!({
-        "state": status.state,
+        "state": status.phase,
         "epoch": status.epoch,
         "revision": status.revision,
-        "elapsed_s": if status.state == RunPhase::Idle { watched.map(|watched| watched.elapsed.as_secs_f64()) } else { status.elapsed_s },
+        "elapsed_s": if status.phase == RunPhase::Idle { watched.map(|watched| watched.elapsed.as_secs_f64()) } else { status.elapsed_s },
         "measured_s": watched.map(|watched| watched.measured_duration().as_secs_f64()),
-        "planned_s": order.map(|order| order.planned_end(elapsed).as_secs_f64()),
+        "planned_s": spec.map(|spec| spec.planned_end(elapsed).as_secs_f64()),
         "name": watched.map(|watched| &watched.bundle.plan.name),
         "target": watched.map(|watched| &watched.bundle.plan.target),
         "driven_by": watched.map(|watched| LevelUnit::of_bundle(&watched.bundle).name()),
         "level": level,
-        "resumes_at": order.and_then(|order| order.paused.as_ref()?.first()).map(|rest| rest.from),
-        "paused": order.is_some_and(|order| order.paused.is_some()),
+        "resumes_at": spec.and_then(|spec| spec.paused.as_ref()?.first()).map(|rest| rest.from),
+        "paused": spec.is_some_and(|spec| spec.paused.is_some()),
         "stop": stop.map(|stop| json!({"reason": stop.reason, "abort": stop.abort, "message": stop.message})),
         "workers": {"alive": alive, "ready": ready},
         "live": live,
@@ -94,8 +94,8 @@ pub(crate) async fn result<C: FleetStores>(
     let epoch: u64 = epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not a test number")))?;
     let Some(run) = app.fleet.stored_result(epoch).await? else {
         let status = app.fleet.status().await?;
-        return Err(match status.epoch == epoch && status.state != RunPhase::Idle {
-            true => ApiError::invalid_state("read the result", status.state.name(), "IDLE"),
+        return Err(match status.epoch == epoch && status.phase != RunPhase::Idle {
+            true => ApiError::invalid_state("read the result", status.phase.name(), "IDLE"),
             false => ApiError::not_found(format!("unknown test {epoch}: results are kept for a day")),
         });
     };

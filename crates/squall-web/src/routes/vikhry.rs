@@ -36,7 +36,7 @@ pub(crate) async fn ready<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -
         status.workers.iter().map(|worker| vikhry_json::worker_json(worker, status.now_ms)).collect();
     Ok(json_ok(&json!({
         "ready": !alive.is_empty(),
-        "state": status.state,
+        "state": status.phase,
         "epoch": status.epoch,
         "alive_workers": alive.len(),
         "workers": alive,
@@ -64,7 +64,7 @@ pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>
     let epoch = app.fleet.start(&bundle, init_params.clone()).await?;
     let status = wait_until_running(&app, epoch).await?;
     let ready: Vec<&str> = ready_workers(&status, epoch).map(|worker| worker.id.as_str()).collect();
-    let expected = status.order.as_ref().map_or(&[][..], |order| &order.expected);
+    let expected = status.spec.as_ref().map_or(&[][..], |spec| &spec.expected);
     // The test runs, so an error while counting the pools must not fail the request.
     let (pools, _) = app.count_pools().await.unwrap_or_default();
     let pools: BTreeMap<&str, u64> = pools.iter().map(|pool| (pool.pool.as_str(), pool.total)).collect();
@@ -149,7 +149,7 @@ async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Re
     let mut polls = 0;
     loop {
         let status = app.fleet.status().await?;
-        if status.epoch == epoch && status.state == RunPhase::Running {
+        if status.epoch == epoch && status.phase == RunPhase::Running {
             let shared = share_holders(&status.workers).iter().all(Option::is_some);
             if shared || polls == MAX_POLLS {
                 return Ok(status);
@@ -158,8 +158,8 @@ async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Re
             sleep(POLL_INTERVAL).await;
             continue;
         }
-        if status.epoch != epoch || status.state != RunPhase::Preparing {
-            let stop = status.order.and_then(|order| order.stop).and_then(|stop| stop.message);
+        if status.epoch != epoch || status.phase != RunPhase::Preparing {
+            let stop = status.spec.and_then(|spec| spec.stop).and_then(|stop| stop.message);
             let reason = stop.unwrap_or_else(|| "it was stopped".to_owned());
             return Err(ApiError::bad_request(format!("the test did not start: {reason}")));
         }
@@ -174,8 +174,8 @@ async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Re
 pub(crate) async fn change_users<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let ChangeUsersRequest { target_users, spawn_interval_ms } = read_body(body).await?;
     let status = app.fleet.status().await?;
-    let Some(level) = status.scheduled_level().filter(|_| status.state == RunPhase::Running) else {
-        return Err(ApiError::invalid_state("change users", status.state.name(), "RUNNING"));
+    let Some(level) = status.scheduled_level().filter(|_| status.phase == RunPhase::Running) else {
+        return Err(ApiError::invalid_state("change users", status.phase.name(), "RUNNING"));
     };
     let current = level.round() as u64;
     let difference = target_users.abs_diff(current);
@@ -238,9 +238,9 @@ fn alive_worker_ids(status: &FleetStatus) -> Vec<&str> {
 
 /// The number of users that the profile requires now.
 fn current_user_count(status: &FleetStatus) -> u64 {
-    let loading = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
+    let loading = matches!(status.phase, RunPhase::Preparing | RunPhase::Running);
     let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
-    let level = status.order.as_ref().filter(|_| loading).map_or(0.0, |order| order.profile.level(elapsed));
+    let level = status.spec.as_ref().filter(|_| loading).map_or(0.0, |spec| spec.profile.level(elapsed));
     // Rounded down as the leader does; the margin keeps a whole level whole despite rounding
     // errors.
     (level + 1e-9).floor() as u64
@@ -261,7 +261,7 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         .map(|worker| {
             let users = worker.held.count_below(level);
             let active =
-                status.state == RunPhase::Running && worker.ready == status.epoch && worker.done != status.epoch;
+                status.phase == RunPhase::Running && worker.ready == status.epoch && worker.done != status.epoch;
             let mut entry = vikhry_json::worker_json(worker, status.now_ms);
             entry["users_count"] = users.into();
             entry["active_users_count"] = if active { users } else { 0 }.into();

@@ -185,7 +185,7 @@ async fn init_params_set_the_variables_of_a_scenario_file() {
     }
     assert_eq!(world.post("/start_test", r#"{"users": 1, "init_params": {"region": "us"}}"#).await.status, 200);
     let fleet = squall_orchestrator::FleetClient::new(world.cell.clone());
-    let name = fleet.status().await.unwrap().order.unwrap().bundle;
+    let name = fleet.status().await.unwrap().spec.unwrap().bundle;
     let bundle = fleet.load_bundle(&name).await.unwrap().unwrap();
     assert_eq!(bundle.params, [("region".to_owned(), "us".to_owned())].into());
 }

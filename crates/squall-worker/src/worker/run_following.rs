@@ -46,24 +46,25 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.seen_revision = record.revision;
         // The run id decides, not the epoch: a store that lost its data may give another run the
         // same epoch.
-        let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run.clone());
+        let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run_id.clone());
         let is_withdrawn =
             desired.is_none() || self.desired_run.is_some() && run_id(&self.desired_run) != run_id(&desired);
         self.desired_run = desired;
         if is_withdrawn {
             self.apply_event(run_store, RunEvent::Withdrawn).await;
         }
-        self.follow_record(run_store).await;
+        self.apply_record(run_store).await;
         true
     }
 
-    async fn follow_record(&mut self, run_store: &C::Run) {
+    /// Derives the worker's instruction from the record and applies it.
+    async fn apply_record(&mut self, run_store: &C::Run) {
         let Some(desired) = self.desired_run.clone() else { return };
         self.run_hooks(run_store, &desired);
         let ends_by_schedule = self.run_state.worker_run().is_some_and(|worker_run| worker_run.ends_by_schedule());
-        let order = desired.order(ends_by_schedule);
-        let order = if self.lifecycle.is_leaving() { order.while_leaving() } else { order };
-        self.apply_event(run_store, RunEvent::Ordered { epoch: desired.epoch, order }).await;
+        let instruction = desired.instruction(ends_by_schedule);
+        let instruction = if self.lifecycle.is_leaving() { instruction.while_leaving() } else { instruction };
+        self.apply_event(run_store, RunEvent::RecordRead { epoch: desired.epoch, instruction }).await;
     }
 
     /// Steps the state of the run and performs the effects.
@@ -80,11 +81,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         match effect {
             RunEffect::Build { epoch } => self.build(run_store, epoch),
             RunEffect::CancelBuild => self.build_tasks = JoinSet::new(),
-            RunEffect::Follow => self.follow_running_record(run_store).await,
-            RunEffect::ReassignShares => self.share_leases.mark_changed(),
+            RunEffect::ApplySpec => self.apply_spec(run_store).await,
+            RunEffect::PassSharesToEngine => self.share_leases.mark_changed(),
             RunEffect::StopRun => self.stop_worker_run(),
             RunEffect::ReportEarlyEnd => {
-                if let Some(failed) = self.run_state.failed_run() {
+                if let Some(failed) = self.run_state.given_up_run() {
                     let (epoch, reason) = (failed.epoch, failed.message);
                     warn!(epoch, reason, "the worker ends its part of the run early; other workers take its shares");
                 }
@@ -107,14 +108,14 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             ttl: self.config.ttl,
             max_unshipped_deltas: self.config.max_unshipped_deltas,
         };
-        // In a task of its own: reading a scenario may take long, and heartbeats must not wait for
-        // it.
+        // In a task of its own: reading a scenario may take long, and reports must not wait for it.
         self.build_tasks = JoinSet::new();
         let stores = (run_store.clone(), self.stores.pools());
         self.build_tasks.spawn(build_run(self.driver_factory.clone(), stores, config, bundle));
     }
 
-    async fn follow_running_record(&mut self, run_store: &C::Run) {
+    /// Applies pause, start and profile of the run spec to the worker's run.
+    async fn apply_spec(&mut self, run_store: &C::Run) {
         let (Some(desired), Some(worker_run)) = (&self.desired_run, self.run_state.worker_run_mut()) else { return };
         worker_run.set_paused(desired.spec.paused.is_some());
         if let Some(start_at_ms) = desired.spec.start_at_ms {
@@ -168,8 +169,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             }
         };
         self.apply_event(run_store, event).await;
-        // Not with the next heartbeat: the leader waits for every worker.
-        self.follow_record(run_store).await;
+        // Not with the next regular report: the leader waits for every worker.
+        self.apply_record(run_store).await;
         self.report_now(run_store).await;
     }
 

@@ -160,8 +160,8 @@ impl<C: FleetStores> RunningWorker<C> {
     /// The worker reports `reason`, makes no load and holds no share during the rest of the run,
     /// and joins again after it.
     async fn assert_early_end(self, reason: &str) {
-        let report = self.wait_for_report("the failure report", |report| report.failed_run.is_some()).await;
-        let failed = report.failed_run.as_ref();
+        let report = self.wait_for_report("the failure report", |report| report.given_up_run.is_some()).await;
+        let failed = report.given_up_run.as_ref();
         assert!(failed.is_some_and(|failed| failed.epoch == 1 && failed.message.contains(reason)), "{report:?}");
         self.wait_for_report("its end", |report| report.done == 1).await;
         self.wait_for_leases("its shares to be released", 0).await;
@@ -239,7 +239,7 @@ async fn worker_whose_driver_panics_ships_its_deltas_and_ends_early() {
 async fn worker_whose_planned_load_is_over_keeps_its_shares() {
     let worker = RunningWorker::start(MemoryFleetStores::default(), Duration::from_millis(1500), 120).await;
     let report = worker.wait_for_report("its end", |report| report.done == 1).await;
-    assert_eq!((&report.failed_run, report.share_count), (&None, 256), "{report:?}");
+    assert_eq!((&report.given_up_run, report.share_count), (&None, 256), "{report:?}");
     let heard = worker.status.borrow().last_acknowledged;
     while worker
         .status

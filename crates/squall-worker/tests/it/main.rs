@@ -101,7 +101,7 @@ fn command(epoch: u64, kind: &str, payload: &str) -> String {
 async fn invalid_and_stale_commands_are_counted_and_ignored() {
     let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = stores.run();
-    // Epoch 3, whose bundle is not in the store.
+    // RunEpoch 3, whose bundle is not in the store.
     let spec = r#"{"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":9,"nanos":0},"from":1.0,"to":1.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0}"#;
     for _ in 0..3 {
         let seen = run.read_record().await.unwrap();
@@ -195,7 +195,7 @@ async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
             .unwrap()
             .expect("no other writer");
         wait_for_shares(false).await;
-        let failed = |report: &WorkerReport| report.failed_run.clone().filter(|failed| failed.epoch == epoch);
+        let failed = |report: &WorkerReport| report.given_up_run.clone().filter(|failed| failed.epoch == epoch);
         let report = wait_for_report(&stores, "a failure report", |report| failed(report).is_some()).await;
         assert!(failed(&report).is_some_and(|failed| failed.message.contains("not in the store")), "{report:?}");
         // The worker may be able to carry out the next run.

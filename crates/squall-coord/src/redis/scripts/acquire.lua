@@ -1,11 +1,11 @@
 -- Acquires free units.
 -- Keys: as the prelude, 5 admin lock. Args: as the prelude, 3 member, 4… units.
--- Reply: one epoch per unit (0: another member holds it), or 'gone' for a non-member, or 'closed'
---   while an administrator has paused grants.
+-- Reply: one epoch per unit (0: another member holds it), or 'not_member', or
+--   'grants_paused' while an administrator has paused grants.
 -- Invariant: each unit has one holder, which is a member; every grant has a higher epoch than all
 --   earlier ones; a repeated call, after a lost reply, gets the same reply.
-if not redis.call('ZSCORE', KEYS[2], ARGV[3]) then return 'gone' end
-if redis.call('EXISTS', KEYS[5]) == 1 then return 'closed' end
+if not redis.call('ZSCORE', KEYS[2], ARGV[3]) then return 'not_member' end
+if redis.call('EXISTS', KEYS[5]) == 1 then return 'grants_paused' end
 local grants = {}
 for at = 4, #ARGV do
   local field = 'unit:' .. ARGV[at]

@@ -277,8 +277,8 @@ impl RunStore for RedisRunStore {
         call.arg(epoch).arg(source).arg(seq).arg(delta).arg(millis(RUN_RETENTION));
         let (outcome, expected): (String, u64) = self.invoke(&call).await?;
         Ok(match outcome.as_str() {
-            "taken" => ShipOutcome::Appended,
-            "known" => ShipOutcome::Duplicate,
+            "appended" => ShipOutcome::Appended,
+            "duplicate" => ShipOutcome::Duplicate,
             "gap" => ShipOutcome::Gap(expected),
             _ => ShipOutcome::RunEnded,
         })

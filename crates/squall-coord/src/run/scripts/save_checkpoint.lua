@@ -1,5 +1,5 @@
 -- Stores a checkpoint of the deltas up to a position.
--- Keys: 1 saved (hash), 2 deltas (stream). Args: 1 previous position, 2 new position, 3 data, 4 ttl
+-- Keys: 1 saved (hash: place = position, made = data), 2 deltas (stream). Args: 1 previous position, 2 new position, 3 data, 4 ttl
 --   in ms, 5 start position.
 -- Reply: 1 if stored, 0 if another client stored one first.
 -- Invariant: deltas are dropped only when two checkpoints cover them, so a reader slightly behind

@@ -24,7 +24,7 @@ pub(super) struct LastKnownStatus {
 impl LastKnownStatus {
     pub(super) fn update(&mut self, status: &FleetStatus, elapsed: Duration) {
         let workers = &status.workers;
-        let started_unix_ms = status.order.as_ref().and_then(|spec| spec.start_at_ms);
+        let started_unix_ms = status.spec.as_ref().and_then(|spec| spec.start_at_ms);
         self.elapsed = elapsed;
         self.started_unix_ms = started_unix_ms.or(self.started_unix_ms);
         self.cpu_s = workers.iter().map(|worker| worker.cpu_s).sum::<f64>().max(self.cpu_s);
@@ -40,7 +40,7 @@ impl LastKnownStatus {
         reason: &str,
     ) -> RunResult {
         let LastKnownStatus { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
-        aggregator.close_with_notes(elapsed, started_unix_ms.is_some(), &RunNotes::default());
+        aggregator.end_unfinished_workers_with_notes(elapsed, started_unix_ms.is_some(), &RunNotes::default());
         let text = format!("{reason}; the result ends here, and workers may have sent more requests since");
         aggregator.record_event(elapsed, text);
         let workers = aggregator.worker_facts(elapsed, u64::MAX);

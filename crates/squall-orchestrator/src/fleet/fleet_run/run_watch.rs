@@ -31,7 +31,7 @@ const PREPARING_MESSAGE_DELAY: Duration = Duration::from_secs(2);
 /// One run, as the command line that started it sees it.
 pub(super) struct RunWatch<'a, C: FleetStores> {
     fleet: &'a FleetClient<C>,
-    run_name: &'a str,
+    run_id: &'a str,
     bundle: &'a Bundle,
     aggregator: RunAggregator<C>,
     last_known: LastKnownStatus,
@@ -81,13 +81,13 @@ impl StoreContact {
 impl<'a, C: FleetStores> RunWatch<'a, C> {
     pub(super) fn new(
         fleet: &'a FleetClient<C>,
-        run_name: &'a str,
+        run_id: &'a str,
         bundle: &'a Bundle,
         aggregator: RunAggregator<C>,
     ) -> RunWatch<'a, C> {
         RunWatch {
             fleet,
-            run_name,
+            run_id,
             bundle,
             aggregator,
             last_known: LastKnownStatus::default(),
@@ -136,7 +136,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             Err(error) => return Ok(self.handle_store_outage(&error, observers)),
         };
         self.store_contact = StoreContact::answered_now();
-        let outcome = self.run_state(&status);
+        let outcome = self.poll_outcome(&status);
         if let PollOutcome::Continues = outcome {
             self.show(&status, observers).await;
         }
@@ -150,7 +150,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         let Some(request) = self.stop.unconfirmed else { return Ok(None) };
         let abort = request == StopRequest::Abort;
         let reason = if abort { StopReason::Aborted } else { StopReason::Interrupted };
-        match self.fleet.stop_run(self.run_name, StopRunCommand { reason, abort, message: None }).await {
+        match self.fleet.stop_run(self.run_id, StopRunCommand { reason, abort, message: None }).await {
             Ok(_) | Err(FleetError::InvalidState { .. }) => self.stop.unconfirmed = None,
             Err(FleetError::Store(_)) if abort => return Ok(Some(PollOutcome::ResultLost(STORE_LOST))),
             Err(FleetError::Store(_)) => {}
@@ -173,12 +173,12 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         PollOutcome::Continues
     }
 
-    fn run_state(&self, status: &FleetStatus) -> PollOutcome {
+    fn poll_outcome(&self, status: &FleetStatus) -> PollOutcome {
         let epoch = self.aggregator.epoch();
-        if status.epoch == epoch && status.order.as_ref().is_none_or(|spec| spec.run != self.run_name) {
+        if status.epoch == epoch && status.spec.as_ref().is_none_or(|spec| spec.run_id != self.run_id) {
             // A store that has lost its data counts epochs from 1 again.
             PollOutcome::ResultLost(RESULT_LOST)
-        } else if status.epoch != epoch || status.state == RunPhase::Idle {
+        } else if status.epoch != epoch || status.phase == RunPhase::Idle {
             PollOutcome::Ended
         } else {
             PollOutcome::Continues
@@ -189,11 +189,11 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
     async fn show(&mut self, status: &FleetStatus, observers: &mut [&mut dyn RunObserver]) {
         let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
         self.last_known.update(status, elapsed);
-        let phase = live_phase(status.state, status.elapsed_s, elapsed, self.bundle);
+        let phase = live_phase(status.phase, status.elapsed_s, elapsed, self.bundle);
         let closed_seconds = self.aggregate(status, phase, elapsed).await;
         if closed_seconds > 0 || phase != self.progress.phase {
             self.show_update(status, phase, elapsed, observers);
-        } else if status.state == RunPhase::Preparing {
+        } else if status.phase == RunPhase::Preparing {
             self.show_preparing_workers(status, observers);
         } else {
             self.show_silent_workers(status, elapsed, observers);
@@ -221,7 +221,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         let live = LiveStatus {
             elapsed,
             phase,
-            level_now: status.order.as_ref().map_or(0.0, |spec| spec.profile.level(elapsed)),
+            level_now: status.spec.as_ref().map_or(0.0, |spec| spec.profile.level(elapsed)),
             cpu_s: status.workers.iter().map(|worker| worker.cpu_s).sum(),
             rss_bytes: status.workers.iter().map(|worker| worker.rss_bytes).sum(),
             busy_users: view.engine.busy,

@@ -29,7 +29,7 @@ const NEARLY_OVER: Duration = Duration::from_secs(5);
 /// for an unreachable store. Returns `None` if a stop request arrives before the run has started.
 pub(super) async fn start_with_retry<C: FleetStores>(
     fleet: &FleetClient<C>,
-    (run_name, bundle): (&str, &Bundle),
+    (run_id, bundle): (&str, &Bundle),
     params: BTreeMap<String, serde_json::Value>,
     control: &RunControl,
     observers: &mut [&mut dyn RunObserver],
@@ -38,7 +38,7 @@ pub(super) async fn start_with_retry<C: FleetStores>(
     let (mut store_silent_since, mut last_message) = (None, Instant::now());
     let mut stop_requests = control.subscribe();
     loop {
-        let store_error = match fleet.start_named(run_name, bundle, params.clone()).await {
+        let store_error = match fleet.start_once(run_id, bundle, params.clone()).await {
             Err(FleetError::NoWorkers) if began.elapsed() < WORKER_STARTUP_TIMEOUT => None,
             Err(FleetError::InvalidState { current: RunPhase::Stopping, .. })
                 if began.elapsed() < PREVIOUS_RUN_TIMEOUT =>
@@ -82,7 +82,7 @@ pub(super) async fn start_with_retry<C: FleetStores>(
 /// Whether the current run is about to end, or only waits for a leader to end it.
 async fn is_nearly_over<C: FleetStores>(fleet: &FleetClient<C>) -> bool {
     let Ok(status) = fleet.status().await else { return false };
-    let Some(spec) = &status.order else { return false };
+    let Some(spec) = &status.spec else { return false };
     let left = remaining(spec.profile.duration(), status.elapsed_s);
     let mut busy = status.workers.iter().filter(|worker| worker.ready == status.epoch && worker.done != status.epoch);
     // A run that has not started has no busy worker either, so the elapsed time must be known.

@@ -52,7 +52,7 @@ pub(super) fn preparing_message(status: &FleetStatus) -> Option<String> {
     if status.workers.is_empty() {
         return Some(NO_WORKER_LEFT.to_owned());
     }
-    let mut present = status.order.as_ref()?.expected.clone();
+    let mut present = status.spec.as_ref()?.expected.clone();
     present.retain(|id| status.workers.iter().any(|worker| worker.id == *id));
     let mut names = unready_workers(&present, &status.workers, status.epoch);
     let (whose, more) = (if names.len() == 1 { "its" } else { "their" }, names.len().saturating_sub(MAX_NAMED_WORKERS));

@@ -33,15 +33,16 @@ impl<C: FleetStores> LeaderRun<C> {
             true => StopReason::Aborted,
             false => stop.reason,
         });
-        let threads: u32 = roster.members.values().map(|member| member.threads).sum();
-        let cpu_s: f64 = roster.members.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
-        let max_rss_bytes = roster.members.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
+        let threads: u32 = roster.workers.values().map(|member| member.threads).sum();
+        let cpu_s: f64 = roster.workers.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
+        let max_rss_bytes = roster.workers.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
         let usage = GeneratorUsage { elapsed, cpu_s, threads };
-        let lost = roster.members.values().filter(|member| member.state == RosterEntryState::Lost).count();
+        let lost = roster.workers.values().filter(|member| member.state == RosterEntryState::Lost).count();
         let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost));
         let unreported = self.max_unreported_requests(view, begun);
-        let announced: u64 = roster.members.keys().map(|instance| self.aggregator.lost_at_most(*instance)).sum();
-        let lost_at_most = announced.min(unreported);
+        let lost_by_announcements: u64 =
+            roster.workers.keys().map(|instance| self.aggregator.lost_at_most(*instance)).sum();
+        let lost_at_most = lost_by_announcements.min(unreported);
         let events = roster.events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
         let stop_message = spec.stop.as_ref().and_then(|stop| stop.message.clone());
         let events = events.chain(stop_message.map(|text| FleetEvent { t_s: active.as_secs_f64(), text }));

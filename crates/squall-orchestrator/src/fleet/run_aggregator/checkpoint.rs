@@ -26,7 +26,7 @@ pub(super) fn final_view_of(bytes: &[u8], window_s: u32) -> Option<RunView> {
     let mut view = collector.finish();
     // The sum of the workers' peaks is too high: two workers count a user that moves within a
     // second.
-    if roster.members.len() > 1
+    if roster.workers.len() > 1
         && let Some(most) = view.timeline.iter().map(|second| second.users).max().filter(|most| *most > 0)
     {
         view.engine.peak_users = most;

@@ -8,7 +8,7 @@ use std::{collections::btree_map::Entry, time::Duration};
 use super::{RunAggregator, worker_source};
 use crate::fleet::{
     WorkerInfo,
-    worker_roster::{RosterEntry, RosterEntryState, UnableWorker},
+    worker_roster::{GaveUpWorker, RosterEntry, RosterEntryState},
 };
 
 /// A worker that joins later than this after the start is worth an event.
@@ -24,7 +24,7 @@ impl<C: FleetStores> RunAggregator<C> {
             self.pending_closed_seconds += self.poll().await?;
         }
         for worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
-            self.record_join(worker, elapsed);
+            self.record_prepared(worker, elapsed);
             if self.ended_early_without_last_delta(worker) {
                 self.lose_early_ended_worker(worker, elapsed);
             } else {
@@ -32,15 +32,15 @@ impl<C: FleetStores> RunAggregator<C> {
                 self.record_rejoin(worker, elapsed);
             }
         }
-        for worker in workers.iter().filter(|worker| worker.failed == epoch && worker.instance != 0) {
-            self.record_unable(worker, elapsed);
+        for worker in workers.iter().filter(|worker| worker.given_up_run == epoch && worker.instance != 0) {
+            self.record_gave_up(worker, elapsed);
         }
-        self.lose_absent_workers(workers, elapsed).await
+        self.record_absent_workers(workers, elapsed).await
     }
 
     /// Adds a worker that the collector waits for from now on. Returns whether it is new.
-    pub(super) fn add_worker(&mut self, instance: u64, id: &str, joined_s: f64) -> bool {
-        let Entry::Vacant(entry) = self.roster.members.entry(instance) else { return false };
+    pub(super) fn add_to_roster(&mut self, instance: u64, id: &str, joined_s: f64) -> bool {
+        let Entry::Vacant(entry) = self.roster.workers.entry(instance) else { return false };
         entry.insert(RosterEntry::new(id, joined_s));
         self.collector.add_source(worker_source(instance));
         true
@@ -49,22 +49,23 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Whether the worker has ended its part early, so that it will ship nothing more, and its last
     /// delta is missing.
     fn ended_early_without_last_delta(&self, worker: &WorkerInfo) -> bool {
-        let ended_early = worker.failed == self.epoch && worker.done == self.epoch;
+        let ended_early = worker.given_up_run == self.epoch && worker.done == self.epoch;
         ended_early && !self.collector.is_finished(worker_source(worker.instance))
     }
 
-    fn record_join(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+    /// Records the first report of a worker that has built its users, and its resource use.
+    fn record_prepared(&mut self, worker: &WorkerInfo, elapsed: Duration) {
         let at_s = elapsed.as_secs_f64();
-        if self.add_worker(worker.instance, &worker.id, at_s) && at_s > LATE_JOIN_S {
+        if self.add_to_roster(worker.instance, &worker.id, at_s) && at_s > LATE_JOIN_S {
             self.record_event(elapsed, format!("worker {} joined", worker.id));
         }
-        if let Some(member) = self.roster.members.get_mut(&worker.instance) {
+        if let Some(member) = self.roster.workers.get_mut(&worker.instance) {
             member.record_usage(worker);
         }
     }
 
     fn lose_early_ended_worker(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.members.get_mut(&worker.instance) else { return };
+        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
         if member.state != RosterEntryState::Lost {
             member.end(RosterEntryState::Lost, elapsed.as_secs_f64());
             self.pending_closed_seconds += self.collector.mark_lost(worker_source(worker.instance));
@@ -73,7 +74,7 @@ impl<C: FleetStores> RunAggregator<C> {
 
     /// A worker that is leaving reports itself unhealthy; it counts as left once it is absent.
     fn record_finish(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.members.get_mut(&worker.instance) else { return };
+        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
         if worker.done == self.epoch && worker.is_healthy() && member.state == RosterEntryState::Working {
             member.end(RosterEntryState::Finished, elapsed.as_secs_f64());
         }
@@ -82,7 +83,7 @@ impl<C: FleetStores> RunAggregator<C> {
     /// A worker rejoins after it was lost, or after it was frozen before the start and so counted
     /// as left.
     fn record_rejoin(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.members.get_mut(&worker.instance) else { return };
+        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
         let returned_before_end = member.state == RosterEntryState::Left && worker.done != self.epoch;
         if member.state == RosterEntryState::Lost || returned_before_end {
             (member.state, member.ended_s) = (RosterEntryState::Working, None);
@@ -91,10 +92,10 @@ impl<C: FleetStores> RunAggregator<C> {
         }
     }
 
-    fn record_unable(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Entry::Vacant(entry) = self.roster.unable.entry(worker.instance) else { return };
-        entry.insert(UnableWorker { id: worker.id.clone(), since_s: elapsed.as_secs_f64() });
-        let what = match self.roster.members.contains_key(&worker.instance) {
+    fn record_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+        let Entry::Vacant(entry) = self.roster.gave_up.entry(worker.instance) else { return };
+        entry.insert(GaveUpWorker { id: worker.id.clone(), since_s: elapsed.as_secs_f64() });
+        let what = match self.roster.workers.contains_key(&worker.instance) {
             true => "ended its part early, and its load moves to the other workers",
             false => "takes no part: it cannot carry out the run",
         };
@@ -102,9 +103,9 @@ impl<C: FleetStores> RunAggregator<C> {
     }
 
     /// Workers that no longer report have left if they shipped everything, and are lost otherwise.
-    async fn lose_absent_workers(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
+    async fn record_absent_workers(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
-        let members = self.roster.members.iter();
+        let members = self.roster.workers.iter();
         let absent: Vec<(u64, String)> = members
             .filter(|(instance, member)| member.state == RosterEntryState::Working && !present(instance))
             .map(|(instance, member)| (*instance, member.id.clone()))
@@ -114,28 +115,29 @@ impl<C: FleetStores> RunAggregator<C> {
         }
         // A worker that leaves ships its last delta before it stops reporting.
         self.pending_closed_seconds += self.poll().await?;
-        let able = |worker: &WorkerInfo| worker.is_healthy() && worker.failed != self.epoch;
-        let then = match workers.iter().any(able) {
+        let then = match workers.iter().any(|worker| worker.can_carry_out(self.epoch)) {
             true => "its load moves to the other workers",
             false => "no worker is left, and its load pauses until one joins",
         };
         for (instance, id) in absent {
-            let what = self.lose_absent_worker(instance, elapsed);
+            let what = match self.end_absent_worker(instance, elapsed) {
+                RosterEntryState::Lost => "was lost",
+                RosterEntryState::Left | RosterEntryState::Working | RosterEntryState::Finished => "left",
+            };
             self.record_event(elapsed, format!("worker {id} {what}; {then}"));
         }
         Ok(())
     }
 
-    /// Returns the verb for the event.
-    fn lose_absent_worker(&mut self, instance: u64, elapsed: Duration) -> &'static str {
+    /// Returns how the worker ended.
+    fn end_absent_worker(&mut self, instance: u64, elapsed: Duration) -> RosterEntryState {
         // Before the start a worker has measured nothing that could be lost.
         let complete = elapsed.is_zero() || self.collector.is_finished(worker_source(instance));
-        let (state, what) =
-            if complete { (RosterEntryState::Left, "left") } else { (RosterEntryState::Lost, "was lost") };
-        if let Some(member) = self.roster.members.get_mut(&instance) {
+        let state = if complete { RosterEntryState::Left } else { RosterEntryState::Lost };
+        if let Some(member) = self.roster.workers.get_mut(&instance) {
             member.end(state, elapsed.as_secs_f64());
         }
         self.stop_waiting_for(instance);
-        what
+        state
     }
 }

@@ -29,12 +29,12 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
     let record = run_store.read_record().await.unwrap();
     run_store.compare_and_set(&record, "RUNNING", "{}", true).await.unwrap().expect("no other writer");
     let mut aggregator = RunAggregator::open(&stores, 1, &plan, 1).await.unwrap();
-    let worker = |instance: u64, failed: u64, done: u64| WorkerInfo {
+    let worker = |instance: u64, given_up_run: u64, done: u64| WorkerInfo {
         id: format!("w{instance}"),
         instance,
         status: "healthy".into(),
         ready: 1,
-        failed,
+        given_up_run,
         done,
         message: "a thread panicked".into(),
         ..WorkerInfo::default()
@@ -70,7 +70,7 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
 #[test]
 fn peak_users_count_a_user_once_that_moves_within_a_second() {
     let mut roster = WorkerRoster::default();
-    roster.members.extend([(1, RosterEntry::new("a", 0.0)), (2, RosterEntry::new("b", 0.0))]);
+    roster.workers.extend([(1, RosterEntry::new("a", 0.0)), (2, RosterEntry::new("b", 0.0))]);
     let mut collector = Collector::new([worker_source(1), worker_source(2)], 1);
     // Of nine users, three move from worker 1 to worker 2 in second 1.
     for delta in [delta(1, 0, 6, 6), delta(2, 0, 3, 3), delta(1, 1, 3, 6), delta(2, 1, 6, 6)] {

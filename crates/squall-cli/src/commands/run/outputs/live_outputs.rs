@@ -59,7 +59,7 @@ impl LiveOutputs {
             .as_deref()
             .map(|path| open_sink(path).map(|(sink, writer)| LiveOutput::new(path, sink, writer)))
             .transpose()?;
-        let log = |path: &Path| {
+        let log = |path: &Path| -> Result<_, CliError> {
             let (sink, background_writer) = open_sink(path)?;
             let log = HdrLogWriter::new(sink, SystemTime::now());
             Ok(LiveOutput::new(

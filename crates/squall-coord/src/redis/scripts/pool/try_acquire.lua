@@ -1,19 +1,19 @@
 -- Acquires an item, or queues the request.
 -- Keys: as the prelude. Args: as the prelude, 5 holder, 6 run, 7 ticket, 8 wait in ms (0: do not
 --   queue).
--- Reply: {'granted', id, grant}, {'waiting', ahead, last call}, {'empty'}, {'nopool'}, {'gone'} for
---   a non-member, or {'stale', run} for an ended run.
+-- Reply: {'granted', id, grant}, {'queued', ahead, last call}, {'none_available'}, {'no_pool'},
+--   {'not_member'}, or {'run_ended', current run}.
 -- Invariant: waiters are served in order; a repeated request counts once; only a member gets an
 --   item, and only for the current run.
 local holder, of_run, ticket, wait = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
-if tonumber(of_run) < run then return {'stale', whole(run)} end
-if not alive(holder) then return {'gone'} end
+if tonumber(of_run) < run then return {'run_ended', whole(run)} end
+if not alive(holder) then return {'not_member'} end
 local had = string.match(redis.call('HGET', KEYS[6], 'ticket:' .. ticket) or '', '^h (.*)$')
 if had then
   notify_next()
   return {'granted', had, held_item(had).grant}
 end
-if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return {'nopool'} end
+if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return {'no_pool'} end
 local seen = last_call()
 if redis.call('SCARD', KEYS[2]) == 0 then reclaim_abandoned() end
 local mine = queued_request(ticket)
@@ -35,13 +35,13 @@ if ahead < redis.call('SCARD', KEYS[2]) then
   answer = {'granted', id, grant}
 elseif wait == 0 then
   remove_from_queue(ticket)
-  answer = {'empty'}
+  answer = {'none_available'}
 else
   if not rank then
     redis.call('ZADD', KEYS[5], redis.call('HINCRBY', KEYS[6], 'arrivals', 1), ticket)
     write_queued_request(ticket, {run = of_run, till = whole(now + wait), called = '0', holder = holder})
   end
-  answer = {'waiting', whole(ahead), whole(seen)}
+  answer = {'queued', whole(ahead), whole(seen)}
 end
 notify_next()
 return answer

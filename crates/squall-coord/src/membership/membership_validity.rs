@@ -12,15 +12,15 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Until when this member may use its leases. Clones share it.
+/// Until when this member may use its leases: until its membership can expire. Clones share it.
 #[derive(Clone, Debug)]
-pub struct LeaseValidity {
+pub struct MembershipValidity {
     start: Instant,
     /// Microseconds after `start`; 0 means that it is not a member.
     valid_micros: Arc<AtomicU64>,
 }
 
-impl LeaseValidity {
+impl MembershipValidity {
     pub(super) fn new() -> Self {
         // One second ago, so that 0 is in the past.
         let now = Instant::now();

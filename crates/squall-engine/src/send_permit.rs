@@ -1,8 +1,9 @@
-//! How many requests a worker of a fleet may send, and until when. A worker makes load only while
-//! its membership is valid, and never sends more requests than it has announced in the store. So no
-//! two workers make the same load when one of them is frozen or cut off, and the report can bound
-//! the requests that a lost worker may have sent. Users that have used up the budget wait until it
-//! is raised. A local run has no send budget. squall-worker sets the limits.
+//! The permission of a fleet's worker to send: until when, whether the run is paused, and how many
+//! requests (the send budget). A worker makes load only while its membership is valid, and never
+//! sends more requests than it has announced in the store. So no two workers make the same load when
+//! one of them is frozen or cut off, and the report can bound the requests that a lost worker may
+//! have sent. Users that have used up the budget wait until it is raised. A local run has no send
+//! permit. squall-worker sets the limits.
 
 use std::{
     sync::{
@@ -16,17 +17,17 @@ use tokio::sync::{Notify, watch};
 /// How often a waiting user checks whether the membership is still valid.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The limits of one process, shared by its threads. Clones share it. It limits nothing until it is
-/// first set.
+/// The permission of one process to send, shared by its threads. Clones share it. It limits nothing
+/// until it is first set.
 #[derive(Debug, Clone)]
-pub struct SendBudget {
-    shared: Arc<SendBudgetState>,
+pub struct SendPermit {
+    shared: Arc<SendPermitState>,
 }
 
 #[derive(Debug)]
-struct SendBudgetState {
+struct SendPermitState {
     base: Instant,
-    /// Nanoseconds after `base`.
+    /// The end of the membership, in nanoseconds after `base`.
     valid_until: AtomicU64,
     /// Whether the run is paused.
     paused: AtomicBool,
@@ -39,35 +40,35 @@ struct SendBudgetState {
     refill_requested: Notify,
     /// Changes when the limits were raised.
     limits_raised: watch::Sender<()>,
-    final_limits_set: watch::Sender<usize>,
+    final_send_limits_set: watch::Sender<usize>,
 }
 
-/// The limits of one thread, on a cache line of its own.
+/// The send budget of one thread, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct ThreadBudget {
-    /// Requests begun, without those that were never sent. Only the thread itself writes it.
-    begun: AtomicU64,
-    /// The most requests that the thread may have begun in total.
+    /// Requests charged to the budget: begun and not known to be unsent. Only the thread itself writes it.
+    charged: AtomicU64,
+    /// The most requests that may be charged to the thread in total.
     limit: AtomicU64,
-    /// At this many requests begun, the worker should raise the limit.
+    /// At this many requests charged, the worker should raise the limit.
     refill_at: AtomicU64,
     /// As `limit`, but final: the thread's load is over. The sum of all threads is the worker's
-    /// final limit, which it notes as `RunNote::MaxSent`.
-    final_limit: AtomicU64,
+    /// final send limit, which it notes as `RunNote::FinalSendLimit`.
+    final_send_limit: AtomicU64,
 }
 
-impl SendBudget {
-    /// A budget for `threads` engine threads, without limits at first.
-    pub fn new(threads: usize) -> SendBudget {
+impl SendPermit {
+    /// A permit for `threads` engine threads, without limits at first.
+    pub fn new(threads: usize) -> SendPermit {
         let unlimited = || AtomicU64::new(u64::MAX);
         let thread = || ThreadBudget {
-            begun: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
             limit: unlimited(),
             refill_at: unlimited(),
-            final_limit: unlimited(),
+            final_send_limit: unlimited(),
         };
-        let shared = SendBudgetState {
+        let shared = SendPermitState {
             base: Instant::now(),
             valid_until: unlimited(),
             paused: AtomicBool::new(false),
@@ -76,9 +77,9 @@ impl SendBudget {
             redirects_allowed: AtomicBool::new(false),
             refill_requested: Notify::new(),
             limits_raised: watch::Sender::default(),
-            final_limits_set: watch::Sender::default(),
+            final_send_limits_set: watch::Sender::default(),
         };
-        SendBudget { shared: Arc::new(shared) }
+        SendPermit { shared: Arc::new(shared) }
     }
 
     /// Sets the end of the membership, which may be earlier than the previous one.
@@ -97,30 +98,30 @@ impl SendBudget {
         !self.shared.paused.load(Ordering::Relaxed) && self.is_valid_at(now)
     }
 
-    /// The requests that each thread has begun.
-    pub fn requests_begun(&self) -> Vec<u64> {
-        self.shared.threads.iter().map(|thread| thread.begun.load(Ordering::SeqCst)).collect()
+    /// The requests charged to each thread.
+    pub fn requests_charged(&self) -> Vec<u64> {
+        self.shared.threads.iter().map(|thread| thread.charged.load(Ordering::SeqCst)).collect()
     }
 
     /// Whether `thread` has used at least half of its budget.
     pub fn is_half_used(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
-        thread.begun.load(Ordering::Relaxed) >= thread.refill_at.load(Ordering::Relaxed)
+        thread.charged.load(Ordering::Relaxed) >= thread.refill_at.load(Ordering::Relaxed)
     }
 
     /// The limit of each thread if it may begin `more` requests from now on. A lower limit takes
     /// effect at once, so that it holds when the worker reports it. A higher limit takes effect
-    /// only in [`SendBudget::raise_limits`], after the report.
+    /// only in [`SendPermit::raise_limits`], after the report.
     pub fn lower_limits(&self, more: &[u64]) -> Vec<u64> {
         let limit = |(thread, more): (&ThreadBudget, &u64)| {
-            let most = thread.begun.load(Ordering::SeqCst).saturating_add(*more);
+            let most = thread.charged.load(Ordering::SeqCst).saturating_add(*more);
             if most >= thread.limit.load(Ordering::SeqCst) {
                 return most;
             }
             thread.limit.store(most, Ordering::SeqCst);
             // The thread may have begun more meanwhile: either this load sees that, or the thread
             // has seen the limit.
-            most.max(thread.begun.load(Ordering::SeqCst))
+            most.max(thread.charged.load(Ordering::SeqCst))
         };
         self.shared.threads.iter().zip(more).map(limit).collect()
     }
@@ -128,9 +129,9 @@ impl SendBudget {
     /// Sets the total limit of each thread. The caller has reported the limits.
     pub fn raise_limits(&self, most: &[u64]) {
         for (thread, most) in self.shared.threads.iter().zip(most) {
-            let begun = thread.begun.load(Ordering::SeqCst);
+            let charged = thread.charged.load(Ordering::SeqCst);
             thread.limit.store(*most, Ordering::SeqCst);
-            thread.refill_at.store(begun + most.saturating_sub(begun) / 2, Ordering::SeqCst);
+            thread.refill_at.store(charged + most.saturating_sub(charged) / 2, Ordering::SeqCst);
         }
         self.shared.limits_raised.send_replace(());
     }
@@ -140,7 +141,7 @@ impl SendBudget {
         self.shared.refill_requested.notified().await;
     }
 
-    /// Whether a request was redirected and waits for [`SendBudget::allow_redirects`].
+    /// Whether a request was redirected and waits for [`SendPermit::allow_redirects`].
     pub fn redirect_pending(&self) -> bool {
         self.shared.redirect_seen.load(Ordering::SeqCst)
     }
@@ -152,17 +153,21 @@ impl SendBudget {
     }
 
     /// Called by `thread` itself: its load is over, and it sends at most `most` requests in total.
-    pub(crate) fn set_final_limit(&self, thread: usize, most: u64) {
-        self.shared.threads[thread].final_limit.store(most, Ordering::Relaxed);
-        self.shared.final_limits_set.send_modify(|threads_set| *threads_set += 1);
+    pub(crate) fn set_final_send_limit(&self, thread: usize, most: u64) {
+        self.shared.threads[thread].final_send_limit.store(most, Ordering::Relaxed);
+        self.shared.final_send_limits_set.send_modify(|threads_set| *threads_set += 1);
     }
 
-    /// Waits until every thread has set its final limit; returns their sum.
-    pub async fn final_limit_total(&self) -> u64 {
-        let mut threads_set = self.shared.final_limits_set.subscribe();
-        // Cannot fail: this budget holds the sender.
+    /// Waits until every thread has set its final send limit; returns their sum.
+    pub async fn final_send_limit_total(&self) -> u64 {
+        let mut threads_set = self.shared.final_send_limits_set.subscribe();
+        // Cannot fail: this permit holds the sender.
         let _ = threads_set.wait_for(|threads_set| *threads_set >= self.shared.threads.len()).await;
-        self.shared.threads.iter().map(|thread| thread.final_limit.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
+        self.shared
+            .threads
+            .iter()
+            .map(|thread| thread.final_send_limit.load(Ordering::Relaxed))
+            .fold(0, u64::saturating_add)
     }
 
     /// Whether the engine may make load at `now`.
@@ -176,11 +181,11 @@ impl SendBudget {
     #[inline]
     pub(crate) fn try_acquire(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
-        let before = thread.begun.load(Ordering::Relaxed);
+        let before = thread.charged.load(Ordering::Relaxed);
         // Counted before the check, so that a thread that lowers the limit meanwhile sees it.
-        thread.begun.store(before + 1, Ordering::SeqCst);
-        if before >= thread.limit.load(Ordering::SeqCst) || before >= thread.final_limit.load(Ordering::Relaxed) {
-            thread.begun.store(before, Ordering::SeqCst);
+        thread.charged.store(before + 1, Ordering::SeqCst);
+        if before >= thread.limit.load(Ordering::SeqCst) || before >= thread.final_send_limit.load(Ordering::Relaxed) {
+            thread.charged.store(before, Ordering::SeqCst);
             return false;
         }
         if before + 1 == thread.refill_at.load(Ordering::Relaxed) {
@@ -191,26 +196,26 @@ impl SendBudget {
 
     /// Uncounts a request of `thread` that was never sent.
     pub(crate) fn release(&self, thread: usize) {
-        self.shared.threads[thread].begun.fetch_sub(1, Ordering::SeqCst);
+        self.shared.threads[thread].charged.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The requests that `thread` has begun.
-    pub(crate) fn requests_begun_by(&self, thread: usize) -> u64 {
-        self.shared.threads[thread].begun.load(Ordering::Relaxed)
+    /// The requests charged to `thread`.
+    pub(crate) fn requests_charged_by(&self, thread: usize) -> u64 {
+        self.shared.threads[thread].charged.load(Ordering::Relaxed)
     }
 
     /// Whether `thread` must wait before it can begin a request.
     #[inline]
     pub(crate) fn is_exhausted(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
-        thread.begun.load(Ordering::Relaxed) >= thread.limit.load(Ordering::Relaxed)
+        thread.charged.load(Ordering::Relaxed) >= thread.limit.load(Ordering::Relaxed)
     }
 
     /// Waits until `thread` may begin a request, or may never begin one.
     pub(crate) async fn wait_available(&self, thread: usize) {
-        let at_final_limit =
-            || self.requests_begun_by(thread) >= self.shared.threads[thread].final_limit.load(Ordering::Relaxed);
-        self.wait(|| !self.is_exhausted(thread) || at_final_limit()).await;
+        let at_final_send_limit =
+            || self.requests_charged_by(thread) >= self.shared.threads[thread].final_send_limit.load(Ordering::Relaxed);
+        self.wait(|| !self.is_exhausted(thread) || at_final_send_limit()).await;
     }
 
     /// Whether requests after a redirect may be sent.
@@ -238,74 +243,74 @@ impl SendBudget {
 mod tests {
     use super::*;
 
-    fn begun(budget: &SendBudget, tries: u64) -> u64 {
-        (0..tries).filter(|_| budget.try_acquire(0)).count() as u64
+    fn begun(permit: &SendPermit, tries: u64) -> u64 {
+        (0..tries).filter(|_| permit.try_acquire(0)).count() as u64
     }
 
     #[test]
     fn lowered_limit_holds_at_once_and_raised_limit_after_raise_limits() {
-        let budget = SendBudget::new(1);
-        assert_eq!(begun(&budget, 5), 5, "no limit was set");
-        assert_eq!(budget.lower_limits(&[10]), [15]);
-        assert_eq!(begun(&budget, 20), 10, "lower than none at all");
-        assert_eq!(budget.lower_limits(&[3]), [18]);
-        assert_eq!(begun(&budget, 20), 0);
-        budget.raise_limits(&[18]);
-        assert_eq!(begun(&budget, 20), 3);
-        assert_eq!((budget.requests_begun(), budget.is_exhausted(0)), (vec![18], true));
+        let permit = SendPermit::new(1);
+        assert_eq!(begun(&permit, 5), 5, "no limit was set");
+        assert_eq!(permit.lower_limits(&[10]), [15]);
+        assert_eq!(begun(&permit, 20), 10, "lower than none at all");
+        assert_eq!(permit.lower_limits(&[3]), [18]);
+        assert_eq!(begun(&permit, 20), 0);
+        permit.raise_limits(&[18]);
+        assert_eq!(begun(&permit, 20), 3);
+        assert_eq!((permit.requests_charged(), permit.is_exhausted(0)), (vec![18], true));
     }
 
     #[tokio::test]
     async fn refill_is_requested_when_half_of_the_budget_is_used() {
-        let budget = SendBudget::new(1);
-        budget.raise_limits(&[10]);
-        assert_eq!((begun(&budget, 4), budget.is_half_used(0)), (4, false));
-        assert_eq!((begun(&budget, 1), budget.is_half_used(0)), (1, true));
-        budget.refill_requested().await;
+        let permit = SendPermit::new(1);
+        permit.raise_limits(&[10]);
+        assert_eq!((begun(&permit, 4), permit.is_half_used(0)), (4, false));
+        assert_eq!((begun(&permit, 1), permit.is_half_used(0)), (1, true));
+        permit.refill_requested().await;
         // A released request does not count.
-        budget.release(0);
-        assert_eq!(begun(&budget, 20), 6);
+        permit.release(0);
+        assert_eq!(begun(&permit, 20), 6);
     }
 
     #[tokio::test]
     async fn exhausted_thread_waits_until_limits_rise_or_membership_ends() {
-        let budget = SendBudget::new(1);
-        budget.raise_limits(&[0]);
+        let permit = SendPermit::new(1);
+        permit.raise_limits(&[0]);
         let waits = tokio::spawn({
-            let budget = budget.clone();
-            async move { budget.wait_available(0).await }
+            let permit = permit.clone();
+            async move { permit.wait_available(0).await }
         });
-        budget.refill_requested().await;
-        budget.raise_limits(&[1]);
+        permit.refill_requested().await;
+        permit.raise_limits(&[1]);
         waits.await.expect("no panic");
-        assert_eq!(begun(&budget, 2), 1);
-        budget.set_valid_until(Instant::now());
-        budget.wait_available(0).await;
-        assert_eq!(begun(&budget, 1), 0);
+        assert_eq!(begun(&permit, 2), 1);
+        permit.set_valid_until(Instant::now());
+        permit.wait_available(0).await;
+        assert_eq!(begun(&permit, 1), 0);
     }
 
     #[tokio::test]
     async fn first_redirect_waits_until_redirects_are_allowed() {
-        let budget = SendBudget::new(1);
+        let permit = SendPermit::new(1);
         let waits = tokio::spawn({
-            let budget = budget.clone();
-            async move { budget.wait_redirects_allowed().await }
+            let permit = permit.clone();
+            async move { permit.wait_redirects_allowed().await }
         });
-        budget.refill_requested().await;
-        assert!(budget.redirect_pending() && !budget.redirects_allowed());
-        budget.allow_redirects();
+        permit.refill_requested().await;
+        assert!(permit.redirect_pending() && !permit.redirects_allowed());
+        permit.allow_redirects();
         waits.await.expect("no panic");
-        assert!(budget.redirects_allowed());
+        assert!(permit.redirects_allowed());
     }
 
     /// One thread begins requests while another lowers and raises its limit. It never exceeds a
     /// reported limit.
     #[test]
     fn requests_never_exceed_a_reported_limit() {
-        let budget = SendBudget::new(1);
-        budget.raise_limits(&[100]);
+        let permit = SendPermit::new(1);
+        permit.raise_limits(&[100]);
         let begun_count = Arc::new(AtomicU64::new(0));
-        let (sender, count) = (budget.clone(), begun_count.clone());
+        let (sender, count) = (permit.clone(), begun_count.clone());
         let sending = std::thread::spawn(move || {
             while count.load(Ordering::SeqCst) < 200_000 {
                 count.fetch_add(u64::from(sender.try_acquire(0)), Ordering::SeqCst);
@@ -315,13 +320,13 @@ mod tests {
             if sending.is_finished() {
                 break;
             }
-            let reported = budget.lower_limits(&[if round % 2 == 0 { 3 } else { 500 }]);
+            let reported = permit.lower_limits(&[if round % 2 == 0 { 3 } else { 500 }]);
             if round % 2 == 0 {
                 // Only this thread raises the limit, so the reported number is the maximum.
                 std::thread::yield_now();
                 assert!(begun_count.load(Ordering::SeqCst) <= reported[0]);
             }
-            budget.raise_limits(&reported);
+            permit.raise_limits(&reported);
         }
         sending.join().expect("no panic");
     }
