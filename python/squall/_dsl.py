@@ -58,10 +58,11 @@ class TaskMark:
 
 @dataclass(frozen=True)
 class ScenarioMark:
-    """The arguments of ``@scenario``, as keys of ``[load]`` in a scenario file."""
+    """The arguments of ``@scenario``."""
 
     name: str | None
     target: str | None
+    #: The arguments that set the load, by name, as text.
     load: Mapping[str, str]
     thresholds: tuple[str, ...]
     file: str
@@ -158,17 +159,18 @@ def scenario(
     if rate is not None and rps is not None:
         raise ScenarioError("rate and rps mean the same: give only one", file, line)
     given: dict[str, Any] = {
-        "rate": rate if rate is not None else rps,
+        "rate": rate,
+        "rps": rps,
         "users": users,
         "pause": pause,
-        "for": duration,
+        "duration": duration,
         "ramp_up": ramp_up,
-        "profile": mode,
+        "mode": mode,
         "steps": steps,
         "stages": _stages(stages, file, line),
         "warm_up": warm_up,
     }
-    times = {"pause", "for", "ramp_up", "warm_up"}
+    times = {"pause", "duration", "ramp_up", "warm_up"}
     load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
     mark = ScenarioMark(name, target, load, _thresholds(thresholds, file, line), file, line)
 

@@ -23,22 +23,16 @@ from typing import Any
 
 from squall import _blocking, _dsl, _not_awaited, _probe, compat
 from squall._absolute_urls import first_origin
-from squall._await_analysis import asyncio_reason
+from squall._asyncio_usage import asyncio_reason
 from squall._constant import ConstantRequest, NotConstant, constant_requests
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, display_path, line_in_file
 from squall._hooks import Hooks
 from squall._locust_names import reject_locust_names
+from squall._plan import ScenarioPlan, SourceLine, scenario_plan
 from squall._resources import Pools, Resources
 from squall._sources import ScenarioSources
 from squall._strategy import StrategyTask
-
-#: Where a line of the plan comes from: file, line, and the scenario's name for the key.
-PlanLineSource = tuple[str, int, str]
-
-
-#: Plan key to its name in ``@scenario``, where they differ.
-_PLAN_KEY_NAMES = {"for": "duration", "profile": "mode"}
 
 #: Name of the package that stands for the scenario's folder if the scenario uses relative imports.
 _FOLDER_PACKAGE = "squall_scenario_folder"
@@ -75,10 +69,8 @@ class PythonScenario:
     name: str
     file: str
     line: int
-    #: The scenario without its code, as a TOML scenario file.
-    toml: str
-    #: Where each line of ``toml`` comes from.
-    source_lines: list[PlanLineSource]
+    #: The scenario without its code.
+    plan: ScenarioPlan
     tasks: list[ScenarioTask]
     on_start: list[ScenarioFunction]
     on_stop: list[ScenarioFunction]
@@ -103,10 +95,6 @@ class PythonScenario:
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
     #: Class name of its step strategy, if it has one.
     strategy: str | None = None
-    #: Base of its relative URLs, unless the command line gives one.
-    target: str | None = None
-    #: Whether it may run without a target because it contains an absolute URL.
-    absolute_urls: bool = False
 
 
 def load(
@@ -154,7 +142,8 @@ def load_all(
         for one in loaded:
             _choose_modes(one, mode or "auto", sources)
         if _dsl.probes:
-            loaded.append(_load_probes(path, given, pools, loaded[0].target, first_url_origin))
+            target = loaded[0].plan.target
+            loaded.append(_load_probes(path, given, pools, target.value if target else None, first_url_origin))
             _choose_loop(loaded[-1], "auto", sources)
         return loaded
     except ScenarioError as error:
@@ -205,13 +194,12 @@ def _load_probes(path: str, params: dict[str, Any], pools: Pools, target: str | 
         user.resources = Resources(pools)
         return user
 
+    here = SourceLine(display_path(path), marks[0].line)
     loaded = PythonScenario(
         name="probe",
-        file=display_path(path),
-        line=marks[0].line,
-        **_plan("probe", None, tasks, target, first_url_origin, (display_path(path), marks[0].line, "")),
-        target=target,
-        absolute_urls=first_url_origin is not None and target is None,
+        file=here.file,
+        line=here.line,
+        plan=scenario_plan("probe", here, None, target, first_url_origin, [task.mark for task in tasks]),
         tasks=tasks,
         on_start=[],
         on_stop=[],
@@ -258,7 +246,7 @@ def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) ->
         loaded.mode_reason = "of --mode stepped"
     elif running:
         reason = asyncio_reason(loaded.cls, running, sources)
-        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines await Squall only"
+        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines use no asyncio library"
     else:
         loaded.mode_reason = "it has no coroutines"
     for task in loaded.tasks if loaded.on_asyncio else ():
@@ -350,13 +338,12 @@ def _load_class(
         return user
 
     name = (mark.name if mark else None) or cls.__name__
+    here = SourceLine(display_path(mark.file if mark else path), line)
     return PythonScenario(
         name=name,
         file=display_path(path),
         line=line,
-        **_plan(name, mark, tasks, target, first_url_origin, (display_path(path), line, "")),
-        target=target,
-        absolute_urls=first_url_origin is not None and target is None,
+        plan=scenario_plan(name, here, mark, target, first_url_origin, [task.mark for task in tasks]),
         tasks=tasks,
         on_start=starts,
         on_stop=stops,
@@ -621,31 +608,3 @@ def _line_of(cls: type) -> int:
         return inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):
         return 1
-
-
-def _plan(
-    name: str, mark: ScenarioMark | None, tasks: list[ScenarioTask], target: str | None, first_url_origin: str | None, here: PlanLineSource
-) -> dict[str, Any]:
-    """Returns the plan as TOML and the source of each of its lines; ``here`` is the source of lines
-    that the scenario does not write. Its requests are placeholders and are never sent: one to
-    ``target``, or to ``first_url_origin`` if the scenario has absolute URLs only."""
-    lines: list[tuple[str, PlanLineSource]] = [(f"name = {json.dumps(name)}", (*here[:2], "name"))]
-    if target:
-        lines.append((f"target = {json.dumps(target)}", (*here[:2], "target")))
-    url = json.dumps("/" if target or not first_url_origin else f"{first_url_origin}/")
-    lines.append(("[load]", here))
-    if mark:
-        load_keys = {**mark.load, "thresholds": list(mark.thresholds)}
-        for key, value in load_keys.items():
-            place = (display_path(mark.file), mark.line, _PLAN_KEY_NAMES.get(key, key))
-            lines.append((f"{key} = {json.dumps(value)}", place))
-    for task in tasks:
-        file, line, key_prefix = display_path(task.mark.file), task.mark.line, f"task {task.name!r}"
-        lines += [("[[task]]", (file, line, key_prefix)), (f"name = {json.dumps(task.name)}", (file, line, f"{key_prefix}: name"))]
-        lines.append((f"weight = {float(task.mark.weight)!r}", (file, line, f"{key_prefix}: weight")))
-        if task.mark.requires:
-            lines.append((f"requires = {json.dumps(list(task.mark.requires))}", (file, line, f"{key_prefix}: requires")))
-        if task.mark.every:
-            lines.append((f"every = {json.dumps(task.mark.every)}", (file, line, f"{key_prefix}: every")))
-        lines.append((f"get = {url}", here))
-    return {"toml": "".join(f"{text}\n" for text, _ in lines), "source_lines": [place for _, place in lines]}

@@ -1,6 +1,6 @@
-"""Reads the source files of a scenario: its modules, the definitions of its functions, and what the
-code changes during the run. Decides nothing; ``squall._await_analysis`` and ``squall._constant``
-use it."""
+"""Reads the source files of a scenario: its modules, the definitions of its functions and methods,
+and what they assign to attributes. Decides nothing; ``squall._asyncio_usage`` and
+``squall._constant`` use it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,15 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _SYNC_CLIENT_FILE = os.path.join(HERE, "compat", "_sync_client.py")
 _FOLDERS = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")] + site.getsitepackages()
 _INSTALLED = tuple({os.path.abspath(folder) + os.sep for folder in _FOLDERS})
-#: Names that change or create variables which the source does not name.
-_DYNAMIC_NAMES = frozenset({"setattr", "delattr", "globals", "locals", "vars", "exec", "eval", "__import__", "__dict__", "__setattr__"})
-#: Those of them that run code which is not in any source file.
-_EVALUATING_NAMES = frozenset({"exec", "eval", "__import__"})
 
-PLAIN_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class SourceNotFound(Exception):
@@ -36,17 +31,15 @@ class SourceNotFound(Exception):
 
 
 @dataclass(frozen=True)
-class AttributeStore:
-    """An assignment to an attribute: ``something.name = value``."""
+class Assignment:
+    """Code that gives a name its value: a statement ``something.name = value``, a method ``name``, or
+    a function with ``global name``."""
 
     source: SourceFile
-    #: The function that contains it, and the class if the function is a method.
-    function: Definition | None
+    code: ast.AST
+    #: The class and the first argument of the method that contains the code.
     owner: str | None
-    #: Whether the attribute is one of ``self``.
-    to_self: bool
-    #: The assigned expression; None for anything but a simple assignment.
-    value: ast.expr | None
+    first_argument: str | None
 
 
 class SourceFile:
@@ -62,15 +55,11 @@ class SourceFile:
             self._code_objects = list(_code_objects(compile(content, file, "exec", dont_inherit=True)))
         except (OSError, SyntaxError, ValueError, RecursionError):
             raise SourceNotFound(f"{os.path.basename(file)} cannot be read") from None
-        #: Names that functions rebind with ``global`` or ``nonlocal``, and the first dynamic code.
-        self.rebound: set[str] = set()
-        self.dynamic: str | None = None
-        self.evaluates_text = False
-        self.stores: dict[str, list[AttributeStore]] = {}
-        #: Names of attributes that the file reads.
-        self.attributes_read: set[str] = set()
-        #: The plain ``def`` methods of all classes, by name.
-        self.methods: dict[str, list[ast.FunctionDef]] = {}
+        #: By name: assignments to attributes, to variables outside of the function, and methods of
+        #: all classes.
+        self.stores: dict[str, list[Assignment]] = {}
+        self.rebinds: dict[str, list[Assignment]] = {}
+        self.methods: dict[str, list[Assignment]] = {}
         self._definitions: dict[tuple[str, int], list[Definition]] = {}
         self._scan()
 
@@ -85,43 +74,41 @@ class SourceFile:
         return found[0]
 
     def _scan(self) -> None:
-        waiting: list[tuple[ast.AST, Definition | None, str | None]] = [(self.tree, None, None)]
+        waiting: list[_Position] = [_Position(self.tree)]
         while waiting:
-            node, function, owner = waiting.pop()
-            if not isinstance(node, ast.Constant):
-                waiting += [(child, *self._scan_node(child, node, function, owner)) for child in ast.iter_child_nodes(node)]
+            at = waiting.pop()
+            for child in ast.iter_child_nodes(at.node):
+                if isinstance(child, ast.Attribute) and not isinstance(child.ctx, ast.Load):
+                    self._add_assignment(self.stores, child.attr, at.statement, at)
+                elif isinstance(child, (ast.Global, ast.Nonlocal)):
+                    for name in child.names:
+                        self._add_assignment(self.rebinds, name, at.function, at)
+                elif isinstance(child, DEFINITIONS):
+                    name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
+                    self._definitions.setdefault((name, line), []).append(child)
+                    owner = at.node.name if isinstance(at.node, ast.ClassDef) else None
+                    inside = _Position(child, at.statement, child, owner)
+                    if owner is not None:
+                        self._add_assignment(self.methods, name, child, inside)
+                    waiting.append(inside)
+                    continue
+                waiting.append(_Position(child, child if isinstance(child, ast.stmt) else at.statement, at.function, at.owner))
 
-    def _scan_node(
-        self, child: ast.AST, parent: ast.AST, function: Definition | None, owner: str | None
-    ) -> tuple[Definition | None, str | None]:
-        """Records what a node does. Returns the function and the class that contain its
-        children."""
-        if isinstance(child, _DEFINITIONS):
-            name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
-            self._definitions.setdefault((name, line), []).append(child)
-            if isinstance(child, ast.FunctionDef) and isinstance(parent, ast.ClassDef):
-                self.methods.setdefault(name, []).append(child)
-            return child, parent.name if isinstance(parent, ast.ClassDef) else None
-        if isinstance(child, (ast.Global, ast.Nonlocal)):
-            self.rebound.update(child.names)
-        elif isinstance(child, (ast.Name, ast.Attribute)):
-            name = child.id if isinstance(child, ast.Name) else child.attr
-            is_first = not self.dynamic or (name in _EVALUATING_NAMES and not self.evaluates_text)
-            if name in _DYNAMIC_NAMES and function is not None and is_first:
-                self.dynamic = f"{self.location(child)} uses {name}"
-                self.evaluates_text = name in _EVALUATING_NAMES
-            if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
-                self.attributes_read.add(name)
-            elif isinstance(child, ast.Attribute):
-                self._add_store(child, parent, function, owner)
-        return function, owner
+    def _add_assignment(self, to: dict[str, list[Assignment]], name: str, code: ast.AST | None, at: _Position) -> None:
+        if code is not None:
+            arguments = at.function.args.args if at.function else []
+            first = arguments[0].arg if arguments else None
+            to.setdefault(name, []).append(Assignment(self, code, at.owner, first))
 
-    def _add_store(self, target: ast.Attribute, parent: ast.AST, function: Definition | None, owner: str | None) -> None:
-        first = function.args.args[0].arg if function and function.args.args else None
-        to_self = owner is not None and isinstance(target.value, ast.Name) and target.value.id == first
-        simple = isinstance(parent, (ast.Assign, ast.AnnAssign)) and isinstance(target.ctx, ast.Store)
-        value = parent.value if simple and isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
-        self.stores.setdefault(target.attr, []).append(AttributeStore(self, function, owner, to_self, value))
+
+class _Position(NamedTuple):
+    """A node with the statement and the function that contain it, and the class if the function is a
+    method."""
+
+    node: ast.AST
+    statement: ast.stmt | None = None
+    function: Definition | None = None
+    owner: str | None = None
 
 
 class ScenarioSources:
@@ -142,12 +129,14 @@ class ScenarioSources:
         source = self._source(os.path.abspath(function.__code__.co_filename), function.__globals__)
         return source, source.definition(function.__code__)
 
-    def stores(self, name: str) -> list[AttributeStore]:
+    def stores(self, name: str) -> list[Assignment]:
         return [store for source in self.files for store in source.stores.get(name, [])]
 
-    def is_rebound(self, name: str) -> bool:
-        """Returns whether a module or closure variable may change after its file was imported."""
-        return any(name in source.rebound or source.dynamic for source in self.files) or any(not one.to_self for one in self.stores(name))
+    def rebinds(self, name: str) -> list[Assignment]:
+        return [rebind for source in self.files for rebind in source.rebinds.get(name, [])]
+
+    def methods(self, name: str) -> list[Assignment]:
+        return [method for source in self.files for method in source.methods.get(name, [])]
 
     def has_read(self, module: ModuleType | None) -> bool:
         """Returns whether a module is imported and, if it belongs to the scenario, was scanned."""
@@ -168,18 +157,6 @@ class ScenarioSources:
         with contextlib.suppress(ImportError, ValueError):
             return importlib.util.resolve_name("." * node.level + (node.module or ""), source.namespace.get("__package__"))
         return ""
-
-    def is_attribute_read(self, name: str) -> bool:
-        return any(name in source.attributes_read for source in self.files)
-
-    @property
-    def dynamic(self) -> str | None:
-        found = [source for source in self.files if source.dynamic]
-        return max(found, key=lambda source: source.evaluates_text).dynamic if found else None
-
-    @property
-    def evaluates_text(self) -> bool:
-        return any(source.evaluates_text for source in self.files)
 
     def _source(self, file: str, namespace: dict[str, Any]) -> SourceFile:
         if file not in self._sources:

@@ -1,5 +1,5 @@
-"""Detection of asyncio in code of any form: the engine resumes only coroutines that are proven to
-await Squall only."""
+"""Detection of asyncio in code of any form: coroutines whose code names a loop library run on asyncio,
+and the engine resumes all others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 from squall._load import load, load_all
 
 HEAD = """
-import asyncio, contextlib, functools, random, squall
-from asyncio import sleep as nap
+import asyncio, contextlib, functools, random, squall, types
+from asyncio import get_running_loop as now, sleep as nap
+
+box = types.SimpleNamespace(nap=nap)
+naps = [nap]
 
 def quiet(function):
     @functools.wraps(function)
@@ -105,6 +108,7 @@ OURS = {
     "parts of a batch": "@task\nasync def go(self, client):\n    a, b = await client.batch(['/a', '/b'])\n    await client.get(a.json()['next'])",
     "a coroutine that is kept": "async def on_start(self, client):\n    self.first = self.look(client)\nasync def look(self, client):\n    await client.get('/x')\n@task\nasync def go(self, client):\n    await self.first",
     "imports of Python's": "@task\nasync def go(self, client):\n    import json, uuid\n    await client.get('/x', json=json.loads('1'))",
+    "an exit stack": "@task\nasync def go(self, client):\n    async with contextlib.AsyncExitStack() as stack:\n        await client.get('/x')",
 }
 
 FOREIGN = {
@@ -120,10 +124,7 @@ FOREIGN = {
     "a partial": "h = functools.partial(nap, 0)\n@task\nasync def go(self, client):\n    await self.h()",
     "a partial inside": "@task\nasync def go(self, client):\n    await functools.partial(nap, 0)()",
     "a nested function": "@task\nasync def go(self, client):\n    async def one():\n        await nap(0)\n    await one()",
-    "a nested function whose argument is called client": "@task\nasync def go(self, client):\n    async def one(client):\n        await client.get('/x')\n    await one(API)",
-    "a client that is another": "@task\nasync def go(self, client):\n    client = self.api\n    await client.get('/x')",
     "a helper whose argument is like a user": "@task\nasync def go(self, client):\n    async def h(api):\n        await api.look()\n    await h(API)",
-    "a static method": "@staticmethod\nasync def h(client, other):\n    await other.get('/x')\n@task\nasync def go(self, client):\n    await self.h(client, API)",
     "an argument": "async def h(self, call):\n    await call\n@task\nasync def go(self, client):\n    await self.h(API.look())",
     "an argument that is assigned again": "async def h(self, call):\n    call = call\n    await call\n@task\nasync def go(self, client):\n    await self.h(API.look())",
     "a function that it hands on": "@task\nasync def go(self, client):\n    await run(nap, 0)",
@@ -144,31 +145,26 @@ FOREIGN = {
     "a module that is not there yet": "@task\nasync def go(self, client):\n    import helper_of_mine\n    await client.get('/x')",
     "eval": "@task\nasync def go(self, client):\n    await eval('nap(0)')",
     "a context manager": "@contextlib.asynccontextmanager\nasync def session(self):\n    await nap(0)\n    yield\n@task\nasync def go(self, client):\n    async with self.session():\n        await client.get('/x')",
-    "what a context manager gives": "@contextlib.asynccontextmanager\nasync def session(self):\n    yield API\n@task\nasync def go(self, client):\n    async with self.session() as c:\n        await c.get('/x')",
-    "an exit stack": "@task\nasync def go(self, client):\n    async with contextlib.AsyncExitStack() as stack:\n        await client.get('/x')",
     "a generator": "async def pages(self):\n    await nap(0)\n    yield 1\n@task\nasync def go(self, client):\n    async for page in self.pages():\n        pass",
     "a generator in a comprehension": "async def pages(self):\n    await nap(0)\n    yield 1\n@task\nasync def go(self, client):\n    return [page async for page in self.pages()]",
     "a generator that must be closed": "async def pages(self, client):\n    async with client.stream('GET', '/x') as answer:\n        async for piece in answer:\n            yield piece\n@task\nasync def go(self, client):\n    async for page in self.pages(client):\n        break",
     "a method that is replaced": "async def h(self, client):\n    await client.get('/x')\nasync def on_start(self, client):\n    self.h = API.look\n@task\nasync def go(self, client):\n    await self.h(client)",
     "a method that is replaced by name": "async def h(self, client):\n    await client.get('/x')\nasync def on_start(self, client):\n    setattr(self, 'h', API.look)\n@task\nasync def go(self, client):\n    await self.h(client)",
     "a class attribute that is replaced": "async def h(self, client):\n    await client.get('/x')\nasync def on_start(self, client):\n    Shop.h = API.look\n@task\nasync def go(self, client):\n    await self.h(client)",
-    "an attribute that is unpacked": "async def on_start(self, client):\n    self.c = client\n    self.c, _ = API, 1\n@task\nasync def go(self, client):\n    await self.c.get('/x')",
-    "an attribute out of another method": "async def on_start(self, client):\n    self.c = client\nasync def h(self, client):\n    self.c = client\n@task\nasync def go(self, client):\n    await self.h(API)\n    await self.c.get('/x')",
-    "resources that are replaced": "async def on_start(self, client):\n    self.resources = API\n@task\nasync def go(self, client):\n    await self.resources.acquire('u')",
     "a global that is replaced": "async def on_start(self, client):\n    global fetch\n    fetch = API.look\n@task\nasync def go(self, client):\n    await fetch(client)",
     "a global of another's": "async def on_start(self, client):\n    squall.sleep = API.look\n@task\nasync def go(self, client):\n    await squall.sleep(1)",
     "a closure that is replaced": "@task\nasync def go(self, client):\n    op = client.get('/x')\n    def swap():\n        nonlocal op\n        op = API.look()\n    swap()\n    await op",
-    "a name that a match binds": "@task\nasync def go(self, client):\n    op = client.get('/x')\n    match self.api:\n        case op:\n            pass\n    await op",
-    "names that swap": "@task\nasync def go(self, client):\n    a = client.get('/x')\n    a = self.api\n    b = client.get('/y')\n    a = b\n    b = a\n    await b",
     "a subscript": "@task\nasync def go(self, client):\n    await [nap][0](0)",
     "getattr": "@task\nasync def go(self, client):\n    await getattr(asyncio, 'sleep')(0)",
-    "a future": "@task\nasync def go(self, client):\n    await self.future",
-    "events of something else": "@task\nasync def go(self, client):\n    async for event in squall.events(self.api):\n        pass",
-    "a JSON-RPC client over something else": "@task\nasync def go(self, client):\n    await squall.JsonRPCClient(self.api, '/rpc').call('sum')",
+    "a C function of asyncio": "@task\nasync def go(self, client):\n    now()\n    await client.get('/x')",
+    "an attribute of an object": "@task\nasync def go(self, client):\n    await box.nap(0)",
+    "an object in a list": "@task\nasync def go(self, client):\n    await naps[0](0)",
+    "a decorated method of the user": "@retry\nasync def h(self, client):\n    return await client.get('/x')\n@task\n@quiet\nasync def go(self, client):\n    await self.h(client)",
+    "a future": "def on_init(self):\n    self.future = asyncio.Future()\n@task\nasync def go(self, client):\n    await self.future",
     "functools.wraps over ours": "@staticmethod\n@functools.wraps(squall.sleep)\nasync def pause(s):\n    await nap(s)\n@task\nasync def go(self, client):\n    await self.pause(0)",
     "a mixin": "@task\nasync def go(self, client):\n    await self.mixed()",
     "super": "async def mixed(self):\n    await super().mixed()\n@task\nasync def go(self, client):\n    await self.mixed()",
-    "a comprehension": "@task\nasync def go(self, client):\n    [await f for f in self.futures]",
+    "a comprehension": "def on_init(self):\n    self.futures, _ = [asyncio.Future()], 1\n@task\nasync def go(self, client):\n    [await f for f in self.futures]",
     "something that is kept in a resource": "@task\nasync def go(self, client):\n    u = await self.resources.acquire('u')\n    u['api'] = API\n    await u['api'].look()",
     "something that a resource is asked for": "@task\nasync def go(self, client):\n    u = await self.resources.acquire('u')\n    u['api'] = API\n    await u.get('api').look()",
     "something that is kept in an answer": "@task\nasync def go(self, client):\n    data = (await client.get('/x')).json()\n    data['api'] = API\n    await data.pop('api').look()",
@@ -176,6 +172,21 @@ FOREIGN = {
     "something that is hung onto ours": "async def on_start(self, client):\n    self.rpc = squall.JsonRPCClient(client, '/rpc')\n    self.rpc.api = API\n@task\nasync def go(self, client):\n    await self.rpc.api.look()",
     "a long way round": "@task\nasync def go(self, client):\n    import helper_that_is_there\n    helper_that_is_there.prepare(self)\n    await self.c.get('/x')\nasync def on_start(self, client):\n    self.c = client",
     "a __getattribute__": "def __getattribute__(self, name):\n    return API.look if name == 'h' else object.__getattribute__(self, name)\nasync def h(self):\n    pass\n@task\nasync def go(self, client):\n    await self.h()",
+}
+
+#: Bodies whose awaited object is an ``Api``, which only its method's name shows.
+BY_NAME = {
+    "a nested function whose argument is called client": "@task\nasync def go(self, client):\n    async def one(client):\n        await client.get('/x')\n    await one(API)",
+    "a client that is another": "@task\nasync def go(self, client):\n    client = self.api\n    await client.get('/x')",
+    "a static method": "@staticmethod\nasync def h(client, other):\n    await other.get('/x')\n@task\nasync def go(self, client):\n    await self.h(client, API)",
+    "what a context manager gives": "@contextlib.asynccontextmanager\nasync def session(self):\n    yield API\n@task\nasync def go(self, client):\n    async with self.session() as c:\n        await c.get('/x')",
+    "an attribute that is unpacked": "async def on_start(self, client):\n    self.c = client\n    self.c, _ = API, 1\n@task\nasync def go(self, client):\n    await self.c.get('/x')",
+    "an attribute out of another method": "async def on_start(self, client):\n    self.c = client\nasync def h(self, client):\n    self.c = client\n@task\nasync def go(self, client):\n    await self.h(API)\n    await self.c.get('/x')",
+    "resources that are replaced": "async def on_start(self, client):\n    self.resources = API\n@task\nasync def go(self, client):\n    await self.resources.acquire('u')",
+    "a name that a match binds": "@task\nasync def go(self, client):\n    op = client.get('/x')\n    match self.api:\n        case op:\n            pass\n    await op",
+    "names that swap": "@task\nasync def go(self, client):\n    a = client.get('/x')\n    a = self.api\n    b = client.get('/y')\n    a = b\n    b = a\n    await b",
+    "events of something else": "@task\nasync def go(self, client):\n    async for event in squall.events(self.api):\n        pass",
+    "a JSON-RPC client over something else": "@task\nasync def go(self, client):\n    await squall.JsonRPCClient(self.api, '/rpc').call('sum')",
 }
 
 TAIL = """
@@ -209,6 +220,54 @@ def test_code_that_may_await_asyncio_runs_on_asyncio_in_any_form(write, shape):
     loaded = load(scenario_of(write, FOREIGN[shape]))
     assert loaded.on_asyncio, loaded.mode_reason
     assert "shop.py:" in loaded.mode_reason, loaded.mode_reason
+
+
+REQUESTS_OF_API = """
+class RequestingApi(Api):
+    async def get(self, path):
+        await nap(0)
+    async def request(self, path):
+        await nap(0)
+    post = acquire = __aiter__ = request
+
+Api = RequestingApi
+API = Api(None)
+"""
+
+
+@pytest.mark.parametrize("shape", BY_NAME)
+def test_method_of_unknown_object_is_found_by_its_name(write, shape):
+    body = BY_NAME[shape].replace("acquire", "request")
+    tail = REQUESTS_OF_API + TAIL.replace("class Shop", "@scenario()\nclass Shop").replace('path = "/x"', 'path = "/x"\n    api = API')
+    loaded = load(str(write(HEAD + tail + "\n".join("    " + line for line in body.splitlines()))))
+    assert loaded.on_asyncio, loaded.mode_reason
+    assert "shop.py:" in loaded.mode_reason, loaded.mode_reason
+
+
+HIDDEN_ASYNCIO = {
+    "an await": "await box[0](0)",
+    "an await whose exception is caught": "try:\n            await box[0](0)\n        except Exception:\n            pass",
+    "a task": "box[1](client.get('/health'))",
+    "the loop": "box[2]()",
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN_ASYNCIO)
+def test_asyncio_that_no_name_leads_to_fails_with_hint(run, case):
+    ended = run(
+        f"""
+        import asyncio, collections
+
+        box = collections.deque([asyncio.sleep, asyncio.create_task, asyncio.get_running_loop])
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                {HIDDEN_ASYNCIO[case].replace(chr(10), chr(10) + " " * 8)}
+        """
+    )
+    assert ended.metric("go")["errors"] == 5, ended.messages()
+    assert "--mode asyncio" in ended.messages()
 
 
 @pytest.mark.parametrize("strategy", ["SequentialWeightedStrategy", "ParallelReadyStrategy"])
@@ -266,7 +325,7 @@ def test_imported_scenario_modules_are_analysed(write):
     write("import asyncio\ndef fire(c):\n    asyncio.ensure_future(c.get('/x'))\n", "fires_off.py", head=False)
     code = "import looks_into, fires_off\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        {}\n        await client.get(self.path)"
     assert not load(str(write(code.format("await looks_into.look(client)")))).on_asyncio
-    assert load(str(write(code.format("await looks_into.nap(client)")))).mode_reason.startswith("looks_into.py:5 awaits asyncio.sleep(0)")
+    assert load(str(write(code.format("await looks_into.nap(client)")))).mode_reason == "looks_into.py:5 uses asyncio.sleep"
     assert load(str(write(code.format("fires_off.fire(client)")))).mode_reason == "fires_off.py:3 uses asyncio.ensure_future"
 
 

@@ -27,6 +27,17 @@ CASES = {
         "parsecs",
     ),
     "bad rate": ("@scenario(rate=-5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "-5"),
+    "bad rps": ("@scenario(rps=-5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "rps: `-5` is not a rate"),
+    "unknown mode": (
+        "@scenario(mode='wave')\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "mode: unknown mode `wave`\n   hint: there are constant",
+    ),
+    "stages and a duration": (
+        "@scenario(stages='1s:5', duration=1)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "duration: both `stages` and `duration` are given\n   hint: stages say how long the run lasts: remove `duration`",
+    ),
     "two models": (
         "@scenario(rate=5, users=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
@@ -221,6 +232,30 @@ def test_conflicting_flags_are_rejected(squall, write, target, flags, words):
     ended = squall(*given)
     assert ended.code == 2 and words in ended.stderr and len(ended.stderr.strip().splitlines()) <= 6, ended.stderr
     assert sum(target.counts().values()) == before
+
+
+def test_every_mistake_is_reported_at_its_decorator(squall, write, target):
+    path = write(
+        """
+        @scenario(users=0, duration="soon")
+        class Shop(VUser):
+            @task(every="never")
+            async def a(self, client):
+                await client.get("/health")
+        """
+    )
+    ended = squall("run", str(path), "--target", target.url, "--threshold", "p99")
+    assert ended.code == 2
+    places = ["--threshold: ", "shop.py:3: users: ", "shop.py:3: duration: ", "shop.py:5: task 'a': every: "]
+    assert [ended.stderr.count(place) for place in places] == [1, 1, 1, 1], ended.stderr
+    assert ended.stderr.endswith("4 problems found; nothing was sent\n"), ended.stderr
+
+
+def test_mistake_in_inherited_scenario_names_file_of_base(squall, write, target):
+    write("from squall import *\n@scenario(duration='soon')\nclass Base(VUser):\n    pass\n", "slow_base.py", head=False)
+    path = write("from slow_base import Base\nclass Shop(Base):\n    @task\n    async def a(self, client):\n        await client.get('/health')")
+    ended = squall("run", str(path), "--target", target.url)
+    assert ended.code == 2 and "slow_base.py:2: duration: `soon` is not a duration" in ended.stderr, ended.stderr
 
 
 def test_missing_scenario_file_is_rejected(squall):

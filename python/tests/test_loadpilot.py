@@ -45,7 +45,7 @@ def test_loadpilot_scenario_runs_unchanged(run):
 
 def test_loadpilot_ramp_up_is_added_to_duration(write):
     loaded = load(str(write(LOADPILOT, head=False)))
-    assert 'for = "100s"' in loaded.toml and 'ramp_up = "10s"' in loaded.toml
+    assert loaded.plan.load["duration"].value == "100s" and loaded.plan.load["ramp_up"].value == "10s"
 
 
 @MODES

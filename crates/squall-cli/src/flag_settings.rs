@@ -28,7 +28,6 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<ScenarioOverrides, CliError> {
         placeholder_target: None,
         flag_errors,
         variables: Vec::new(),
-        allow_unknown_metrics: false,
     })
 }
 

@@ -129,7 +129,7 @@ fn misplaced_flag(path: &Path, args: &RunArgs) -> Option<Sourced<String>> {
 fn check_flag_errors(overrides: &ScenarioOverrides) -> Result<(), CliError> {
     let text = |error: &Sourced<String>| match &error.location {
         SourceLocation::Flag(flag) => format!("{flag}: {}", error.value),
-        SourceLocation::File(_) | SourceLocation::Unknown => error.value.clone(),
+        SourceLocation::File(_) | SourceLocation::Code(_) | SourceLocation::Unknown => error.value.clone(),
     };
     let errors: Vec<String> = overrides.flag_errors.iter().map(text).collect();
     if errors.is_empty() { Ok(()) } else { Err(CliError::new(errors.join("\n"))) }

@@ -10,9 +10,9 @@ use squall_cli::{
     ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions,
     ScriptScenario,
 };
-use squall_http::{Connector, basic_auth};
+use squall_http::basic_auth;
 use squall_model::{LoadModel, Plan, PoolContents, format_duration};
-use squall_scenario::{NoFiles, RawLoad, Scenario, ScenarioErrors, ScenarioOverrides, SourceLocation, Sourced};
+use squall_scenario::{CodeScenario, RawCodeScenario, RawLoad, ScenarioOverrides, Sourced};
 use squall_streams::cli::StreamWorkerArgs;
 use std::{
     collections::BTreeMap,
@@ -24,6 +24,7 @@ use std::{
 
 use crate::{
     combined_plan,
+    declared_plan::DeclaredPlan,
     driver::{PythonDriver, check_constant_requests},
     python_scenario::{PythonScenario, ScenarioHttpSettings},
     routes::BaseUrl,
@@ -205,26 +206,18 @@ fn open_one(
         // `--name` names the run, not each of its scenarios.
         overrides.name = None;
     }
-    let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
-    let (file, toml) = (text("file").map_err(exception)?, text("toml").map_err(exception)?);
-    let source_lines: Vec<PlanLineSource> =
-        loaded.getattr("source_lines").and_then(|source_lines| source_lines.extract()).map_err(exception)?;
+    let declared = declared_scenario(loaded).map_err(exception)?;
     let headers = flag_headers(&overrides);
-    let absolute_urls: bool =
-        loaded.getattr("absolute_urls").and_then(|absolute_urls| absolute_urls.extract()).map_err(exception)?;
-    let absolute_only = absolute_urls && overrides.target.is_none();
-    overrides.allow_unknown_metrics = true;
-    let parsed = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
+    let absolute_only = declared.absolute_origin.is_some() && declared.target.is_none() && overrides.target.is_none();
     let scenario =
-        parsed.map_err(|errors| ScriptError::InvalidScenario(render_problems(&errors, &file, &source_lines)))?;
-    let connector = Connector::new(scenario.http().clone())?;
+        CodeScenario::build(declared, overrides).map_err(|errors| ScriptError::InvalidScenario(errors.to_string()))?;
+    let phases = scenario.connector.config().record_phases;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
     let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(ScriptError::InvalidScenario)?;
-    let http_settings = ScenarioHttpSettings { connector, base, headers, prefix };
+    let http_settings = ScenarioHttpSettings { connector: scenario.connector, base, headers, prefix };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
     check_constant_requests(loaded.py(), &script).map_err(ScriptError::InvalidScenario)?;
     let description = describe(&scenario.plan, &script);
-    let phases = scenario.http().record_phases;
     // One thread runs the Python code of all users: more threads would only wait for the
     // interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -235,6 +228,12 @@ fn open_one(
         PythonHooks::from_loaded(loaded).map_err(exception)?.map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
     let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
     Ok(OpenedScenario { member, description, phases, pools, hooks })
+}
+
+/// What the scenario declares, without its code.
+fn declared_scenario(loaded: &Bound<'_, PyAny>) -> PyResult<RawCodeScenario> {
+    let plan: DeclaredPlan = loaded.getattr("plan")?.extract()?;
+    Ok(plan.into_raw(loaded.getattr("file")?.extract()?))
 }
 
 fn load<'py>(py: Python<'py>, options: &ScriptOptions) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -287,40 +286,6 @@ fn flag_headers(overrides: &ScenarioOverrides) -> Vec<(String, String)> {
         headers.push(("Authorization".to_owned(), format!("Bearer {}", bearer.value)));
     }
     headers
-}
-
-/// Where a line of the plan comes from, as `squall._load` reports it: file, line and keyword.
-type PlanLineSource = (String, usize, String);
-
-/// Reports the problems of a plan at the decorators that the plan was made from, with the
-/// decorators' keywords instead of the plan's.
-fn render_problems(errors: &ScenarioErrors, file: &str, source_lines: &[PlanLineSource]) -> String {
-    let mut text = String::new();
-    for problem in &errors.problems {
-        let message = problem
-            .message
-            .replace("`for`", "`duration`")
-            .replace("`profile`", "`mode`")
-            .replace("profile `", "mode `");
-        let source = problem.line.checked_sub(1).and_then(|at| source_lines.get(at));
-        text += &match (&problem.location, source) {
-            (SourceLocation::Flag(flag), _) => format!("{flag}: {message}\n"),
-            // The message already names the keyword.
-            (SourceLocation::File(_), Some((file, line, keyword)))
-                if keyword.is_empty() || message.contains(&format!("`{keyword}`")) =>
-            {
-                format!("{file}:{line}: {message}\n")
-            }
-            (SourceLocation::File(_), Some((file, line, keyword))) => format!("{file}:{line}: {keyword}: {message}\n"),
-            (SourceLocation::File(_) | SourceLocation::Unknown, _) => format!("{file}: {message}\n"),
-        };
-        if let Some(hint) = &problem.hint {
-            let hint = hint.replace("`for`", "`duration`").replace("profile =", "mode =");
-            let hint = hint.replace("target = \"http://…\" at the top of the file", "@scenario(target=\"http://…\")");
-            text += &format!("   hint: {hint}\n");
-        }
-    }
-    text + "nothing was sent"
 }
 
 fn describe(plan: &Plan, script: &PythonScenario) -> String {

@@ -11,6 +11,7 @@ mod client;
 mod combined_plan;
 mod context_variables;
 mod custom_metrics;
+mod declared_plan;
 mod driver;
 mod exceptions;
 mod function_stepper;

@@ -91,7 +91,7 @@ pub(crate) fn build_scenario(
     set_variables(&mut raw, overrides.variables, builder.problems);
     let declared_variables =
         raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
-    let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(placeholder_load);
+    let load = load::build_load(&raw.load, raw.language, builder.problems).unwrap_or_else(placeholder_load);
     builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
     let (mut data, variables) = builder.build_scope(&raw);
     let open = matches!(load.model, LoadModel::Open { .. });
@@ -108,20 +108,16 @@ pub(crate) fn build_scenario(
     let on_start = builder.on_start(&raw, &requests);
     mark_used_columns(&mut data, tasks.iter().map(|(_, flow)| flow).chain([&on_start]));
     if requests.target_missing.get() {
-        let hint = match overrides.allow_unknown_metrics {
-            true => "add --target http://…, or @scenario(target=\"http://…\")",
-            false => "add target = \"http://…\" at the top of the file, or --target",
-        };
         builder.problems.add_with_hint(
             &SourceLocation::Unknown,
             "there is no target for paths like \"/\" to start from",
-            hint,
+            raw.language.target_hint(),
         );
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
     builder.reject_server_name_without_tls(&raw.http, flows.iter().chain([&on_start]));
     let metrics = metric_names::metric_names(&raw, builder.problems);
-    let known = KnownMetrics { names: &metrics, allow_unknown: overrides.allow_unknown_metrics };
+    let known = KnownMetrics { names: &metrics, allow_unknown: raw.language.allows_unknown_metrics() };
     let thresholds = builder.thresholds(&raw, &overrides.thresholds, known);
     let shown =
         target.map(|target| without_credentials(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();

@@ -20,7 +20,7 @@ pub struct ScenarioProblem {
     pub location: SourceLocation,
     /// Counted from 1; 0 when the problem is not in the file.
     pub line: usize,
-    /// In characters, counted from 1; 0 when the problem is not in the file.
+    /// In characters, counted from 1; 0 when the problem is not in the file, or in code.
     pub column: usize,
     /// What is wrong.
     pub message: String,
@@ -37,8 +37,29 @@ pub enum SourceLocation {
     File(Range<usize>),
     /// A command-line flag, as the user types it: `--rate`.
     Flag(String),
+    /// A statement in the code of a scenario.
+    Code(CodeLocation),
     /// No location: a setting is missing.
     Unknown,
+}
+
+/// A statement in the code of a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodeLocation {
+    /// The file as messages name it.
+    pub file: String,
+    /// Counted from 1.
+    pub line: usize,
+    /// The setting that the statement gives, as the code names it: `duration`, `task 'browse': every`.
+    pub setting: Option<String>,
+}
+
+impl fmt::Display for CodeLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        self.setting.as_ref().map_or(Ok(()), |setting| write!(f, ": {setting}"))
+    }
 }
 
 impl fmt::Display for ScenarioErrors {
@@ -61,6 +82,7 @@ impl ScenarioProblem {
         match &self.location {
             SourceLocation::File(_) => writeln!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)?,
             SourceLocation::Flag(flag) => writeln!(f, "{flag}: {}", self.message)?,
+            SourceLocation::Code(location) => writeln!(f, "{location}: {}", self.message)?,
             SourceLocation::Unknown => writeln!(f, "{file}: {}", self.message)?,
         }
         if let Some((text, width)) = &self.excerpt {
@@ -115,6 +137,7 @@ impl<'t> ProblemList<'t> {
     fn push(&mut self, location: &SourceLocation, message: String, hint: Option<String>) {
         let (line, column, excerpt) = match location {
             SourceLocation::File(span) => line_and_column(self.text, span),
+            SourceLocation::Code(location) => (location.line, 0, None),
             SourceLocation::Flag(_) | SourceLocation::Unknown => (0, 0, None),
         };
         let problem = ScenarioProblem { location: location.clone(), line, column, message, hint, excerpt };

@@ -1,6 +1,6 @@
-//! TOML scenarios: turns TOML text or one URL into a plan and a driver. It reads and validates
-//! everything before the first request and reports every mistake at once. The engine keeps the time,
-//! and the HTTP client sends.
+//! TOML scenarios: turns TOML text or one URL into a plan and a driver, and what a Python scenario
+//! declares into a plan. It reads and validates everything before the first request and reports every
+//! mistake at once. The engine keeps the time, and the HTTP client sends.
 //!
 //! A scenario passes through `read` (text to raw settings with their locations), `build` (resolves
 //! names, compiles templates, finds conflicts) and `compiled_scenario` (the result) to `driver` (runs
@@ -8,6 +8,7 @@
 
 mod build;
 mod check;
+mod code_scenario;
 mod compiled_scenario;
 mod data;
 mod describe;
@@ -19,11 +20,12 @@ mod read;
 mod scenario;
 mod template;
 
+pub use code_scenario::{CodeScenario, RawCodeScenario, RawCodeTask};
 pub use driver::{
     EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, ScenarioDriver,
     ScenarioThread, ScenarioUser, http_error_outcome,
 };
-pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
+pub use error::{CodeLocation, ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};
 pub use raw_settings::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
 pub use scenario::Scenario;

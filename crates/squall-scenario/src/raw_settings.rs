@@ -1,5 +1,5 @@
 //! Settings as written in the file or as flags, before validation. All are optional and carry their
-//! location. The command line fills these structs too; a flag overrides the file, and `build` validates
+//! location. The command line and the Python module fill these structs too; a flag overrides the file, and `build` validates
 //! only the merged result.
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ impl<T> Sourced<T> {
     }
 }
 
-/// The load, as text. Both the file's `[load]` and the flags become this.
+/// The load, as text. The file's `[load]`, the arguments of `@scenario` and the flags become this.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawLoad {
@@ -99,9 +99,6 @@ pub struct ScenarioOverrides {
     /// Added to the file's thresholds. One with the same left side replaces the file's; all of these are
     /// kept.
     pub thresholds: Vec<Sourced<String>>,
-    /// Python code names its metrics at run time, so thresholds may name metrics that are not known yet. A
-    /// threshold on a metric that never appears fails.
-    pub allow_unknown_metrics: bool,
     pub http: RawHttp,
     /// Values for variables that the file declares, by name. Numbers and booleans keep their type;
     /// everything else is text.

@@ -45,14 +45,14 @@ def scenario(
     if mode not in ("ramp", "constant", "step", "spike"):
         raise ScenarioError(f"mode={mode!r} is unknown: there are ramp, constant, step and spike", file, line)
     ramp = _seconds(ramp_up, file, line) if mode == "ramp" else 0
-    load: dict[str, Any] = {"rate": rps, "for": _seconds(duration, file, line) + ramp}
+    load: dict[str, Any] = {"rps": rps, "duration": _seconds(duration, file, line) + ramp}
     if mode == "ramp":
         load["ramp_up"] = ramp
     else:
-        load["profile"] = mode
+        load["mode"] = mode
     if mode == "step":
         load["steps"] = steps
-    texts = {key: _dsl._text(value, seconds=key in ("for", "ramp_up")) for key, value in load.items()}
+    texts = {key: _dsl._text(value, seconds=key in ("duration", "ramp_up")) for key, value in load.items()}
     if not ramp:
         texts.pop("ramp_up", None)
     mark = _dsl.ScenarioMark(None, None, texts, _dsl._thresholds(thresholds, file, line), file, line)

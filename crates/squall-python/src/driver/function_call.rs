@@ -90,10 +90,12 @@ impl<'a> FunctionCall<'a> {
                 }
                 StepperOutcome::Raised(error) => return self.final_result(Err(error)),
                 StepperOutcome::AwaitsForeign => {
-                    step = self.run_watched(|py| stepper.throw(py, foreign_await_error()));
-                    if matches!(step, StepperOutcome::AwaitsForeign | StepperOutcome::AwaitsOperation(_)) {
-                        return Err(foreign_await_error());
-                    }
+                    // Code that catches the exception has not waited either, so the call fails.
+                    let error = match self.run_watched(|py| stepper.throw(py, foreign_await_error())) {
+                        StepperOutcome::Raised(error) => error,
+                        _ => foreign_await_error(),
+                    };
+                    return self.final_result(Err(error));
                 }
                 StepperOutcome::AwaitsOperation(operation) => {
                     let work = Python::attach(|py| operation.borrow_mut(py).take_work());

@@ -84,7 +84,7 @@ impl ScenarioBuilder<'_, '_> {
     /// folder.
     fn locate_file(&self, given: &Sourced<String>) -> PathBuf {
         match given.location {
-            SourceLocation::File(_) => self.files.locate(&given.value),
+            SourceLocation::File(_) | SourceLocation::Code(_) => self.files.locate(&given.value),
             SourceLocation::Flag(_) | SourceLocation::Unknown => PathBuf::from(&given.value),
         }
     }
@@ -149,7 +149,7 @@ impl ScenarioBuilder<'_, '_> {
 /// A hint that says where relative paths start.
 pub(super) fn path_base_hint(given: &Sourced<String>) -> &'static str {
     match given.location {
-        SourceLocation::File(_) => "a path starts at the folder of the scenario file",
+        SourceLocation::File(_) | SourceLocation::Code(_) => "a path starts at the folder of the scenario file",
         SourceLocation::Flag(_) | SourceLocation::Unknown => "a path starts at the working directory",
     }
 }

@@ -8,16 +8,18 @@ use squall_model::{
 use std::time::Duration;
 
 use super::value::{MAX_DURATION, duration, pause, positive_count};
-use crate::{RawLoad, Sourced, error::ProblemList};
+use crate::{RawLoad, Sourced, error::ProblemList, read::ScenarioLanguage};
 
 const DEFAULT_USERS: f64 = 10.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 const DEFAULT_STEPS: u32 = 5;
 const MAX_STEPS: u32 = 10_000;
 
-/// The load. `None` if a problem was reported.
-pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<Load> {
-    reject_conflicts(raw, problems);
+/// The load. `None` if a problem was reported. Messages name settings as `language` does.
+pub(crate) fn build_load(raw: &RawLoad, language: ScenarioLanguage, problems: &mut ProblemList<'_>) -> Option<Load> {
+    reject_two_models(raw, problems);
+    reject_settings_beside_stages(raw, language, problems);
+    reject_settings_of_other_shapes(raw, language, problems);
     let open = raw.rate.is_some() || (raw.users.is_none() && raw.stages.is_some());
     let level = level(raw, problems);
     let run = raw.duration.as_ref().map(|given| duration(given, problems));
@@ -32,7 +34,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Optio
         (None, None) => Some(DEFAULT_DURATION),
     };
     // A wrong level does not hide a wrong shape: the profile is built with another level.
-    let profile = profile(raw, level.unwrap_or(1.0), run, problems);
+    let profile = profile(raw, level.unwrap_or(1.0), run, language, problems);
     let whole = profile.as_ref().map(Profile::duration).or(run);
     if let (Some(given), Some(warm_up), Some(whole)) = (&raw.warm_up, warm_up, whole)
         && warm_up >= whole
@@ -57,33 +59,15 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Optio
     Some(Load { model, iterations, warm_up: warm_up? })
 }
 
-/// Reports settings that exclude each other.
-fn reject_conflicts(raw: &RawLoad, problems: &mut ProblemList<'_>) {
+/// Reports settings of the open and of the closed model in one load.
+fn reject_two_models(raw: &RawLoad, problems: &mut ProblemList<'_>) {
     let open = raw.rate.as_ref().or(raw.stages.as_ref().filter(|_| raw.users.is_none()));
-    for (one, other, message, hint) in [
-        (
-            &raw.rate,
-            &raw.users,
+    if let (Some(_), Some(users)) = (&raw.rate, &raw.users) {
+        problems.add_with_hint(
+            &users.location,
             "both `rate` and `users` are given",
             "a rate keeps its pace, users wait for answers: choose one",
-        ),
-        (
-            &raw.stages,
-            &raw.duration,
-            "both `stages` and `for` are given",
-            "stages say how long the run lasts: remove `for`",
-        ),
-        (&raw.stages, &raw.ramp_up, "both `stages` and `ramp_up` are given", "make the ramp the first stage"),
-        (
-            &raw.stages,
-            &raw.profile,
-            "both `stages` and `profile` are given",
-            "stages are a profile of their own: remove `profile`",
-        ),
-    ] {
-        if let (Some(_), Some(other)) = (one, other) {
-            problems.add_with_hint(&other.location, message, hint);
-        }
+        );
     }
     if let (Some(_), Some(pause)) = (open, &raw.pause) {
         problems.add_with_hint(
@@ -95,16 +79,42 @@ fn reject_conflicts(raw: &RawLoad, problems: &mut ProblemList<'_>) {
     if let (None, Some(arrivals)) = (open, &raw.arrivals) {
         problems.add_with_hint(&arrivals.location, "`arrivals` does not go with users", "use `rate` for arrivals");
     }
+}
+
+/// Reports settings that say the same as `stages`.
+fn reject_settings_beside_stages(raw: &RawLoad, language: ScenarioLanguage, problems: &mut ProblemList<'_>) {
+    if raw.stages.is_none() {
+        return;
+    }
+    let (duration, profile) = (language.duration(), language.profile());
+    for (given, name, hint) in [
+        (&raw.duration, duration, format!("stages say how long the run lasts: remove `{duration}`")),
+        (&raw.ramp_up, "ramp_up", "make the ramp the first stage".to_owned()),
+        (&raw.profile, profile, format!("stages are a profile of their own: remove `{profile}`")),
+    ] {
+        if let Some(given) = given {
+            problems.add_with_hint(&given.location, format!("both `stages` and `{name}` are given"), hint);
+        }
+    }
+}
+
+/// Reports settings that belong to another shape than the profile's.
+fn reject_settings_of_other_shapes(raw: &RawLoad, language: ScenarioLanguage, problems: &mut ProblemList<'_>) {
+    let profile = language.profile();
     let shape = raw.profile.as_ref().map(|profile| profile.value.as_str());
     if let (Some(ramp_up), Some(shape @ ("constant" | "step" | "spike"))) = (&raw.ramp_up, shape) {
         problems.add_with_hint(
             &ramp_up.location,
-            format!("`ramp_up` does not go with profile `{shape}`"),
-            "use profile = \"ramp\"",
+            format!("`ramp_up` does not go with {profile} `{shape}`"),
+            format!("use {profile} = \"ramp\""),
         );
     }
     if let (Some(steps), true) = (&raw.steps, shape != Some("step")) {
-        problems.add_with_hint(&steps.location, "`steps` needs profile `step`", "add profile = \"step\"");
+        problems.add_with_hint(
+            &steps.location,
+            format!("`steps` needs {profile} `step`"),
+            format!("add {profile} = \"step\""),
+        );
     }
 }
 
@@ -146,7 +156,13 @@ fn arrivals(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<Arrivals> {
     }
 }
 
-fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut ProblemList<'_>) -> Option<Profile> {
+fn profile(
+    raw: &RawLoad,
+    level: f64,
+    run: Option<Duration>,
+    language: ScenarioLanguage,
+    problems: &mut ProblemList<'_>,
+) -> Option<Profile> {
     if let Some(stages) = &raw.stages {
         return staged_profile(stages, level, problems);
     }
@@ -161,8 +177,8 @@ fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Prob
     {
         problems.add_with_hint(
             &given.location,
-            format!("profile `{shape}` needs to know how long the run lasts"),
-            "add `for`",
+            format!("{} `{shape}` needs to know how long the run lasts", language.profile()),
+            format!("add `{}`", language.duration()),
         );
         return None;
     }
@@ -170,7 +186,7 @@ fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Prob
         let location = &raw.profile.as_ref()?.location;
         problems.add_with_hint(
             location,
-            format!("unknown profile `{shape}`"),
+            format!("unknown {} `{shape}`", language.profile()),
             "there are constant, ramp, step and spike",
         );
         return None;

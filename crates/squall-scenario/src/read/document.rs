@@ -5,7 +5,7 @@ use toml::de::DeTable;
 use super::{
     json::toml_to_json,
     load::{http, load},
-    raw::{RawData, RawJson, RawResource, RawScenario, RawStep, RawTask},
+    raw::{RawData, RawJson, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage},
     request::request,
     table::{TomlTable, entries_in_file_order, report_wrong_type, sourced_key},
 };
@@ -51,7 +51,21 @@ pub(crate) fn read_scenario(text: &str, problems: &mut ProblemList<'_>) -> Optio
     let tasks = root.tables("task", "[[task]]", problems);
     let tasks = tasks.into_iter().map(|table| task(table, problems)).collect();
     root.report_unknown_keys(problems);
-    Some(RawScenario { name, target, seed, load, thresholds, http, variables, data, resources, on_start, tasks })
+    let language = ScenarioLanguage::Toml;
+    Some(RawScenario {
+        language,
+        name,
+        target,
+        seed,
+        load,
+        thresholds,
+        http,
+        variables,
+        data,
+        resources,
+        on_start,
+        tasks,
+    })
 }
 
 fn subtable<'a, 'i>(

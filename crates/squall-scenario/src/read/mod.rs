@@ -11,5 +11,5 @@ mod table;
 pub(crate) use document::read_scenario;
 pub(crate) use raw::{
     NameValuePairs, RawBody, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest,
-    RawResource, RawScenario, RawStep, RawTask,
+    RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage,
 };

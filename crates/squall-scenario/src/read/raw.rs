@@ -7,6 +7,7 @@ pub(crate) type NameValuePairs = Vec<(Sourced<String>, Sourced<String>)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct RawScenario {
+    pub(crate) language: ScenarioLanguage,
     pub(crate) name: Option<Sourced<String>>,
     pub(crate) target: Option<Sourced<String>>,
     pub(crate) seed: Option<Sourced<u64>>,
@@ -18,6 +19,46 @@ pub(crate) struct RawScenario {
     pub(crate) resources: Vec<RawResource>,
     pub(crate) on_start: Vec<RawStep>,
     pub(crate) tasks: Vec<RawTask>,
+}
+
+/// What a scenario is written in: decides how messages name settings, and which metrics are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ScenarioLanguage {
+    #[default]
+    Toml,
+    Python,
+}
+
+impl ScenarioLanguage {
+    /// The name of [`RawLoad::duration`].
+    pub(crate) fn duration(self) -> &'static str {
+        match self {
+            ScenarioLanguage::Toml => "for",
+            ScenarioLanguage::Python => "duration",
+        }
+    }
+
+    /// The name of [`RawLoad::profile`].
+    pub(crate) fn profile(self) -> &'static str {
+        match self {
+            ScenarioLanguage::Toml => "profile",
+            ScenarioLanguage::Python => "mode",
+        }
+    }
+
+    /// How to give the scenario a target.
+    pub(crate) fn target_hint(self) -> &'static str {
+        match self {
+            ScenarioLanguage::Toml => "add target = \"http://…\" at the top of the file, or --target",
+            ScenarioLanguage::Python => "add --target http://…, or @scenario(target=\"http://…\")",
+        }
+    }
+
+    /// Whether the run may have metrics that the plan does not name: Python code names its metrics at run
+    /// time. A threshold on a metric that never appears fails.
+    pub(crate) fn allows_unknown_metrics(self) -> bool {
+        self == ScenarioLanguage::Python
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,100 @@
+//! Reads what a Python scenario declares (`squall._plan.ScenarioPlan`) into the raw settings of
+//! `squall-scenario`. It validates nothing. The interpreter calls it.
+
+use pyo3::prelude::*;
+use squall_scenario::{CodeLocation, RawCodeScenario, RawCodeTask, RawLoad, SourceLocation, Sourced};
+use std::collections::HashMap;
+
+/// `squall._plan.ScenarioPlan`.
+#[derive(FromPyObject)]
+pub(crate) struct DeclaredPlan {
+    location: SourceLine,
+    name: DeclaredValue<String>,
+    target: Option<DeclaredValue<String>>,
+    absolute_origin: Option<String>,
+    load: HashMap<String, DeclaredValue<String>>,
+    thresholds: Vec<DeclaredValue<String>>,
+    tasks: Vec<DeclaredTask>,
+}
+
+/// `squall._plan.SourceLine`.
+#[derive(FromPyObject)]
+struct SourceLine {
+    file: String,
+    line: usize,
+    setting: Option<String>,
+}
+
+/// `squall._plan.Sourced`.
+#[derive(FromPyObject)]
+struct DeclaredValue<T> {
+    value: T,
+    location: SourceLine,
+}
+
+/// `squall._plan.PlanTask`.
+#[derive(FromPyObject)]
+struct DeclaredTask {
+    name: DeclaredValue<String>,
+    weight: DeclaredValue<f64>,
+    requires: Vec<DeclaredValue<String>>,
+    every: Option<DeclaredValue<String>>,
+}
+
+impl DeclaredPlan {
+    /// The raw scenario of the file that messages call `file`.
+    pub(crate) fn into_raw(self, file: String) -> RawCodeScenario {
+        RawCodeScenario {
+            file,
+            location: self.location.into(),
+            name: self.name.into(),
+            target: self.target.map(Sourced::from),
+            absolute_origin: self.absolute_origin,
+            load: raw_load(self.load),
+            thresholds: self.thresholds.into_iter().map(Sourced::from).collect(),
+            tasks: self.tasks.into_iter().map(RawCodeTask::from).collect(),
+        }
+    }
+}
+
+/// The load by the names of `@scenario`'s arguments.
+fn raw_load(mut arguments: HashMap<String, DeclaredValue<String>>) -> RawLoad {
+    let mut take = |argument: &str| arguments.remove(argument).map(Sourced::from);
+    RawLoad {
+        rate: take("rate").or_else(|| take("rps")),
+        users: take("users"),
+        pause: take("pause"),
+        duration: take("duration"),
+        ramp_up: take("ramp_up"),
+        stages: take("stages"),
+        profile: take("mode"),
+        steps: take("steps"),
+        warm_up: take("warm_up"),
+        // Only flags give these two.
+        requests: None,
+        arrivals: None,
+    }
+}
+
+impl From<SourceLine> for SourceLocation {
+    fn from(SourceLine { file, line, setting }: SourceLine) -> SourceLocation {
+        SourceLocation::Code(CodeLocation { file, line, setting })
+    }
+}
+
+impl<T> From<DeclaredValue<T>> for Sourced<T> {
+    fn from(declared: DeclaredValue<T>) -> Sourced<T> {
+        Sourced { value: declared.value, location: declared.location.into() }
+    }
+}
+
+impl From<DeclaredTask> for RawCodeTask {
+    fn from(task: DeclaredTask) -> RawCodeTask {
+        RawCodeTask {
+            name: task.name.into(),
+            weight: task.weight.into(),
+            requires: task.requires.into_iter().map(Sourced::from).collect(),
+            every: task.every.map(Sourced::from),
+        }
+    }
+}
