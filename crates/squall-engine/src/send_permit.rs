@@ -1,9 +1,9 @@
 //! The permission of a fleet's worker to send: until when, whether the run is paused, and how many
 //! requests (the send budget). A worker makes load only while its membership is valid, and never
-//! sends more requests than it has announced in the store. So no two workers make the same load when
-//! one of them is frozen or cut off, and the report can bound the requests that a lost worker may
-//! have sent. Users that have used up the budget wait until it is raised. A local run has no send
-//! permit. squall-worker sets the limits.
+//! sends more requests than it has announced in the store. So no two workers make the same load
+//! when one of them is frozen or cut off, and the report can bound the requests that a lost worker
+//! may have sent. Users that have used up the budget wait until it is raised. A local run has no
+//! send permit. squall-worker sets the limits.
 
 use std::{
     sync::{

@@ -135,9 +135,9 @@ impl ThreadRecorder {
         );
     }
 
-    /// Records a request that failed before it could begin with [`ThreadRecorder::begin`]: an error of
-    /// the run that the target never saw. It counts as begun and as unsent, and takes nothing of the
-    /// send budget.
+    /// Records a request that failed before it could begin with [`ThreadRecorder::begin`]: an error
+    /// of the run that the target never saw. It counts as begun and as unsent, and takes nothing of
+    /// the send budget.
     pub fn record_unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
         self.shared.unsent_requests.set(self.shared.unsent_requests.get() + 1);
         self.shared.recorder.borrow_mut().count_sent();
@@ -183,16 +183,16 @@ impl ThreadRecorder {
         }
     }
 
-    /// Keeps a failure message for the report. What was due during the warm-up is not reported, like
-    /// its samples, even if it fails later.
+    /// Keeps a failure message for the report. What was due during the warm-up is not reported,
+    /// like its samples, even if it fails later.
     pub fn note_error(&self, metric: MetricId, intended: Instant, outcome: Outcome, message: &str) {
         if intended >= self.shared.measure_from.get() {
             self.shared.recorder.borrow_mut().note_error(metric, outcome, message);
         }
     }
 
-    /// Sets the thread's final send limit, because its load is over. `most` returns the most requests
-    /// of the thread in total, given those it has made.
+    /// Sets the thread's final send limit, because its load is over. `most` returns the most
+    /// requests of the thread in total, given those it has made.
     pub(crate) fn set_final_send_limit(&self, most: impl FnOnce(u64) -> u64) {
         if let Some((thread, permit)) = &self.shared.send_permit {
             let unsent = self.shared.unsent_requests.get();

@@ -155,7 +155,8 @@ impl<R: RunStore> SendBudgetReporter<R> {
         }
         (self.sequence, self.last_report) = (self.sequence + 1, Some(report));
         self.send_permit.raise_limits(&limits);
-        // Without a bound per iteration the leader bounds no redirects, so they need no further report.
+        // Without a bound per iteration the leader bounds no redirects, so they need no further
+        // report.
         if report.each.is_none() {
             self.send_permit.allow_redirects();
         }
