@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use squall_cql::Profile;
+use squall_cql::UserProfile;
 
 fuzz_target!(|text: &str| {
-    if let Err(error) = Profile::parse("p.yaml", text) {
+    if let Err(error) = UserProfile::parse("p.yaml", text) {
         assert!(!error.lines.is_empty());
         let lines = text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count();
         for line in &error.lines {

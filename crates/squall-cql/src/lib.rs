@@ -21,18 +21,18 @@ pub use output::{
     labelled_line, running_line, settings_dump, summary, table_header, warm_up_line,
 };
 pub use profile::{
-    ArgumentSource, ColumnSpec, CqlType, CqlTypeError, CqlValue, GeneratedRow, Partition, PartitionGenerator, Profile,
-    ProfileError, ProfileInsert, ProfileQuery, TableColumn, TableColumns, TokenRangeQuery, UnsupportedType,
-    insert_statement,
+    ArgumentSource, ColumnSpec, CqlType, CqlTypeError, CqlValue, GeneratedRow, Partition, PartitionGenerator,
+    ProfileInsert, ProfileQuery, TableColumn, TableColumns, TokenRangeQuery, UnsupportedType, UserProfile,
+    UserProfileError, insert_statement,
 };
 pub use run_rules::{RateUncertainty, ThreadSearch, next_thread_count, warm_up_operations, warm_up_threads};
 pub use seeds::{DataSet, SeedDistribution, SeedMultiplier, SeedSequence, SequenceEnd, WrittenSeeds};
 pub use settings::{
     BasicOperation, BatchKind, ColumnSettings, CommandSettings, ConnectionMode, Consistency, DelayPolicy,
     ErrorSettings, FrameCompression, GraphSettings, InsertSettings, LogLevel, LogSettings, NodeAddress, NodeList,
-    NodeSettings, Pacing, Population, PopulationSettings, RateSettings, RowOrder, RowValidation, SerialConsistency,
-    StopRule, StressOperation, StressSettings, ThreadPlan, TlsSettings, TokenRangeSettings, Truncate, WarmUp,
-    parse_node_file,
+    NodeSettings, Pacing, PartitionOrder, Population, PopulationSettings, RateSettings, RowValidation,
+    SerialConsistency, StopRule, StressOperation, StressSettings, ThreadPlan, TlsSettings, TokenRangeSettings,
+    Truncate, WarmUp, parse_node_file,
 };
 pub use standard::{
     CompressionStyle, KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns,

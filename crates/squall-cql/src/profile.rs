@@ -14,4 +14,4 @@ pub use cql_type::{CqlType, CqlTypeError};
 pub use cql_value::CqlValue;
 pub use insert_statement::insert_statement;
 pub use partition::{GeneratedRow, Partition, PartitionGenerator, TableColumn, TableColumns};
-pub use profile_file::{ArgumentSource, Profile, ProfileError, ProfileInsert, ProfileQuery, TokenRangeQuery};
+pub use profile_file::{ArgumentSource, ProfileInsert, ProfileQuery, TokenRangeQuery, UserProfile, UserProfileError};

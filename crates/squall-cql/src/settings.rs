@@ -29,7 +29,7 @@ pub use insert_settings::{BatchKind, InsertSettings};
 pub use output_settings::{
     DelayPolicy, ErrorSettings, GraphSettings, LogLevel, LogSettings, RowValidation, TokenRangeSettings,
 };
-pub use population_settings::{Population, PopulationSettings, RowOrder};
+pub use population_settings::{PartitionOrder, Population, PopulationSettings};
 pub use rate_settings::{Pacing, RateSettings, ThreadPlan};
 
 /// Everything that a command line says about a run.

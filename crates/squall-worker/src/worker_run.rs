@@ -283,11 +283,11 @@ impl WorkerRun {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.send_permit.requests_begun().len()
+        self.send_permit.requests_charged().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.send_permit.requests_begun().iter().sum()
+        self.send_permit.requests_charged().iter().sum()
     }
 
     /// Waits for the engine's threads, which have delivered their last delta, and for the return of

@@ -1,4 +1,4 @@
-//! Reads the values of one group into types, and collects what is wrong with them.
+//! Reads the values of one group into types, and collects the mistakes. It knows no option.
 
 use super::{CommandLineProblem, grammar::GroupValues};
 use std::fmt::Display;

@@ -4,7 +4,7 @@ use super::{command_table::COMMANDS, grammar::GroupSpec, group_table::GROUPS};
 use crate::hint::nearest;
 use std::fmt;
 
-/// Everything that is wrong with a command line; never empty.
+/// All mistakes of a command line; never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct CommandLineError {
     pub problems: Vec<CommandLineProblem>,
@@ -13,11 +13,11 @@ pub struct CommandLineError {
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandLineProblem {
-    #[error("there is no command: begin with write, read, mixed, counter_write, counter_read, user, print or help")]
+    #[error("there is not a command: begin with write, read, mixed, counter_write, counter_read, user, print or help")]
     NoCommand,
-    #[error("{typed} is no command: {hint}")]
+    #[error("{typed} is not a command: {hint}")]
     UnknownCommand { typed: String, hint: String },
-    #[error("{typed} is no group of options: {hint}")]
+    #[error("{typed} is not a group of options: {hint}")]
     UnknownGroup { typed: String, hint: String },
     #[error("{group} does not know {typed}: {hint}")]
     UnknownOption { group: &'static str, typed: String, hint: String },

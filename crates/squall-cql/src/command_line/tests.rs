@@ -32,7 +32,7 @@ fn defaults_are_those_of_cassandra_stress() {
     assert_eq!(write.rate, RateSettings { threads: ThreadPlan::Fixed(200), pacing: Pacing::Unlimited, processes: 1 });
     let sequence = SeedSequence { first: 1, last: 1000, end: SequenceEnd::Wrap };
     assert_eq!(write.population.seeds, Population::Sequence { sequence, read_lookback: None });
-    assert_eq!((write.population.data_set, write.population.order), (DataSet::Classic, RowOrder::Generated));
+    assert_eq!((write.population.data_set, write.population.order), (DataSet::Classic, PartitionOrder::Generated));
     assert_eq!(write.columns.names, ["C0", "C1", "C2", "C3", "C4"]);
     assert_eq!(write.columns.size, Distribution::Fixed(34));
     assert_eq!(write.schema.keyspace, "keyspace1");
@@ -117,7 +117,7 @@ fn populations_are_read() {
     let read_lookback = Some(Distribution::Fixed(2));
     let expected = Population::Sequence { sequence, read_lookback };
     assert_eq!(population("seq=3..7 no-wrap read-lookback=fixed(2)").seeds, expected);
-    assert_eq!(population("contents=shuffled").order, RowOrder::Shuffled);
+    assert_eq!(population("contents=shuffled").order, PartitionOrder::Shuffled);
     assert_eq!(population("seeds=apache4").data_set, DataSet::Apache4);
 }
 
@@ -158,12 +158,12 @@ fn the_other_groups_are_read() {
 fn mistakes_are_refused_with_a_hint() {
     check_error(
         "",
-        "there is no command: begin with write, read, mixed, counter_write, counter_read, user, print or help",
+        "there is not a command: begin with write, read, mixed, counter_write, counter_read, user, print or help",
     );
-    check_error("wirte n=1", "wirte is no command: did you mean write?");
-    check_error("legacy -n 5", "legacy is no command: write the command line of cassandra-stress 2.1 or later");
-    check_error("write n=1 -rat threads=1", "-rat is no group of options: did you mean -rate?");
-    check_error("write n=1 -sendto host", "-sendto is no group of options: --cluster runs the command on a fleet");
+    check_error("wirte n=1", "wirte is not a command: did you mean write?");
+    check_error("legacy -n 5", "legacy is not a command: write the command line of cassandra-stress 2.1 or later");
+    check_error("write n=1 -rat threads=1", "-rat is not a group of options: did you mean -rate?");
+    check_error("write n=1 -sendto host", "-sendto is not a group of options: --cluster runs the command on a fleet");
     check_error("write n=1 -rate thread=1", "-rate does not know thread=1: did you mean threads=?");
     check_error("write n=1 threads=5", "write does not know threads=5: -rate has it");
     check_error("write n=1 -mode thrift", "-mode does not know thrift: only native cql3 is left");
@@ -183,14 +183,14 @@ fn mistakes_are_refused_with_a_hint() {
 fn wrong_values_are_named_with_their_option() {
     check_error(
         "write n=x",
-        "write n=x: \"x\" is no whole number; k, m and b stand for thousands, millions and billions",
+        "write n=x: \"x\" is not a whole number; k, m and b stand for thousands, millions and billions",
     );
     check_error("write duration=5y", "write duration=5y: use a number and s, m, h or d, as in 5m");
     check_error("write n=1 cl=LOCAL_QOURUM", "write cl=LOCAL_QOURUM: did you mean LOCAL_QUORUM?");
-    check_error("write n=1 -pop seq=5", "-pop seq=5: \"5\" is no range: write first..last, as in 1..10M");
+    check_error("write n=1 -pop seq=5", "-pop seq=5: \"5\" is not a range: write first..last, as in 1..10M");
     check_error(
         "write n=1 -pop dist=foo(1..2)",
-        "-pop dist=foo(1..2): \"foo\" is no distribution: use fixed, uniform, gaussian, exp, extreme, qextreme, seq",
+        "-pop dist=foo(1..2): \"foo\" is not a distribution: use fixed, uniform, gaussian, exp, extreme, qextreme, seq",
     );
     check_error(
         "write n=1 -col n=uniform(1..3)",
@@ -207,7 +207,7 @@ fn wrong_values_are_named_with_their_option() {
         "mixed ratio(read=0,write=0)",
         "mixed ratio(read=0,write=0): one weight must be above 0, as in read=3,write=1",
     );
-    check_error("mixed ratio(reed=1)", "mixed ratio(reed=1): reed is no basic command: did you mean read?");
+    check_error("mixed ratio(reed=1)", "mixed ratio(reed=1): reed is not a basic command: did you mean read?");
     check_error("write n=1 -log interval=0", "-log interval=0: use seconds or milliseconds, as in 10s or 500ms");
     check_error(
         "user profile=a ops(insert=1) -schema keyspace=k",
@@ -221,9 +221,9 @@ fn every_mistake_is_reported_at_once() {
     check_error(
         "write n=x -rate thread=1 -grap -pop dist=bar",
         "-rate does not know thread=1: did you mean threads=?\n\
-         -grap is no group of options: did you mean -graph?\n\
-         write n=x: \"x\" is no whole number; k, m and b stand for thousands, millions and billions\n\
-         -pop dist=bar: \"bar\" is no distribution: write NAME(arguments), as in uniform(1..100); the names are fixed, \
+         -grap is not a group of options: did you mean -graph?\n\
+         write n=x: \"x\" is not a whole number; k, m and b stand for thousands, millions and billions\n\
+         -pop dist=bar: \"bar\" is not a distribution: write NAME(arguments), as in uniform(1..100); the names are fixed, \
          uniform, gaussian, exp, extreme, qextreme and seq",
     );
 }
@@ -234,8 +234,8 @@ fn print_version_and_help_need_no_database() {
     assert_eq!(print, CqlCommand::Print("exp(1..100)".parse().unwrap()));
     assert_eq!(parse_command_line(&["version"]).unwrap(), CqlCommand::Version);
     assert_eq!(parse_command_line(&["-?"]).unwrap(), parse_command_line(&["help"]).unwrap());
-    check_error("help -rat", "-rat is no group of options: did you mean -rate?");
-    check_error("help wirte", "wirte is no command: did you mean write?");
+    check_error("help -rat", "-rat is not a group of options: did you mean -rate?");
+    check_error("help wirte", "wirte is not a command: did you mean write?");
 }
 
 #[test]

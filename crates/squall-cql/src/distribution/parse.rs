@@ -7,21 +7,21 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DistributionError {
     #[error(
-        "{text:?} is no distribution: write NAME(arguments), as in uniform(1..100); the names are fixed, uniform, \
+        "{text:?} is not a distribution: write NAME(arguments), as in uniform(1..100); the names are fixed, uniform, \
          gaussian, exp, extreme, qextreme and seq"
     )]
     Syntax { text: String },
-    #[error("{name:?} is no distribution: use {instead}")]
+    #[error("{name:?} is not a distribution: use {instead}")]
     Name { name: String, instead: String },
     #[error("{name}({arguments}) has the wrong arguments: write {usage}")]
     Arguments { name: String, arguments: String, usage: &'static str },
     #[error("the range {text:?} is empty: its first number must not be above its second")]
     EmptyRange { text: String },
-    #[error("{text:?} is no range: write first..last, as in 1..10M")]
+    #[error("{text:?} is not a range: write first..last, as in 1..10M")]
     Range { text: String },
-    #[error("{text:?} is no whole number; k, m and b stand for thousands, millions and billions")]
+    #[error("{text:?} is not a whole number; k, m and b stand for thousands, millions and billions")]
     Count { text: String },
-    #[error("{text:?} is no ratio: write distribution/divisor, as in uniform(1..5)/10")]
+    #[error("{text:?} is not a ratio: write distribution/divisor, as in uniform(1..5)/10")]
     Ratio { text: String },
 }
 

@@ -3,8 +3,8 @@
 
 use super::progress::in_largest_unit;
 use crate::{
-    NodeList, Pacing, Population, Ratio, RowOrder, SequenceEnd, StopRule, StressOperation, StressSettings, ThreadPlan,
-    WarmUp,
+    NodeList, Pacing, PartitionOrder, Population, Ratio, SequenceEnd, StopRule, StressOperation, StressSettings,
+    ThreadPlan, WarmUp,
 };
 use std::fmt::{Display, Write};
 
@@ -131,9 +131,9 @@ impl Dump {
             }
         };
         let order = match settings.population.order {
-            RowOrder::Generated => "ARBITRARY",
-            RowOrder::Sorted => "SORTED",
-            RowOrder::Shuffled => "SHUFFLED",
+            PartitionOrder::Generated => "ARBITRARY",
+            PartitionOrder::Sorted => "SORTED",
+            PartitionOrder::Shuffled => "SHUFFLED",
         };
         self.put("Order", order);
         self.put("Wrap", wrap);

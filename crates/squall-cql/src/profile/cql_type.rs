@@ -39,7 +39,7 @@ pub enum CqlType {
 
 /// A type name that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no CQL type")]
+#[error("{text:?} is not a CQL type")]
 pub struct CqlTypeError {
     text: String,
 }

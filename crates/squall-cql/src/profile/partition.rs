@@ -2,7 +2,7 @@
 //! other values from the row's own clustering value. It sends nothing and chooses no seeds.
 
 use super::{ColumnSpec, CqlType, CqlValue, UnsupportedType, column_generator::ColumnGenerator};
-use crate::{DataSet, RowOrder};
+use crate::{DataSet, PartitionOrder};
 
 /// A column of a table, as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct PartitionGenerator {
     partition_key: Vec<ColumnGenerator>,
     clustering: Vec<ColumnGenerator>,
     values: Vec<ColumnGenerator>,
-    order: RowOrder,
+    order: PartitionOrder,
 }
 
 /// One partition. Every row has one value of each clustering level, so the levels describe all
@@ -57,7 +57,7 @@ impl PartitionGenerator {
         table: &TableColumns,
         specs: &[ColumnSpec],
         data_set: DataSet,
-        order: RowOrder,
+        order: PartitionOrder,
     ) -> Result<PartitionGenerator, UnsupportedType> {
         let generators = |columns: &[TableColumn]| -> Result<Vec<ColumnGenerator>, UnsupportedType> {
             let generator = |column: &TableColumn| {
@@ -142,7 +142,7 @@ impl Partition {
 }
 
 /// The different values of a clustering column, in the order of the rows; at least one.
-fn clustering_level(column: &mut ColumnGenerator, order: RowOrder) -> Vec<CqlValue> {
+fn clustering_level(column: &mut ColumnGenerator, order: PartitionOrder) -> Vec<CqlValue> {
     let count = column.draw_cluster().min(MAX_LEVEL);
     let generated: Vec<CqlValue> = (0..count).map(|_| column.generate()).collect();
     let mut positions: Vec<usize> = (0..count).collect();
@@ -150,9 +150,9 @@ fn clustering_level(column: &mut ColumnGenerator, order: RowOrder) -> Vec<CqlVal
     // Of equal values the first one stays; the sort keeps their order.
     positions.dedup_by(|later, first| generated[*later].order(&generated[*first]).is_eq());
     match order {
-        RowOrder::Generated => positions.sort_unstable(),
-        RowOrder::Sorted => {}
-        RowOrder::Shuffled => fastrand::shuffle(&mut positions),
+        PartitionOrder::Generated => positions.sort_unstable(),
+        PartitionOrder::Sorted => {}
+        PartitionOrder::Shuffled => fastrand::shuffle(&mut positions),
     }
     let mut generated: Vec<Option<CqlValue>> = generated.into_iter().map(Some).collect();
     positions.into_iter().filter_map(|position| generated[position].take()).collect()

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt::Display};
 
 /// A profile that can be used.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct UserProfile {
     /// The prefix of its operations if there are several profiles.
     pub spec_name: String,
     pub keyspace: String,
@@ -62,11 +62,11 @@ pub struct TokenRangeQuery {
     pub page_size: u32,
 }
 
-/// Everything that is wrong with a profile; never empty.
+/// All mistakes of a profile; never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines.join("\n"))]
-pub struct ProfileError {
-    /// `file:line: what is wrong`.
+pub struct UserProfileError {
+    /// `file:line: mistake`.
     pub lines: Vec<String>,
 }
 
@@ -126,42 +126,42 @@ const DEFAULT_PAGE_SIZE: u32 = 5000;
 /// Operations that every profile has.
 const RESERVED: [&str; 2] = ["insert", "validate"];
 
-impl Profile {
+impl UserProfile {
     /// Reads the text of a profile; `file` is its name in errors.
     ///
     /// ```
-    /// use squall_cql::Profile;
-    /// let profile = Profile::parse("cars.yaml", "keyspace: shop\ntable: cars\n")?;
+    /// use squall_cql::UserProfile;
+    /// let profile = UserProfile::parse("cars.yaml", "keyspace: shop\ntable: cars\n")?;
     /// assert_eq!(profile.spec_name, "shop.cars");
-    /// let error = Profile::parse("cars.yaml", "keyspace: shop\ntable: cars\ninsert:\n  select: half\n").unwrap_err();
-    /// assert!(error.to_string().starts_with("cars.yaml:4: insert.select: \"half\" is no ratio"));
-    /// # Ok::<(), squall_cql::ProfileError>(())
+    /// let error = UserProfile::parse("cars.yaml", "keyspace: shop\ntable: cars\ninsert:\n  select: half\n").unwrap_err();
+    /// assert!(error.to_string().starts_with("cars.yaml:4: insert.select: \"half\" is not a ratio"));
+    /// # Ok::<(), squall_cql::UserProfileError>(())
     /// ```
-    pub fn parse(file: &str, text: &str) -> Result<Profile, ProfileError> {
+    pub fn parse(file: &str, text: &str) -> Result<UserProfile, UserProfileError> {
         let options = serde_saphyr::options! { with_snippet: false };
         let raw: RawProfile = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
             let line = error.location().map_or(1, |location| location.line().max(1));
             let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-            ProfileError { lines: vec![format!("{file}:{line}: {message}")] }
+            UserProfileError { lines: vec![format!("{file}:{line}: {message}")] }
         })?;
         let mut reader = ProfileReader { file, lines: Vec::new() };
         let profile = reader.profile(raw);
-        if reader.lines.is_empty() { Ok(profile) } else { Err(ProfileError { lines: reader.lines }) }
+        if reader.lines.is_empty() { Ok(profile) } else { Err(UserProfileError { lines: reader.lines }) }
     }
 }
 
-/// Turns raw values into types and collects what is wrong.
+/// Turns raw values into types and collects mistakes.
 struct ProfileReader<'f> {
     file: &'f str,
     lines: Vec<String>,
 }
 
 impl ProfileReader<'_> {
-    fn profile(&mut self, raw: RawProfile) -> Profile {
+    fn profile(&mut self, raw: RawProfile) -> UserProfile {
         let keyspace = self.name("keyspace", &raw.keyspace);
         let table = self.name("table", &raw.table);
         let insert = raw.insert.unwrap_or_default();
-        Profile {
+        UserProfile {
             spec_name: raw.specname.unwrap_or_else(|| format!("{keyspace}.{table}")),
             keyspace,
             keyspace_definition: raw.keyspace_definition,
@@ -306,7 +306,7 @@ token_range_queries:
 
     #[test]
     fn a_profile_is_read_with_its_defaults() {
-        let profile = Profile::parse("cars.yaml", CARS).unwrap();
+        let profile = UserProfile::parse("cars.yaml", CARS).unwrap();
         assert_eq!((profile.spec_name.as_str(), profile.extra_definitions.len()), ("cars", 1));
         assert_eq!(profile.columns[0].population, Some(Distribution::uniform(1, 10_000_000)));
         assert_eq!(profile.columns[0].cluster, None);
@@ -315,7 +315,7 @@ token_range_queries:
         let query = &profile.queries["by_id"];
         assert_eq!((query.arguments, query.consistency), (ArgumentSource::OneRow, Some(Consistency::Quorum)));
         assert_eq!(profile.token_range_queries["scan"].page_size, 100);
-        let short = Profile::parse("p.yaml", "keyspace: a\ntable: b\nqueries: {q: {cql: select 1}}").unwrap();
+        let short = UserProfile::parse("p.yaml", "keyspace: a\ntable: b\nqueries: {q: {cql: select 1}}").unwrap();
         assert_eq!(short.spec_name, "a.b");
         assert_eq!(short.insert.batch, BatchKind::Logged);
         assert_eq!(short.queries["q"].arguments, ArgumentSource::ManyRows);
@@ -323,16 +323,16 @@ token_range_queries:
 
     #[track_caller]
     fn check_error(text: &str, expected: &str) {
-        assert_eq!(Profile::parse("p.yaml", text).unwrap_err().to_string(), expected);
+        assert_eq!(UserProfile::parse("p.yaml", text).unwrap_err().to_string(), expected);
     }
 
     #[test]
     fn every_mistake_is_reported_with_its_line() {
         check_error(
             "keyspace: a\ntable: b\ncolumnspec:\n  - name: c\n    size: unifrom(1..2)\n  - name: c\n    cluster: fixed\ninsert:\n  batchtype: big\n",
-            "p.yaml:5: columnspec.size: \"unifrom\" is no distribution: use uniform\n\
+            "p.yaml:5: columnspec.size: \"unifrom\" is not a distribution: use uniform\n\
              p.yaml:6: columnspec: c is there twice: remove one of them\n\
-             p.yaml:7: columnspec.cluster: \"fixed\" is no distribution: write NAME(arguments), as in uniform(1..100); \
+             p.yaml:7: columnspec.cluster: \"fixed\" is not a distribution: write NAME(arguments), as in uniform(1..100); \
              the names are fixed, uniform, gaussian, exp, extreme, qextreme and seq\n\
              p.yaml:9: insert.batchtype: use logged, unlogged, counter",
         );
@@ -349,11 +349,11 @@ token_range_queries:
             ("keyspace: a\ntable: b\ncolumnspec:\n  - name: c\n    sise: fixed(1)\n", "sise", 5),
             ("keyspace: a\ntable: b\ninsert:\n  visits: fixed(1)\n", "visits", 4),
         ] {
-            let error = Profile::parse("p.yaml", text).unwrap_err().to_string();
+            let error = UserProfile::parse("p.yaml", text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("p.yaml:{line}: ")) && error.contains(key), "{error}");
         }
-        assert!(Profile::parse("p.yaml", "table: b\n").unwrap_err().to_string().contains("keyspace"));
-        assert!(Profile::parse("p.yaml", "").is_err());
-        assert!(Profile::parse("p.yaml", "keyspace: [a\n").is_err());
+        assert!(UserProfile::parse("p.yaml", "table: b\n").unwrap_err().to_string().contains("keyspace"));
+        assert!(UserProfile::parse("p.yaml", "").is_err());
+        assert!(UserProfile::parse("p.yaml", "keyspace: [a\n").is_err());
     }
 }

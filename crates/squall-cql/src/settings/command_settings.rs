@@ -245,7 +245,7 @@ fn weights(text: &str) -> Result<Vec<(String, f64)>, String> {
     let mut weights = Vec::new();
     for (name, value) in pairs(text)? {
         let weight = value.parse().ok().filter(|weight: &f64| weight.is_finite() && *weight >= 0.0);
-        weights.push((name, weight.ok_or_else(|| format!("{value} is no weight: use a number from 0 on"))?));
+        weights.push((name, weight.ok_or_else(|| format!("{value} is not a weight: use a number from 0 on"))?));
     }
     let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
     if sum > 0.0 { Ok(weights) } else { Err("one weight must be above 0, as in read=3,write=1".to_owned()) }
@@ -255,7 +255,7 @@ fn basic_weights(text: &str) -> Result<Vec<(BasicOperation, f64)>, String> {
     let mut basic: Vec<(BasicOperation, f64)> = Vec::new();
     for (name, weight) in weights(text)? {
         let operation =
-            one_of(&name, BASIC_OPERATIONS).map_err(|hint| format!("{name} is no basic command: {hint}"))?;
+            one_of(&name, BASIC_OPERATIONS).map_err(|hint| format!("{name} is not a basic command: {hint}"))?;
         if basic.iter().any(|(other, _)| *other == operation) {
             return Err(format!("{name} is there twice"));
         }

@@ -163,7 +163,7 @@ fn parse_nodes<'t>(hosts: impl Iterator<Item = &'t str>) -> Result<Vec<NodeAddre
 
 /// `host`, `host:port`, `::1` or `[::1]:port`.
 fn parse_node(text: &str) -> Result<NodeAddress, String> {
-    let wrong = || format!("{text:?} is no node: write host or host:port");
+    let wrong = || format!("{text:?} is not a node: write host or host:port");
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(wrong)).transpose()? {
         Some((host, "")) => (host, None),
         Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or_else(wrong)?)),
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(nodes, [("10.0.0.1", None), ("db", Some(9043)), ("::1", None)]);
         assert_eq!(parse_node_file("\n").unwrap_err(), "the file names no node: write one host per line");
         for text in ["a:b", ":9042", "[::1", "a:99999"] {
-            assert!(parse_node_file(text).unwrap_err().contains("is no node"), "{text}");
+            assert!(parse_node_file(text).unwrap_err().contains("is not a node"), "{text}");
         }
     }
 

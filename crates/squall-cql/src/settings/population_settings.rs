@@ -10,7 +10,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct PopulationSettings {
     pub seeds: Population,
-    pub order: RowOrder,
+    pub order: PartitionOrder,
     pub data_set: DataSet,
 }
 
@@ -27,7 +27,7 @@ pub enum Population {
 
 /// The order of the rows of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowOrder {
+pub enum PartitionOrder {
     /// As they are generated.
     Generated,
     Sorted,
@@ -44,11 +44,11 @@ impl PopulationSettings {
         problems: &mut Vec<CommandLineProblem>,
     ) -> PopulationSettings {
         let mut reader = OptionReader::new(values, problems);
-        let orders = [("sorted", RowOrder::Sorted), ("shuffled", RowOrder::Shuffled)];
+        let orders = [("sorted", PartitionOrder::Sorted), ("shuffled", PartitionOrder::Shuffled)];
         let data_sets = [("classic", DataSet::Classic), ("apache4", DataSet::Apache4)];
         PopulationSettings {
             seeds: read_seeds(&mut reader, command),
-            order: reader.value("contents=", RowOrder::Generated, |text| one_of(text, &orders)),
+            order: reader.value("contents=", PartitionOrder::Generated, |text| one_of(text, &orders)),
             data_set: reader.value("seeds=", DataSet::Classic, |text| one_of(text, &data_sets)),
         }
     }

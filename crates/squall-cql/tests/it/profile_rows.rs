@@ -3,7 +3,8 @@
 //! returned them.
 
 use squall_cql::{
-    CqlValue, DataSet, GeneratedRow, Partition, PartitionGenerator, Profile, RowOrder, TableColumn, TableColumns,
+    CqlValue, DataSet, GeneratedRow, Partition, PartitionGenerator, PartitionOrder, TableColumn, TableColumns,
+    UserProfile,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +44,8 @@ fn keys_table() -> TableColumns {
     }
 }
 
-fn generator(profile: &str, table: &TableColumns, data_set: DataSet, order: RowOrder) -> PartitionGenerator {
-    let profile = Profile::parse("test.yaml", profile).unwrap();
+fn generator(profile: &str, table: &TableColumns, data_set: DataSet, order: PartitionOrder) -> PartitionGenerator {
+    let profile = UserProfile::parse("test.yaml", profile).unwrap();
     PartitionGenerator::new(table, &profile.columns, data_set, order).unwrap()
 }
 
@@ -66,7 +67,7 @@ fn written_rows(text: &str) -> Vec<BTreeMap<String, String>> {
 /// Every written row must be among the generated ones, and every seed must have rows.
 #[track_caller]
 fn check(profile: &str, table: &TableColumns, rows: &str, seeds: impl IntoIterator<Item = i64>) {
-    let mut generator = generator(profile, table, DataSet::Classic, RowOrder::Generated);
+    let mut generator = generator(profile, table, DataSet::Classic, PartitionOrder::Generated);
     let mut written = written_rows(rows);
     let count = written.len();
     for seed in seeds {
@@ -124,7 +125,8 @@ fn keys_of_every_type_seed_their_rows_like_cassandra_stress() {
 fn a_partition_has_exactly_the_rows_of_cassandra_stress() {
     let table =
         TableColumns { partition_key: columns("p int"), clustering: columns("c int, d int"), values: columns("v int") };
-    let mut generator = generator(include_str!("../data/two.yaml"), &table, DataSet::Classic, RowOrder::Generated);
+    let mut generator =
+        generator(include_str!("../data/two.yaml"), &table, DataSet::Classic, PartitionOrder::Generated);
     let partition = generator.partition(1);
     let rows = (0..partition.row_count()).map(|number| generator.row(&partition, number));
     let rows: BTreeSet<_> = rows.map(|row| named_row(&table, &partition, &row)).collect();
@@ -135,12 +137,12 @@ fn a_partition_has_exactly_the_rows_of_cassandra_stress() {
 fn small_seeds_of_a_small_population_give_one_key() {
     let profile = "keyspace: a\ntable: b\ncolumnspec:\n  - {name: p, population: uniform(1..1000)}\n";
     let table = TableColumns { partition_key: columns("p int"), ..TableColumns::default() };
-    let mut generator = generator(profile, &table, DataSet::Classic, RowOrder::Generated);
+    let mut generator = generator(profile, &table, DataSet::Classic, PartitionOrder::Generated);
     let keys: BTreeSet<String> = (1..=3).map(|seed| hex(&generator.partition(seed).key[0])).collect();
     assert_eq!(keys.len(), 1, "{keys:?}");
 }
 
-fn two_levels(order: RowOrder) -> (PartitionGenerator, Partition) {
+fn two_levels(order: PartitionOrder) -> (PartitionGenerator, Partition) {
     let profile = "keyspace: a\ntable: b\ncolumnspec:\n  - {name: c, cluster: fixed(5), population: uniform(1..8)}\n  \
                    - {name: d, cluster: fixed(3)}\n";
     let table =
@@ -152,7 +154,7 @@ fn two_levels(order: RowOrder) -> (PartitionGenerator, Partition) {
 
 #[test]
 fn siblings_have_the_same_children_and_no_value_repeats() {
-    let (_, partition) = two_levels(RowOrder::Generated);
+    let (_, partition) = two_levels(PartitionOrder::Generated);
     let rows: Vec<Vec<String>> =
         (0..partition.row_count()).map(|row| partition.clustering(row).iter().map(hex).collect()).collect();
     assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), rows.len(), "{rows:?}");
@@ -166,8 +168,8 @@ fn siblings_have_the_same_children_and_no_value_repeats() {
 
 #[test]
 fn sorted_contents_are_in_the_order_of_the_database() {
-    let (_, generated) = two_levels(RowOrder::Generated);
-    let (_, sorted) = two_levels(RowOrder::Sorted);
+    let (_, generated) = two_levels(PartitionOrder::Generated);
+    let (_, sorted) = two_levels(PartitionOrder::Sorted);
     let firsts = |partition: &Partition| -> Vec<i32> {
         let first = |row| match partition.clustering(row)[0] {
             CqlValue::Int(value) => value,
@@ -186,7 +188,7 @@ fn sorted_contents_are_in_the_order_of_the_database() {
 fn apache_4_has_false_booleans() {
     let table = TableColumns { partition_key: columns("p boolean"), ..TableColumns::default() };
     let mut values = BTreeSet::new();
-    let mut generator = generator("keyspace: a\ntable: b", &table, DataSet::Apache4, RowOrder::Generated);
+    let mut generator = generator("keyspace: a\ntable: b", &table, DataSet::Apache4, PartitionOrder::Generated);
     (0..64).for_each(|seed: i64| _ = values.insert(hex(&generator.partition(seed << 40).key[0])));
     assert_eq!(values.len(), 2);
 }
@@ -194,6 +196,6 @@ fn apache_4_has_false_booleans() {
 #[test]
 fn types_without_a_generator_are_named() {
     let table = TableColumns { partition_key: columns("p map<int;int>"), ..TableColumns::default() };
-    let error = PartitionGenerator::new(&table, &[], DataSet::Classic, RowOrder::Generated).unwrap_err();
+    let error = PartitionGenerator::new(&table, &[], DataSet::Classic, PartitionOrder::Generated).unwrap_err();
     assert!(error.to_string().starts_with("the column p has the type map<int;int>, which cannot be generated"));
 }
