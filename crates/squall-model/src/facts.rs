@@ -36,8 +36,8 @@ pub enum StopReason {
     /// A person stopped it (Ctrl-C, SIGTERM); iterations in progress finished.
     Interrupted,
     /// The run could not be completed (no worker could carry it out, set-up failed), a person
-    /// aborted it, or a stop outlasted the grace period. Iterations in progress may have finished: a
-    /// fleet cuts them off only if [`crate::RunStopRequest::abort`] says so.
+    /// aborted it, or a stop outlasted the grace period. Iterations in progress may have finished:
+    /// a fleet cuts them off only if [`crate::RunStopRequest::abort`] says so.
     Aborted,
     /// A threshold marked `!abort` was breached.
     Threshold,

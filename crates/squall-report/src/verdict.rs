@@ -77,8 +77,8 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
         () if !began && view.on_start_failures() > 0 => {
             Some(format!("on_start failed {} times, so no user could begin", count(view.on_start_failures())))
         }
-        () if view.all.requests == 0 && view.engine.warm_up > 0 => {
-            Some(format!("all {} requests were warm-up", count(view.engine.warm_up)))
+        () if view.all.requests == 0 && view.engine.warm_up_requests > 0 => {
+            Some(format!("all {} requests were warm-up", count(view.engine.warm_up_requests)))
         }
         () if view.all.requests == 0 => Some("not one request was made".to_owned()),
         () if view.engine.recorded == unsent && unsent > 0 => {
@@ -93,12 +93,12 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
 
 /// Whether the generator did not make the requested load.
 pub(crate) fn schedule_missed(run: &ReportInput<'_>) -> bool {
-    run.facts.generator.saturated || unmade_starts(run) > 0
+    run.facts.generator.saturated || unreported_starts(run) > 0
 }
 
 /// Starts that were due and are not reported: no user was free, no worker held them, or a lost
 /// worker made them and could not report them.
-pub(crate) fn unmade_starts(run: &ReportInput<'_>) -> u64 {
+pub(crate) fn unreported_starts(run: &ReportInput<'_>) -> u64 {
     run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }
 

@@ -10,7 +10,7 @@ use crate::{
     result::{accounting_without_lost, explain_accounting, is_balanced},
     terminal_text::{TextEmphasis, sanitize},
     verdict,
-    verdict::{nothing_measured_reason, schedule_missed, unmade_starts},
+    verdict::{nothing_measured_reason, schedule_missed, unreported_starts},
 };
 
 /// The metric's name with its group, kind and tags, which distinguish metrics of the same name.
@@ -47,7 +47,7 @@ pub(crate) fn generator_line(run: &ReportInput<'_>) -> String {
     let (generator, engine) = (&run.facts.generator, &run.view.engine);
     let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
     let lag = &engine.schedule_lag;
-    let each = match engine.sent {
+    let each = match engine.begun {
         0 => String::new(),
         sent => format!(" ({}/request)", time(generator.cpu_s * 1e9 / sent as f64)),
     };
@@ -148,7 +148,7 @@ fn describe_lost_worker(worker: &WorkerFacts) -> String {
 
 /// Warns that the generator, not the target, may have limited the numbers; `None` if it did not.
 pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str> {
-    match unmade_starts(run) {
+    match unreported_starts(run) {
         _ if !schedule_missed(run) => None,
         0 => Some(
             "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
@@ -165,8 +165,8 @@ pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
     // The generator's own reasons may already name the missing starts.
     let already_named = reasons.iter().any(|reason| reason.contains("never happened"));
-    if unmade_starts(run) > 0 && !already_named {
-        let n = unmade_starts(run);
+    if unreported_starts(run) > 0 && !already_named {
+        let n = unreported_starts(run);
         let starts = if n == 1 { "start was" } else { "starts were" };
         // Lost workers may have made some of the starts that are not reported.
         let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };

@@ -98,10 +98,11 @@ pub(crate) fn build_scenario(
     raw.load = overrides.load.with_fallback(raw.load);
     raw.http = overrides.http.with_fallback(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
-    let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
+    let declared_variables =
+        raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
     let load = load::build_load(&raw.load, raw.language, builder.problems).unwrap_or_else(placeholder_load);
     builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
-    let (mut data, slots) = builder.build_scope(&raw);
+    let (mut data, variables) = builder.build_scope(&raw);
     let open = matches!(load.model, LoadModel::Open { .. });
     if !open {
         data.iter_mut().for_each(DataTable::assign_rows_by_user);
@@ -136,12 +137,12 @@ pub(crate) fn build_scenario(
     let compiled = CompiledScenario {
         connector,
         data,
-        slots,
+        variables,
         on_start,
         tasks: flows,
         open_model_seed: seed_of_starts,
         metric_names: metrics,
-        declared_variables: variables,
+        declared_variables,
     };
     builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(compiled) })
 }
@@ -170,7 +171,7 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
     /// Compiles a template. Its values are not escaped; callers choose the escaping.
     fn template(&mut self, given: &Sourced<String>) -> Template {
         let template = self.unbounded_template(given);
-        let longest = template.longest_text(&self.scope.slot_lengths);
+        let longest = template.longest_text(&self.scope.variable_lengths);
         if longest > MAX_RENDERED_BYTES {
             let message = format!("this text can become longer than {} MiB", MAX_RENDERED_BYTES >> 20);
             self.problems.add_with_hint(&given.location, message, SHORTER_TEXT_HINT);

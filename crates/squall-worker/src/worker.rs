@@ -1,6 +1,5 @@
-//! The main loop of a worker: writes the worker report, follows the run record, and hands
-//! shares to and from the engine. It decides nothing about the run. `squall worker` and tests start
-//! it.
+//! The main loop of a worker: writes the worker report, follows the run record, and passes shares
+//! to the engine. It decides nothing about the run. `squall worker` and tests start it.
 
 mod run_following;
 
@@ -214,7 +213,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    /// Joins the members, releases shares or ends the membership, as [`MembershipState::action`] decides.
+    /// Joins the members, releases shares or ends the membership, as [`MembershipState::action`]
+    /// decides.
     fn update_membership(
         &self,
         membership: &mut Option<MembershipTask>,
@@ -251,7 +251,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    /// Whether the worker cannot carry out the run that is on, or not to its end.
+    /// Whether the worker has given up the run that is on.
     fn has_given_up_run(&self) -> bool {
         let desired = self.desired_run.as_ref().filter(|desired| desired.is_on());
         let given_up = desired.zip(self.run_state.given_up_run());

@@ -78,8 +78,8 @@ pub(crate) struct WorkerRun {
     counter_supplier: CounterSupplier,
     iteration_limit: IterationLimit,
     send_permit: SendPermit,
-    /// Announce the send budget, and note the final send limit when the load ends. Dropping the set ends
-    /// them.
+    /// Announce the send budget, and note the final send limit when the load ends. Dropping the set
+    /// ends them.
     _reporting_tasks: JoinSet<()>,
     resources: ResourceClient,
     /// Serves the requests of `resources`.
@@ -283,11 +283,11 @@ impl WorkerRun {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.send_permit.requests_begun().len()
+        self.send_permit.requests_charged().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.send_permit.requests_begun().iter().sum()
+        self.send_permit.requests_charged().iter().sum()
     }
 
     /// Waits for the engine's threads, which have delivered their last delta, and for the return of
@@ -337,8 +337,8 @@ async fn start_reporting<R: RunStore>(
     tasks
 }
 
-/// Notes the worker's final send limit once its load is over: the most requests that it sends in total.
-/// If it dies while it drains, no more than these are missing.
+/// Notes the worker's final send limit once its load is over: the most requests that it sends in
+/// total. If it dies while it drains, no more than these are missing.
 async fn note_final_send_limit<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_permit: SendPermit) {
     let note = RunNote::FinalSendLimit { instance, requests: send_permit.final_send_limit_total().await }.encode();
     while let Err(error) = run_store.set_notes(epoch, std::slice::from_ref(&note)).await {

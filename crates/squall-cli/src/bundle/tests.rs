@@ -117,7 +117,7 @@ fn bundle_with_variables_that_double_each_other_is_refused_by_the_worker() {
     let settings: serde_json::Value = bundle.settings.decode().unwrap();
     let settings = settings.to_string().replace("v0 = 'abcd'", &doubled);
     bundle.settings = EncodedSettings::encode(&serde_json::from_str::<serde_json::Value>(&settings).unwrap()).unwrap();
-    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err();
+    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err().to_string();
     assert!(error.contains("this text can become longer than 16 MiB") && error.contains("v23"), "{error}");
 }
 

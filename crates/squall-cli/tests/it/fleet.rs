@@ -170,8 +170,8 @@ fn requests_of_a_killed_worker_are_bounded_and_others_take_over() {
     assert!(number(&result, "/fleet/missed_starts") > 0, "the gap is stated");
 }
 
-/// A worker notes its final send limit when its load ends; killed after that, exactly its requests in
-/// flight are lost.
+/// A worker notes its final send limit when its load ends; killed after that, exactly its requests
+/// in flight are lost.
 #[test]
 fn lost_requests_of_a_worker_killed_while_draining_are_exact() {
     let fleet = Fleet::on(RedisServer::start(), 2, MEDIUM_EXPIRY);

@@ -136,8 +136,8 @@ impl<S: LeaseStore> Membership<S> {
     }
 
     /// Like [`run`](Self::run), for a member that must stay a member for longer than its leases. It
-    /// requests its leases back from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
-    /// expired by then.
+    /// requests its leases back from `stop` on. It leaves once `leave` is cancelled too, unless its
+    /// membership has expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
         let (wakeup_tx, mut wakeup) = mpsc::channel(1);

@@ -46,8 +46,8 @@ pub struct WorkerReport {
     pub given_up_run: Option<GivenUpRun>,
 }
 
-/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still have
-/// given up the run; see [`WorkerReport::given_up_run`].
+/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still
+/// have given up the run; see [`WorkerReport::given_up_run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkerHealth {
     Healthy,

@@ -142,21 +142,23 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
     if lost > 0 {
         reasons.push(format!("lost workers may have sent up to {} requests that are not reported", count(lost)));
     }
-    let sent = sent + unsent;
+    let begun = sent + unsent;
     match in_flight {
         0 => {}
         1 => reasons.push("1 of them was in flight at its worker's last report".to_owned()),
         n => reasons.push(format!("{} of them were in flight at their worker's last report", count(n))),
     }
-    if sent > recorded {
+    if begun > recorded {
         reasons.push(format!(
             "{} requests started and their end was never recorded: a worker or thread died",
-            count(sent - recorded)
+            count(begun - recorded)
         ));
     }
-    if recorded > sent {
-        reasons
-            .push(format!("{} more requests were recorded than sent: please report this bug", count(recorded - sent)));
+    if recorded > begun {
+        reasons.push(format!(
+            "{} more requests were recorded than begun: please report this bug",
+            count(recorded - begun)
+        ));
     }
     if recorded > reported {
         reasons.push(format!("{} recorded requests are not reported: a delta was lost", count(recorded - reported)));
@@ -275,7 +277,7 @@ fn threshold(result: &ThresholdResult) -> ThresholdJson {
 
 fn generator(run: &ReportInput<'_>) -> GeneratorJson {
     let generator = &run.facts.generator;
-    let per_request = |us: f64| if run.view.engine.sent == 0 { 0.0 } else { us / run.view.engine.sent as f64 };
+    let per_request = |us: f64| if run.view.engine.begun == 0 { 0.0 } else { us / run.view.engine.begun as f64 };
     GeneratorJson {
         threads: generator.threads,
         cpu_s: round(generator.cpu_s),
@@ -289,9 +291,9 @@ fn generator(run: &ReportInput<'_>) -> GeneratorJson {
 
 fn second(run: &ReportInput<'_>, second: &RunSecond) -> SecondJson {
     let begin = Duration::from_secs(u64::from(second.t_s) - 1);
-    let warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
+    let in_warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
     let length =
-        if warm_up { run.second_length(second.t_s) } else { run.measured_second_length(second.t_s).max(0.001) };
+        if in_warm_up { run.second_length(second.t_s) } else { run.measured_second_length(second.t_s).max(0.001) };
     let middle = begin + Duration::from_secs_f64(run.second_length(second.t_s) / 2.0);
     SecondJson {
         t_s: second.t_s,
@@ -316,7 +318,7 @@ fn second(run: &ReportInput<'_>, second: &RunSecond) -> SecondJson {
         late: second.late,
         bytes_in: second.bytes_in,
         bytes_out: second.bytes_out,
-        warm_up,
+        in_warm_up,
     }
 }
 

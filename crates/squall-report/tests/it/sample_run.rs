@@ -214,7 +214,7 @@ impl Thread {
     fn request(&mut self, recipe: &Recipe, second: u32, drift_factor: f64) {
         let lag = Duration::from_nanos(20_000 + (self.random.unit() * 60_000.0) as u64);
         self.recorder.record_iteration(lag, false);
-        self.recorder.count_sent();
+        self.recorder.count_begun();
         let dice = self.random.unit();
         let (metric, base_ms, bytes_in) = match dice {
             d if d < 0.7 => (self.browse, 4.0, 2_400),
@@ -224,7 +224,7 @@ impl Thread {
         let service_ms = base_ms * drift_factor * recipe.slowness * self.random.lognormal(0.35);
         let (outcome, service_ms, bytes_in) = self.outcome_of_request(recipe, second, metric, service_ms, bytes_in);
         let (service, warm_up) = (Duration::from_secs_f64(service_ms / 1e3), second < recipe.warm_up);
-        let sample = Sample { metric, wait: lag, service, outcome, bytes_in, bytes_out: 180, warm_up };
+        let sample = Sample { metric, wait: lag, service, outcome, bytes_in, bytes_out: 180, due_in_warm_up: warm_up };
         self.recorder.record(&sample);
         let ms = |share: f64| Duration::from_secs_f64(service_ms * share / 1e3);
         self.recorder.record_phases(metric, &[Duration::ZERO, ms(0.1), Duration::ZERO, ms(0.7), ms(0.2)]);

@@ -109,8 +109,8 @@ impl ScenarioBuilder<'_, '_> {
         self.add_query(&raw.query, &mut path);
         let path = path.fold_constants();
         // Again, because each request has a copy of the target's path and of the scenario's headers.
-        let header_bytes = headers.iter().map(|header| header.value.longest_text(&self.scope.slot_lengths));
-        let bytes = header_bytes.fold(path.longest_text(&self.scope.slot_lengths), usize::saturating_add);
+        let header_bytes = headers.iter().map(|header| header.value.longest_text(&self.scope.variable_lengths));
+        let bytes = header_bytes.fold(path.longest_text(&self.scope.variable_lengths), usize::saturating_add);
         if !self.add_template_bytes(bytes, &url.location) {
             return None;
         }

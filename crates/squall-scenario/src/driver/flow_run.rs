@@ -30,7 +30,7 @@ pub(super) struct FlowRun<'u> {
 /// What templates, checks and extractors use of a user.
 pub(super) struct UserState<'u> {
     pub(super) rng: &'u mut fastrand::Rng,
-    pub(super) slots: &'u mut [Option<TemplateValue>],
+    pub(super) variables: &'u mut [Option<TemplateValue>],
     pub(super) rows: &'u mut [Option<UserRow>],
     pub(super) leases: &'u mut [Option<ResourceLease>],
     pub(super) number: u64,
@@ -40,7 +40,7 @@ pub(super) struct UserState<'u> {
 impl UserState<'_> {
     pub(super) fn context<'c>(&'c mut self, shared: &'c ScenarioThreadState) -> RenderContext<'c> {
         RenderContext {
-            slots: self.slots,
+            variables: self.variables,
             data: &shared.compiled.data,
             rows: self.rows,
             user: self.number,
@@ -97,7 +97,7 @@ impl FlowRun<'_> {
         started: Instant,
     ) -> bool {
         if let Err(error) = self.acquire_rows(flow).await {
-            self.record_unsent(prepared, intended, started, &error).await;
+            self.record_missing_data_and_pause(prepared, intended, started, &error).await;
             return false;
         }
         // The wait for a row or a resource is not part of the target's service time.
@@ -182,7 +182,13 @@ impl FlowRun<'_> {
     }
 
     /// Records an iteration that failed before its first request, and pauses.
-    async fn record_unsent(&mut self, prepared: &PreparedFlow, intended: Instant, started: Instant, error: &RowError) {
+    async fn record_missing_data_and_pause(
+        &mut self,
+        prepared: &PreparedFlow,
+        intended: Instant,
+        started: Instant,
+        error: &RowError,
+    ) {
         let outcome = Outcome::new(OutcomeCategory::Exception, error.code());
         let (recorder, now) = (&self.shared.recorder, Instant::now());
         if let Some(first) = prepared.steps.first() {
@@ -304,8 +310,8 @@ pub(super) fn describe_render_error(
     error: RenderTemplateError,
 ) -> (&'static str, String) {
     match error {
-        RenderTemplateError::Unset { slot } => {
-            let name = &shared.compiled.slots[slot].name;
+        RenderTemplateError::Unset { variable } => {
+            let name = &shared.compiled.variables[variable].name;
             ("VARIABLE_UNSET", format!("the variable `{name}` has no value yet: no response has set it"))
         }
         RenderTemplateError::TooLong => {

@@ -137,7 +137,7 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         let mut context = self.user.context(self.shared);
         match self.compiled.checks.judge(&mut response, service_time, &mut context) {
             Ok(verdict) if verdict.outcome.is_error() => verdict,
-            Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.slots).unwrap_or(verdict),
+            Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.variables).unwrap_or(verdict),
             Err(error) => {
                 let (code, note) = describe_render_error(self.shared, error);
                 RequestVerdict { outcome: Outcome::new(OutcomeCategory::Exception, code), note: Some(note) }
@@ -205,11 +205,11 @@ fn record_failure(failure: RequestFailure<'_, '_>) -> StepResult {
 fn extract_variables(
     step: &CompiledStep,
     response: &mut LazyJsonResponse<'_>,
-    slots: &mut [Option<TemplateValue>],
+    variables: &mut [Option<TemplateValue>],
 ) -> Option<RequestVerdict> {
     for extract in &step.extracts {
         match extract.extract(response) {
-            Ok(value) => slots[extract.slot] = Some(value),
+            Ok(value) => variables[extract.variable] = Some(value),
             Err(error) => return Some(RequestVerdict::failed("EXTRACT", error.to_string())),
         }
     }

@@ -31,7 +31,7 @@ pub(crate) enum Expr {
     /// Shared, so that many uses of one long variable cost no memory before they are rendered.
     Constant(Arc<TemplateValue>),
     /// A variable of the user.
-    Slot(usize),
+    Variable(usize),
     Column(ColumnRef),
     /// Both ends included.
     Random {
@@ -64,14 +64,14 @@ pub(crate) struct ColumnRef {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenderTemplateError {
     /// A variable was used before a response set it.
-    Unset { slot: usize },
+    Unset { variable: usize },
     /// The text exceeds [`MAX_RENDERED_BYTES`](super::MAX_RENDERED_BYTES).
     TooLong,
 }
 
 /// The values that expressions can use: one user in one iteration.
 pub(crate) struct RenderContext<'a> {
-    pub(crate) slots: &'a [Option<TemplateValue>],
+    pub(crate) variables: &'a [Option<TemplateValue>],
     pub(crate) data: &'a [DataTable],
     /// The current row of each data source. A flow draws the rows that it uses before it renders.
     pub(crate) rows: &'a [Option<UserRow>],
@@ -91,12 +91,12 @@ impl Expr {
     }
 
     /// The longest text that it renders, as in [`Template::longest_text`](super::Template::longest_text).
-    pub(crate) fn longest_text(&self, slots: &[usize]) -> usize {
+    pub(crate) fn longest_text(&self, variables: &[usize]) -> usize {
         match self {
             Expr::Constant(value) => value.text.len(),
-            Expr::Slot(slot) => slots.get(*slot).copied().unwrap_or(0),
+            Expr::Variable(index) => variables.get(*index).copied().unwrap_or(0),
             Expr::RandomString(length) => *length,
-            Expr::Choice(options) => options.iter().map(|option| option.longest_text(slots)).max().unwrap_or(0),
+            Expr::Choice(options) => options.iter().map(|option| option.longest_text(variables)).max().unwrap_or(0),
             Expr::Uuid { .. } => 36,
             Expr::Now => 24,
             // The longest 64-bit number with its sign.
@@ -121,8 +121,9 @@ impl Expr {
     ) -> Result<(), RenderTemplateError> {
         match self {
             Expr::Constant(value) => escape.write(&value.text, value.literal, out),
-            Expr::Slot(slot) => {
-                let value = context.slots[*slot].as_ref().ok_or(RenderTemplateError::Unset { slot: *slot })?;
+            Expr::Variable(index) => {
+                let value =
+                    context.variables[*index].as_ref().ok_or(RenderTemplateError::Unset { variable: *index })?;
                 escape.write(&value.text, value.literal, out);
             }
             Expr::Column(ColumnRef { data, column }) => {
@@ -154,7 +155,7 @@ impl Expr {
             Expr::NowMs => write_number(unix_ms(), out),
             Expr::User => write_number(context.user, out),
             Expr::Iteration => write_number(context.iteration, out),
-            Expr::Constant(_) | Expr::Slot(_) | Expr::Column(_) | Expr::Choice(_) => {
+            Expr::Constant(_) | Expr::Variable(_) | Expr::Column(_) | Expr::Choice(_) => {
                 unreachable!("written by `write`")
             }
         }

@@ -107,11 +107,11 @@ impl Template {
     }
 
     /// The longest text that it renders, without values that only the run brings: data and responses.
-    /// `slots` has the longest initial value of each variable.
-    pub(crate) fn longest_text(&self, slots: &[usize]) -> usize {
+    /// `variables` has the longest initial value of each variable.
+    pub(crate) fn longest_text(&self, variables: &[usize]) -> usize {
         let longest = |part: &TemplatePart| match part {
             TemplatePart::Text(text) => text.len(),
-            TemplatePart::Value(expr, _) => expr.longest_text(slots),
+            TemplatePart::Value(expr, _) => expr.longest_text(variables),
         };
         self.parts.iter().map(longest).fold(0, usize::saturating_add)
     }
@@ -157,7 +157,7 @@ mod tests {
     fn compile(text: &str) -> Template {
         let mut scope = TemplateScope::default();
         scope.variables.insert("constant".to_owned(), VariableBinding::constant(TemplateValue::text("a/b c")));
-        scope.variables.insert("slot".to_owned(), VariableBinding::Slot(0));
+        scope.variables.insert("slot".to_owned(), VariableBinding::Variable(0));
         let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
         scope.data.insert(
             "d".to_owned(),
@@ -179,10 +179,10 @@ mod tests {
 
     fn render(template: &Template) -> String {
         let data = [crate::data::DataTable::csv("d", b"x,y\n1,2&3\n").expect("well formed")];
-        let slots = [Some(TemplateValue::text("\"é\""))];
+        let variables = [Some(TemplateValue::text("\"é\""))];
         let mut rng = fastrand::Rng::with_seed(1);
         let mut context = RenderContext {
-            slots: &slots,
+            variables: &variables,
             data: &data,
             rows: &[Some(crate::data::UserRow::TableIndex(0))],
             user: 3,
@@ -208,17 +208,19 @@ mod tests {
     #[test]
     fn unset_variable_error_names_its_slot() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut context = RenderContext { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        let mut context =
+            RenderContext { variables: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
         assert_eq!(
             compile("a{{ slot }}").render(&mut context, &mut String::new()),
-            Err(RenderTemplateError::Unset { slot: 0 })
+            Err(RenderTemplateError::Unset { variable: 0 })
         );
     }
     #[test]
     fn text_above_the_limit_is_not_rendered() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let slots = [Some(TemplateValue::text("x".repeat(MAX_RENDERED_BYTES / 2)))];
-        let mut context = RenderContext { slots: &slots, data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        let variables = [Some(TemplateValue::text("x".repeat(MAX_RENDERED_BYTES / 2)))];
+        let mut context =
+            RenderContext { variables: &variables, data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
         let mut out = String::new();
         assert_eq!(compile("{{ slot }}{{ slot }}").render(&mut context, &mut out), Ok(()));
         out.clear();

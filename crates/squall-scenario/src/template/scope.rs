@@ -11,8 +11,8 @@ use crate::{ScenarioFiles, error::did_you_mean};
 pub(crate) enum VariableBinding {
     /// A constant value.
     Constant(Arc<TemplateValue>),
-    /// A slot of the user's variables.
-    Slot(usize),
+    /// One of the user's variables, by its index.
+    Variable(usize),
 }
 
 impl VariableBinding {
@@ -38,8 +38,8 @@ pub(crate) struct DataSourceInfo {
 pub(crate) struct TemplateScope {
     pub(crate) variables: HashMap<String, VariableBinding>,
     pub(crate) data: HashMap<String, DataSourceInfo>,
-    /// The longest initial value of each slot.
-    pub(crate) slot_lengths: Vec<usize>,
+    /// The longest initial value of each variable of the user, by its index.
+    pub(crate) variable_lengths: Vec<usize>,
     /// Set while variables are resolved. They cannot use data, because they outlive every row.
     pub(crate) resolving_variables: bool,
     /// The seed is given, so random values must be reproducible.
@@ -86,7 +86,7 @@ impl TemplateScope {
     fn variable(&self, name: &str, parsed: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
         match self.variables.get(name) {
             Some(VariableBinding::Constant(value)) => Ok(Expr::Constant(value.clone())),
-            Some(VariableBinding::Slot(slot)) => Ok(Expr::Slot(*slot)),
+            Some(VariableBinding::Variable(index)) => Ok(Expr::Variable(*index)),
             None => Err(vec![ResolveExprError {
                 span: parsed.span.clone(),
                 message: format!("unknown variable `{name}`"),

@@ -107,8 +107,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             RunEffect::PassSharesToEngine => self.share_leases.mark_changed(),
             RunEffect::StopRun => self.stop_worker_run(),
             RunEffect::ReportEarlyEnd => {
-                if let Some(failed) = self.run_state.given_up_run() {
-                    let (epoch, reason) = (failed.epoch, failed.message);
+                if let Some(given_up) = self.run_state.given_up_run() {
+                    let (epoch, reason) = (given_up.epoch, given_up.message);
                     warn!(epoch, reason, "the worker ends its part of the run early; other workers take its shares");
                 }
                 self.report_now(run_store).await;

@@ -33,11 +33,11 @@ impl<C: FleetStores> LeaderRun<C> {
             true => StopReason::Aborted,
             false => stop.reason,
         });
-        let threads: u32 = roster.workers.values().map(|member| member.threads).sum();
-        let cpu_s: f64 = roster.workers.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
-        let max_rss_bytes = roster.workers.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
+        let threads: u32 = roster.workers.values().map(|entry| entry.threads).sum();
+        let cpu_s: f64 = roster.workers.values().map(|entry| entry.cpu_s - entry.first_cpu_s).sum();
+        let max_rss_bytes = roster.workers.values().map(|entry| entry.max_rss_bytes).max().unwrap_or(0);
         let usage = GeneratorUsage { elapsed, cpu_s, threads };
-        let lost = roster.workers.values().filter(|member| member.state == RosterEntryState::Lost).count();
+        let lost = roster.workers.values().filter(|entry| entry.state == RosterEntryState::Lost).count();
         let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost));
         let unreported = self.max_unreported_requests(view, begun);
         let lost_by_announcements: u64 =

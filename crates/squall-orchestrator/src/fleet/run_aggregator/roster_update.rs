@@ -64,34 +64,34 @@ impl<C: FleetStores> RunAggregator<C> {
         if self.add_to_roster(worker.instance, &worker.id, at_s) && at_s > LATE_JOIN_S {
             self.record_event(elapsed, format!("worker {} joined", worker.id));
         }
-        if let Some(member) = self.roster.workers.get_mut(&worker.instance) {
-            member.record_usage(worker);
+        if let Some(entry) = self.roster.workers.get_mut(&worker.instance) {
+            entry.record_usage(worker);
         }
     }
 
     fn lose_early_ended_worker(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
-        if member.state != RosterEntryState::Lost {
-            member.end(RosterEntryState::Lost, elapsed.as_secs_f64());
+        let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
+        if entry.state != RosterEntryState::Lost {
+            entry.end(RosterEntryState::Lost, elapsed.as_secs_f64());
             self.pending_closed_seconds += self.collector.mark_lost(worker_source(worker.instance));
         }
     }
 
     /// A worker that is leaving reports itself unhealthy; it counts as left once it is absent.
     fn record_finish(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
-        if worker.done == self.epoch && worker.is_healthy() && member.state == RosterEntryState::Working {
-            member.end(RosterEntryState::Finished, elapsed.as_secs_f64());
+        let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
+        if worker.done == self.epoch && worker.is_healthy() && entry.state == RosterEntryState::Working {
+            entry.end(RosterEntryState::Finished, elapsed.as_secs_f64());
         }
     }
 
     /// A worker rejoins after it was lost, or after it was frozen before the start and so counted
     /// as left.
     fn record_rejoin(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
-        let returned_before_end = member.state == RosterEntryState::Left && worker.done != self.epoch;
-        if member.state == RosterEntryState::Lost || returned_before_end {
-            (member.state, member.ended_s) = (RosterEntryState::Working, None);
+        let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
+        let returned_before_end = entry.state == RosterEntryState::Left && worker.done != self.epoch;
+        if entry.state == RosterEntryState::Lost || returned_before_end {
+            (entry.state, entry.ended_s) = (RosterEntryState::Working, None);
             self.collector.restore_source(worker_source(worker.instance));
             self.record_event(elapsed, format!("worker {} is back", worker.id));
         }
@@ -129,10 +129,10 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Workers that no longer report have left if they shipped everything, and are lost otherwise.
     async fn record_absent_workers(&mut self, workers: &[&WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
-        let members = self.roster.workers.iter();
-        let absent: Vec<(u64, String)> = members
-            .filter(|(instance, member)| member.state == RosterEntryState::Working && !present(instance))
-            .map(|(instance, member)| (*instance, member.id.clone()))
+        let entries = self.roster.workers.iter();
+        let absent: Vec<(u64, String)> = entries
+            .filter(|(instance, entry)| entry.state == RosterEntryState::Working && !present(instance))
+            .map(|(instance, entry)| (*instance, entry.id.clone()))
             .collect();
         if absent.is_empty() {
             return Ok(());
@@ -158,8 +158,8 @@ impl<C: FleetStores> RunAggregator<C> {
         // Before the start a worker has measured nothing that could be lost.
         let complete = elapsed.is_zero() || self.collector.is_finished(worker_source(instance));
         let state = if complete { RosterEntryState::Left } else { RosterEntryState::Lost };
-        if let Some(member) = self.roster.workers.get_mut(&instance) {
-            member.end(state, elapsed.as_secs_f64());
+        if let Some(entry) = self.roster.workers.get_mut(&instance) {
+            entry.end(state, elapsed.as_secs_f64());
         }
         self.stop_waiting_for(instance);
         state
