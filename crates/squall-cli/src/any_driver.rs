@@ -60,6 +60,13 @@ impl<D: Driver> Driver for AnyDriver<D> {
 impl<D: Driver> DriverThread for AnyThread<D> {
     type User = AnyUser<D>;
 
+    async fn connect(&mut self) -> Result<(), DriverError> {
+        match self {
+            AnyThread::Declarative(thread) => thread.connect().await,
+            AnyThread::Script(thread) => thread.connect().await,
+        }
+    }
+
     fn user(&self, identity: UserIdentity) -> AnyUser<D> {
         match self {
             AnyThread::Declarative(thread) => AnyUser::Declarative(thread.user(identity)),

@@ -1,10 +1,13 @@
-//! cassandra-stress for Squall: its command line, its data byte for byte, and its output.
-//! It opens no connection and makes no load; it turns words into settings, seeds into rows and
-//! measured values into text. The command line calls it.
+//! cassandra-stress for Squall: its command line, its data byte for byte, its operations as a driver
+//! of the engine, and its output. It makes no load and prints nothing: it turns words into settings,
+//! seeds into rows, iterations into operations and measured values into text. The command line calls
+//! it.
 
 mod command_line;
 mod cql_text;
+mod database;
 mod distribution;
+mod driver;
 mod hint;
 mod output;
 mod profile;
@@ -15,7 +18,9 @@ mod settings;
 mod standard;
 
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
+pub use database::{ConnectError, Database, DatabaseHost, DatabaseTarget, SchemaError};
 pub use distribution::{Distribution, DistributionError, Extreme, Ratio, RatioSampler, Sampler, print_distribution};
+pub use driver::{CqlDriver, CqlThread, CqlUser, RunEnd, RunEndReason, StatementError};
 pub use output::{
     Latencies, OperationRates, OperationSummary, TableRow, hdr_log_header, hdr_log_line, host_line, improvement_line,
     labelled_line, running_line, settings_dump, summary, table_header, warm_up_line,

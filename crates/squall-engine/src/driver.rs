@@ -67,6 +67,12 @@ impl RequestsPerIteration {
 pub trait DriverThread: 'static {
     type User: VirtualUser;
 
+    /// Opens what the users of this thread share and what takes time, such as connections. The
+    /// engine waits for it before the run starts, so that it is no part of the measured time.
+    fn connect(&mut self) -> impl Future<Output = Result<(), DriverError>> {
+        async { Ok(()) }
+    }
+
     fn user(&self, identity: UserIdentity) -> Self::User;
 }
 
@@ -118,6 +124,9 @@ pub struct Iteration {
 pub enum DriverError {
     #[error("cannot make a client: {reason}")]
     Client { reason: String },
+    /// The connections that a thread's users share cannot be opened.
+    #[error("{reason}")]
+    Connect { reason: String },
     /// A request of the plan cannot be prepared.
     #[error("{request}: {reason}")]
     Request { request: String, reason: String },

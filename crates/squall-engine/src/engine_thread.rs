@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    Driver, ThreadDeadline, ThreadRecorder,
+    Driver, DriverThread, ThreadDeadline, ThreadRecorder,
     engine::{EngineCommand, EngineError, LoadOutcome, StartTimeLock, ThreadMessage},
     engine_config::EngineConfig,
     number_quota::NumberQuota,
@@ -126,7 +126,8 @@ async fn prepare_and_run<D: Driver>(
     let send_permit = config.send_permit.clone().map(|permit| (thread as usize, permit));
     let recorder_config = RecorderConfig { phases: config.limits.phases, ..config.recorder };
     let recorder = ThreadRecorder::with_limits(recorder_config, Instant::now(), send_permit, config.resources.clone());
-    let driver_thread = driver.thread(recorder.clone())?;
+    let mut driver_thread = driver.thread(recorder.clone())?;
+    driver_thread.connect().await?;
     // The timer needs a file descriptor; users may take all of them later.
     let timer = PreciseTimer::new().map_err(EngineError::Timer)?;
     let _ = ready.send(());

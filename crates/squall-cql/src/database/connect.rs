@@ -1,0 +1,193 @@
+//! Connects to every node of the database, within a time limit. It retries nothing: a node that
+//! refuses, stays silent or wants another password is an error.
+
+use super::innermost_message;
+use crate::{ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings};
+use scylla::{
+    client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
+    errors::NewSessionError,
+    policies::{
+        host_filter::AllowListHostFilter,
+        load_balancing::{DefaultPolicy, LoadBalancingPolicy},
+        retry::FallthroughRetryPolicy,
+    },
+};
+use std::{
+    num::NonZeroUsize,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The most time from the first packet until every node is connected.
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How often the state of the nodes is read while they connect.
+const NODE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Which database to connect to, and how; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct DatabaseTarget {
+    nodes: Arc<[String]>,
+    mode: ConnectionMode,
+    only_listed_nodes: bool,
+    datacenter: Option<String>,
+    consistency: Consistency,
+    serial_consistency: SerialConsistency,
+}
+
+/// A connected database.
+pub struct Database {
+    pub(crate) session: Session,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseHost {
+    pub address: String,
+    pub datacenter: String,
+    pub rack: String,
+}
+
+/// Why the database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("{nodes} did not answer within {} s: check -node and -port native=", limit.as_secs_f64())]
+    Silent { nodes: String, limit: Duration },
+    #[error("cannot connect to {nodes}: {reason}")]
+    Refused { nodes: String, reason: String },
+    #[error("cannot resolve {hosts}: check -node")]
+    UnknownHost { hosts: String },
+    #[error(
+        "node {node} belongs to the cluster and cannot be connected: \
+         start it, or use -node with whitelist to leave it out"
+    )]
+    NodeDown { node: String },
+    #[error("no node of the cluster is in the data centre {datacenter}: it has {known}")]
+    UnknownDatacenter { datacenter: String, known: String },
+}
+
+impl DatabaseTarget {
+    /// `nodes` are those of the settings, read from their file if they name one.
+    pub fn new(settings: &StressSettings, nodes: &[NodeAddress]) -> DatabaseTarget {
+        let port = settings.nodes.port;
+        let address = |node: &NodeAddress| match node.host.contains(':') {
+            true => format!("[{}]:{}", node.host, node.port.unwrap_or(port)),
+            false => format!("{}:{}", node.host, node.port.unwrap_or(port)),
+        };
+        DatabaseTarget {
+            nodes: nodes.iter().map(address).collect(),
+            mode: settings.mode.clone(),
+            only_listed_nodes: settings.nodes.whitelist,
+            datacenter: settings.nodes.datacenter.clone(),
+            consistency: settings.command.consistency,
+            serial_consistency: settings.command.serial_consistency,
+        }
+    }
+
+    /// The addresses as people read them.
+    pub fn addresses(&self) -> String {
+        self.nodes.join(", ")
+    }
+
+    /// The number of listed nodes.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn connect_limit(&self) -> Duration {
+        (self.mode.connect_timeout * 2).min(MAX_CONNECT_TIME)
+    }
+
+    fn load_balancing(&self) -> Arc<dyn LoadBalancingPolicy> {
+        let policy = DefaultPolicy::builder();
+        match &self.datacenter {
+            Some(datacenter) => policy.prefer_datacenter(datacenter.clone()).build(),
+            None => policy.build(),
+        }
+    }
+
+    fn session_builder(&self, connections: NonZeroUsize) -> Result<SessionBuilder, ConnectError> {
+        let profile = ExecutionProfile::builder()
+            .consistency(self.consistency.into())
+            .serial_consistency(Some(self.serial_consistency.into()))
+            .request_timeout(Some(self.mode.request_timeout))
+            // `-errors retries=` counts tries itself.
+            .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+            .load_balancing_policy(self.load_balancing())
+            .build();
+        let mut builder = SessionBuilder::new()
+            .known_nodes(self.nodes.iter())
+            .connection_timeout(self.mode.connect_timeout)
+            .compression(self.mode.compression.of_driver())
+            .pool_size(PoolSize::PerHost(connections))
+            .default_execution_profile_handle(profile.into_handle());
+        if let Some(user) = &self.mode.user {
+            builder = builder.user(user, self.mode.password.clone().unwrap_or_default());
+        }
+        if self.only_listed_nodes {
+            let unknown = |_| ConnectError::UnknownHost { hosts: self.addresses() };
+            builder = builder.host_filter(Arc::new(AllowListHostFilter::new(self.nodes.iter()).map_err(unknown)?));
+        }
+        Ok(builder)
+    }
+}
+
+impl Database {
+    /// Connects to every node with this many connections each. Every node is connected when it
+    /// returns.
+    pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, ConnectError> {
+        let (began, limit) = (Instant::now(), target.connect_limit());
+        // The driver's own limit covers only TCP: a listener that never answers would block for ever.
+        let built = tokio::time::timeout(limit, target.session_builder(connections)?.build()).await;
+        let silent = |_| ConnectError::Silent { nodes: target.addresses(), limit };
+        let session = built.map_err(silent)?.map_err(|error| match &error {
+            NewSessionError::FailedToResolveAnyHostname(hosts) => ConnectError::UnknownHost { hosts: hosts.join(", ") },
+            _ => ConnectError::Refused { nodes: target.addresses(), reason: innermost_message(&error) },
+        })?;
+        let database = Database { session };
+        database.check_datacenter(target)?;
+        while let Some(node) = database.unconnected_node() {
+            if began.elapsed() >= limit {
+                return Err(ConnectError::NodeDown { node });
+            }
+            tokio::time::sleep(NODE_CHECK_INTERVAL).await;
+        }
+        Ok(database)
+    }
+
+    pub fn cluster_name(&self) -> String {
+        self.session.get_cluster_state().cluster_name().to_owned()
+    }
+
+    /// The nodes of the cluster, by address.
+    pub fn hosts(&self) -> Vec<DatabaseHost> {
+        let state = self.session.get_cluster_state();
+        let mut hosts: Vec<DatabaseHost> = state
+            .get_nodes_info()
+            .iter()
+            .map(|node| DatabaseHost {
+                address: node.address.ip().to_string(),
+                datacenter: node.datacenter.clone().unwrap_or_default(),
+                rack: node.rack.clone().unwrap_or_default(),
+            })
+            .collect();
+        hosts.sort_by(|a, b| a.address.cmp(&b.address));
+        hosts
+    }
+
+    fn unconnected_node(&self) -> Option<String> {
+        let state = self.session.get_cluster_state();
+        let unconnected = state.get_nodes_info().iter().find(|node| node.is_enabled() && !node.is_connected());
+        unconnected.map(|node| node.address.to_string())
+    }
+
+    fn check_datacenter(&self, target: &DatabaseTarget) -> Result<(), ConnectError> {
+        let Some(datacenter) = &target.datacenter else { return Ok(()) };
+        let mut known: Vec<String> = self.hosts().into_iter().map(|host| host.datacenter).collect();
+        known.sort();
+        known.dedup();
+        if known.contains(datacenter) {
+            return Ok(());
+        }
+        Err(ConnectError::UnknownDatacenter { datacenter: datacenter.clone(), known: known.join(", ") })
+    }
+}

@@ -1,0 +1,121 @@
+//! The seeds of a run: all users take the numbers of a sequence from one counter, and each draws from
+//! its own copy of a distribution. It generates no rows.
+
+use crate::{
+    InsertSettings, Population, PopulationSettings, Sampler, SeedDistribution, SeedMultiplier, SeedSequence,
+    WrittenSeeds,
+};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// What all users of a run share.
+#[derive(Debug)]
+pub(super) struct SharedSeeds {
+    population: Population,
+    multiplier: SeedMultiplier,
+    /// The next number of a sequence.
+    next: AtomicU64,
+    /// Only used with `read-lookback`.
+    written: Mutex<WrittenSeeds>,
+}
+
+/// One user's access to the seeds.
+#[derive(Debug)]
+pub(super) struct UserSeeds {
+    shared: Arc<SharedSeeds>,
+    kind: SeedKind,
+}
+
+#[derive(Debug)]
+enum SeedKind {
+    Sequence { sequence: SeedSequence, lookback: Option<Sampler> },
+    Drawn(SeedDistribution),
+}
+
+/// The seed of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TakenSeed {
+    pub(super) seed: i64,
+    /// Its number in the sequence, if reads look back at what was written.
+    number: Option<u64>,
+}
+
+impl SharedSeeds {
+    pub(super) fn new(population: &PopulationSettings, insert: &InsertSettings) -> SharedSeeds {
+        SharedSeeds {
+            population: population.seeds.clone(),
+            multiplier: SeedMultiplier::new(population.data_set, &insert.revisit),
+            next: AtomicU64::new(0),
+            written: Mutex::default(),
+        }
+    }
+}
+
+impl UserSeeds {
+    pub(super) fn new(shared: Arc<SharedSeeds>) -> UserSeeds {
+        let kind = match &shared.population {
+            Population::Sequence { sequence, read_lookback } => {
+                SeedKind::Sequence { sequence: *sequence, lookback: read_lookback.clone().map(Sampler::new) }
+            }
+            Population::Drawn(distribution) => SeedKind::Drawn(SeedDistribution::new(distribution.clone())),
+        };
+        UserSeeds { shared, kind }
+    }
+
+    /// The seed of the next operation; `None` when a sequence that does not wrap has ended.
+    pub(super) fn take(&mut self, writes: bool) -> Option<TakenSeed> {
+        let (seed, number) = match &mut self.kind {
+            SeedKind::Drawn(distribution) => (distribution.draw(), None),
+            SeedKind::Sequence { sequence, lookback: Some(distance) } if !writes => {
+                let written = self.shared.written.lock().unwrap_or_else(PoisonError::into_inner).without_gap();
+                (sequence.seed_before(written, distance.draw()), None)
+            }
+            SeedKind::Sequence { sequence, lookback } => {
+                let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+                (sequence.seed(number)?, lookback.is_some().then_some(number))
+            }
+        };
+        Some(TakenSeed { seed: self.shared.multiplier.apply(seed), number })
+    }
+
+    /// Notes that the row of a seed is written, or that it will never be: reads that look back would
+    /// wait for a gap for ever.
+    pub(super) fn finish(&self, seed: TakenSeed) {
+        if let Some(number) = seed.number {
+            self.shared.written.lock().unwrap_or_else(PoisonError::into_inner).mark(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CqlCommand, parse_command_line};
+
+    fn seeds(words: &[&str]) -> Arc<SharedSeeds> {
+        let Ok(CqlCommand::Stress(settings)) = parse_command_line(words) else { panic!("{words:?}") };
+        Arc::new(SharedSeeds::new(&settings.population, &settings.insert))
+    }
+
+    #[test]
+    fn users_share_one_sequence() {
+        let shared = seeds(&["write", "n=10", "-pop", "seq=5..7", "no-wrap"]);
+        let (mut one, mut two) = (UserSeeds::new(shared.clone()), UserSeeds::new(shared));
+        let taken = [one.take(true), two.take(true), one.take(true), two.take(true)];
+        assert_eq!(taken.map(|seed| seed.map(|seed| seed.seed)), [Some(5), Some(6), Some(7), None]);
+    }
+
+    #[test]
+    fn reads_that_look_back_take_written_seeds() {
+        let shared = seeds(&["mixed", "n=10", "-pop", "seq=1..100", "read-lookback=fixed(1)"]);
+        let mut user = UserSeeds::new(shared);
+        assert_eq!(user.take(false).unwrap().seed, 1);
+        let written = user.take(true).unwrap();
+        user.take(true).unwrap();
+        assert_eq!(user.take(false).unwrap().seed, 1);
+        user.finish(written);
+        assert_eq!((written.seed, user.take(false).unwrap().seed), (1, 1));
+    }
+}

@@ -1,0 +1,213 @@
+//! The four operations on `standard1` and `counter1`: prepares their statements, sends one try, and
+//! compares the rows of a read with the generated ones. It retries and records nothing.
+
+use crate::{
+    BasicOperation, Database, RowValidation, StandardRow, StandardStatements, StressSettings,
+    database::{OperationError, innermost_message},
+};
+use scylla::{
+    deserialize::row::ColumnIterator,
+    response::query_result::QueryResult,
+    serialize::{
+        SerializationError,
+        row::{RowSerializationContext, SerializeRow},
+        value::SerializeValue,
+        writers::RowWriter,
+    },
+    statement::prepared::PreparedStatement,
+};
+
+/// The prepared statements of one thread's connections.
+pub(super) struct StandardOperations {
+    /// One for each operation of the run.
+    statements: Vec<(BasicOperation, PreparedStatement)>,
+    /// Compares the cells of a read; `false` only counts its rows.
+    compare: bool,
+    /// Accepts cells without a value, because writes leave some out.
+    cells_may_be_null: bool,
+}
+
+/// Why a statement cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot prepare {operation}: {reason}{hint}")]
+pub struct StatementError {
+    operation: &'static str,
+    reason: String,
+    hint: &'static str,
+}
+
+/// What one operation sends: the row of its seed, how many of its cells have a value, and the
+/// increment of each counter.
+pub(super) struct OperationData<'r> {
+    pub(super) row: &'r StandardRow,
+    pub(super) populated: usize,
+    pub(super) increments: &'r [i64],
+}
+
+impl StandardOperations {
+    pub(super) async fn prepare(
+        database: &Database,
+        settings: &StressSettings,
+        operations: impl Iterator<Item = BasicOperation>,
+    ) -> Result<StandardOperations, StatementError> {
+        let mut statements = Vec::new();
+        for operation in operations {
+            let prepared = database.session.prepare(operation.statement(settings)).await;
+            let hint = match operation.writes() {
+                true => "",
+                false => "; run write or counter_write first: they create the tables",
+            };
+            let failed =
+                |error| StatementError { operation: operation.name(), reason: innermost_message(&error), hint };
+            statements.push((operation, prepared.map_err(failed)?));
+        }
+        Ok(StandardOperations {
+            statements,
+            compare: settings.errors.validation == RowValidation::Compare,
+            cells_may_be_null: settings.insert.row_population.is_some(),
+        })
+    }
+
+    /// Sends the operation with this index once.
+    pub(super) async fn execute(
+        &self,
+        database: &Database,
+        operation: usize,
+        data: &OperationData<'_>,
+    ) -> Result<(), OperationError> {
+        let (operation, statement) = &self.statements[operation];
+        let session = &database.session;
+        match operation {
+            BasicOperation::Write => session.execute_unpaged(statement, WriteValues(data)).await.map(drop)?,
+            BasicOperation::CounterWrite => session.execute_unpaged(statement, CounterValues(data)).await.map(drop)?,
+            BasicOperation::Read => {
+                let rows = session.execute_unpaged(statement, (data.row.key(),)).await?;
+                self.check_row(rows, data.row)?;
+            }
+            BasicOperation::CounterRead => {
+                let rows = session.execute_unpaged(statement, (data.row.key(),)).await?;
+                self.count_rows(&rows.into_rows_result().map_err(unreadable)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_rows(&self, rows: &scylla::response::query_result::QueryRowsResult) -> Result<(), OperationError> {
+        if rows.rows_num() == 0 && self.compare {
+            return Err(OperationError::invalid("MISSING_ROW", "the key has no row".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn check_row(&self, result: QueryResult, expected: &StandardRow) -> Result<(), OperationError> {
+        if !self.compare {
+            return Ok(());
+        }
+        let rows = result.into_rows_result().map_err(unreadable)?;
+        self.count_rows(&rows)?;
+        if rows.rows_num() > 1 {
+            return Err(different(format!("the key has {} rows", rows.rows_num())));
+        }
+        let cells: ColumnIterator<'_, '_> = rows.first_row().map_err(unreadable)?;
+        let mut expected = expected.cells();
+        for cell in cells {
+            let cell = cell.map_err(unreadable)?;
+            // With `-col slice` the key is a column of the result, too.
+            if cell.spec.name() == "key" {
+                continue;
+            }
+            let equal = match (cell.slice, expected.next()) {
+                (Some(slice), Some(expected)) => slice.as_slice() == expected,
+                (None, Some(_)) => self.cells_may_be_null,
+                (_, None) => false,
+            };
+            if !equal {
+                return Err(different(format!("{} has another value", cell.spec.name())));
+            }
+        }
+        match expected.next() {
+            Some(_) => Err(different("columns are missing".to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn different(message: String) -> OperationError {
+    OperationError::invalid("VALIDATION", message)
+}
+
+fn unreadable(error: impl std::error::Error + 'static) -> OperationError {
+    OperationError::invalid("UNREADABLE_ROW", innermost_message(&error))
+}
+
+impl BasicOperation {
+    fn statement(self, settings: &StressSettings) -> String {
+        let statements = StandardStatements { keyspace: &settings.schema.keyspace, columns: &settings.columns.names };
+        match self {
+            BasicOperation::Write => statements.write(settings.columns.timestamp),
+            BasicOperation::Read if settings.columns.slice => statements.read_slice(),
+            BasicOperation::Read => statements.read(),
+            BasicOperation::CounterWrite => statements.counter_write(),
+            BasicOperation::CounterRead => statements.counter_read(),
+        }
+    }
+}
+
+impl Database {
+    /// Prepares the statements of the operations once, so that a missing table is known before the
+    /// run.
+    pub async fn check_statements(
+        &self,
+        settings: &StressSettings,
+        operations: impl Iterator<Item = BasicOperation>,
+    ) -> Result<(), StatementError> {
+        StandardOperations::prepare(self, settings, operations).await.map(drop)
+    }
+}
+
+/// The cells and the key, bound without a copy.
+struct WriteValues<'d>(&'d OperationData<'d>);
+
+impl SerializeRow for WriteValues<'_> {
+    fn serialize(&self, ctx: &RowSerializationContext<'_>, writer: &mut RowWriter) -> Result<(), SerializationError> {
+        let (data, mut specs) = (self.0, ctx.columns().iter());
+        for ((number, cell), spec) in data.row.cells().enumerate().zip(specs.by_ref()) {
+            let value = (number < data.populated).then_some(cell);
+            value.serialize(spec.typ(), writer.make_cell_writer())?;
+        }
+        serialize_key(data, specs.next(), writer)
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// The increments and the key.
+struct CounterValues<'d>(&'d OperationData<'d>);
+
+impl SerializeRow for CounterValues<'_> {
+    fn serialize(&self, ctx: &RowSerializationContext<'_>, writer: &mut RowWriter) -> Result<(), SerializationError> {
+        let (data, mut specs) = (self.0, ctx.columns().iter());
+        for (increment, spec) in data.increments.iter().zip(specs.by_ref()) {
+            scylla::value::Counter(*increment).serialize(spec.typ(), writer.make_cell_writer())?;
+        }
+        serialize_key(data, specs.next(), writer)
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+fn serialize_key(
+    data: &OperationData<'_>,
+    spec: Option<&scylla::frame::response::result::ColumnSpec<'_>>,
+    writer: &mut RowWriter,
+) -> Result<(), SerializationError> {
+    match spec {
+        Some(spec) => data.row.key().serialize(spec.typ(), writer.make_cell_writer()).map(drop),
+        // The statement has one marker for each column and one for the key.
+        None => Ok(()),
+    }
+}
