@@ -49,7 +49,7 @@ Examples:
   squall up --workers 3                  a fleet; `squall down` stops it
 
 Exit codes: 0 passed, 1 threshold breached, nothing measured or slower, 2 usage,
-3 target not reached, 4 generator too slow (--strict), 130 interrupted.
+3 target not reached, 4 load not made, 130 interrupted.
 NO_COLOR turns colours off.";
 
 const STREAM_EXAMPLES: &str = "\
