@@ -9,6 +9,7 @@ mod load;
 mod output;
 mod run;
 mod search;
+mod suggestions;
 mod worker;
 
 use clap::{Args, Parser, Subcommand, builder::styling};
@@ -22,6 +23,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use output::OutputArgs;
 pub(crate) use run::{EngineArgs, RunArgs};
 pub(crate) use search::SearchArgs;
+pub(crate) use suggestions::add_suggestion;
 pub(crate) use worker::{LoadWorkerArgs, LogFormat};
 
 /// Load testing with correct measurements.
