@@ -15,6 +15,7 @@ Examples:
   squall run shop.toml --check
   squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
   squall run shop.toml --cluster redis://127.0.0.1:6379
+  squall run shop.toml --cluster         on the fleet of `squall up`
   squall run --plan - < plan.json
   squall run shop.py --cluster redis://127.0.0.1 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
@@ -117,8 +118,8 @@ pub(crate) struct ScriptArgs {
 /// The fleet to run on.
 #[derive(Debug, Args)]
 pub(crate) struct FleetArgs {
-    /// Run on the workers of the fleet at this Redis server
-    #[arg(long, value_name = "REDIS-URL")]
+    /// Run on the workers of the fleet at this Redis server [without a URL: the fleet of `squall up`]
+    #[arg(long, value_name = "REDIS-URL", num_args = 0..=1, default_missing_value = "")]
     pub(crate) cluster: Option<String>,
     /// Name of the fleet, if several share a server
     #[arg(
