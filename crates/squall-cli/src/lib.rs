@@ -55,10 +55,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 /// Runs one command line inside the interpreter of `host`, whose scripts it can run.
 pub fn main_with<H: ScriptHost>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let raw_args = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let raw_args: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let mut command = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
-        Err(error) => return exit::report_parse_error(&error),
+        Err(error) => return exit::report_parse_error(&args::add_suggestion(error, &raw_args)),
     };
     match &mut command {
         args::CliCommand::Run(run) => run.raw_args = raw_args,

@@ -25,7 +25,7 @@ or closed (--users: each user waits for its response). Ctrl-C finishes the
 iterations that have started and reports; a second Ctrl-C aborts.
 
 Exit codes: 0 passed, 1 threshold breached or nothing measured, 2 usage,
-3 target not reached, 4 generator too slow (--strict), 130 interrupted.";
+3 target not reached, 4 load not made, 130 interrupted.";
 
 /// Arguments of `squall run`.
 #[derive(Debug, Args)]
@@ -57,6 +57,9 @@ pub(crate) struct RunArgs {
     /// Exit with 4 if the generator could not keep its schedule
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Let a run pass that made less than 99 % of its planned starts
+    #[arg(long, conflicts_with = "strict")]
+    pub(crate) allow_missing: bool,
     #[command(flatten, next_help_heading = "Python (with a .py)")]
     pub(crate) script: ScriptArgs,
     #[command(flatten, next_help_heading = "Load")]

@@ -12,7 +12,7 @@ use squall_orchestrator::{
     FleetClient, FleetError, FleetRunError, FleetRunRequest, RunControl, RunObserver, RunOptions, RunResult,
     WorkerInfo, run_fleet,
 };
-use squall_report::{ReportInput, failure_text, summary, verdict};
+use squall_report::{ReportInput, ScheduleRule, failure_text, summary, verdict};
 use squall_scenario::{DiskFiles, ScenarioFiles};
 use std::{
     cell::RefCell,
@@ -219,7 +219,7 @@ fn run_and_report(
         plan,
         view: &finished.view,
         facts: &finished.facts,
-        strict: args.strict,
+        schedule_rule: schedule_rule(args),
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
@@ -243,6 +243,14 @@ fn run_and_report(
         PASSED => output_code,
         code => code,
     })
+}
+
+fn schedule_rule(args: &RunArgs) -> ScheduleRule {
+    match (args.strict, args.allow_missing) {
+        (true, _) => ScheduleRule::Strict,
+        (false, true) => ScheduleRule::AllowMissing,
+        (false, false) => ScheduleRule::MostStarts,
+    }
 }
 
 /// Prints why the run did not pass.

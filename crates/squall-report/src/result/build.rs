@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use crate::{
-    ReportInput,
+    ReportInput, ScheduleRule,
     format::{count, ms, rfc3339, round},
     report_input::describe_load,
     verdict,
@@ -69,7 +69,8 @@ fn run_json(run: &ReportInput<'_>) -> RunJson {
         warm_up_s: rounded_seconds(load.warm_up),
         measured_s: rounded_seconds(run.measured_time()),
         stop: stop_name(facts.stop).to_owned(),
-        strict: run.strict,
+        strict: run.schedule_rule == ScheduleRule::Strict,
+        allow_missing: run.schedule_rule == ScheduleRule::AllowMissing,
         load: LoadJson {
             model: match load.model {
                 LoadModel::Open { .. } => "open".to_owned(),
