@@ -24,6 +24,9 @@ The load is open (--rate: starts follow the clock, even if the target is slow)
 or closed (--users: each user waits for its response). Ctrl-C finishes the
 iterations that have started and reports; a second Ctrl-C aborts.
 
+SQUALL_RATE, SQUALL_FOR, … or the table [run] of ./squall.toml set flags that
+are not given; --check shows where each value comes from.
+
 Exit codes: 0 passed, 1 threshold breached or nothing measured, 2 usage,
 3 target not reached, 4 load not made, 130 interrupted.";
 
@@ -34,6 +37,9 @@ pub(crate) struct RunArgs {
     /// The arguments as typed, without the program name
     #[arg(skip)]
     pub(crate) raw_args: Vec<String>,
+    /// Where the flags come from
+    #[arg(skip)]
+    pub(crate) origins: Vec<crate::preset_flags::FlagOrigin>,
     /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
     pub(crate) input: Option<String>,

@@ -34,7 +34,7 @@ use crate::{
     find_max, flag_settings, fleet_store,
     input_files::{self, TrackedFiles},
     loaded_scenario::LoadedScenario,
-    loadpilot_plan,
+    loadpilot_plan, preset_flags,
     run_input::RunInput,
     run_settings::RunSettings,
     scenario_picker,
@@ -63,7 +63,7 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
         return Err(CliError::new("--find-max searches the rate of one scenario: choose it with --scenario"));
     }
     if args.check {
-        print::stdout(scenario.describe().as_bytes())?;
+        print::stdout((scenario.describe() + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
     if let Some((part, seed)) = flag_settings::parse_part(&args)? {
@@ -159,7 +159,7 @@ fn run_on_fleet<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H, redis
     }
     let (bundle, description) = bundle::build(input, args, host)?;
     if args.check {
-        print::stdout(description.as_bytes())?;
+        print::stdout((description + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
     print_mode(args, &description);
