@@ -63,11 +63,9 @@ impl KeyspaceSchema {
             CompressionStyle::SstableCompression => "sstable_compression",
             CompressionStyle::Class => "class",
         };
-        let compression = match (&self.compression, style) {
-            (Some(class), _) => format!("'{name}': {}", quoted_text(class)),
-            (None, CompressionStyle::SstableCompression) => String::new(),
-            (None, CompressionStyle::Class) => "'enabled': 'false'".to_owned(),
-        };
+        // An empty map switches compression off in every version.
+        let compression =
+            self.compression.as_ref().map(|class| format!("'{name}': {}", quoted_text(class))).unwrap_or_default();
         let _ = write!(cql, ") WITH compression = {{{compression}}}");
         if let Some(strategy) = &self.compaction_strategy {
             let mut compaction = format!("'class': {}", quoted_text(strategy));
