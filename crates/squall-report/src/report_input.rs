@@ -80,7 +80,9 @@ impl ReportInput<'_> {
     }
 }
 
-/// Responses later than this get a second of their own; see the engine's thread scheduler.
+/// The engine counts responses that come up to 10 ms after the last second in that second
+/// (`LAST_SECOND_TOLERANCE` of its thread scheduler). This is twice as long, because a busy thread may
+/// wake late and still counts them there.
 const MAX_TAIL_S: f64 = 0.02;
 
 /// The load in words: `200/s for 30s`.

@@ -115,8 +115,8 @@ fn accounting(run: &ReportInput<'_>) -> AccountingJson {
     AccountingJson { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
-/// The accounting without the requests that lost workers had in flight at their last report, and
-/// the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
+/// The accounting without the requests that lost workers had in flight in their last merged delta,
+/// and the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
 /// counted twice: the target received between `sent` and `sent + lost_at_most` requests.
 pub(crate) fn accounting_without_lost(run: &ReportInput<'_>) -> (Accounting, u64) {
     let accounting = run.view.accounting();
@@ -145,8 +145,8 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
     let begun = sent + unsent;
     match in_flight {
         0 => {}
-        1 => reasons.push("1 of them was in flight at its worker's last report".to_owned()),
-        n => reasons.push(format!("{} of them were in flight at their worker's last report", count(n))),
+        1 => reasons.push("1 of them was in flight when its worker last sent results".to_owned()),
+        n => reasons.push(format!("{} of them were in flight when their worker last sent results", count(n))),
     }
     if begun > recorded {
         reasons.push(format!(
