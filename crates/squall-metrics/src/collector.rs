@@ -79,8 +79,8 @@ impl Collector {
 
     /// How many requests of `source` were merged as recorded, in any second, without those that were
     /// never sent.
-    pub fn recorded_of(&self, source: SourceId) -> u64 {
-        self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded)
+    pub fn recorded_sent_of(&self, source: SourceId) -> u64 {
+        self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded_sent)
     }
 
     /// How many requests of `source` were merged as begun, in any second.

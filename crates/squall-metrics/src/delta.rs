@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Histogram, MetricKey, Outcome, OutcomeCategory, recorder::PHASES};
 
-/// The source of a delta: one engine thread of one worker instance.
+/// The source of a delta: one engine thread, or a whole worker (thread 0) in what a worker ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
     /// The worker's instance; 0 for a local run.

@@ -43,7 +43,8 @@ pub(crate) struct SourceProgress {
     /// Whether the source is lost, so that seconds do not wait for it.
     pub(crate) lost: bool,
     pub(crate) begun: u64,
-    pub(crate) recorded: u64,
+    /// Recorded requests without those that were never sent.
+    pub(crate) recorded_sent: u64,
 }
 
 impl SourceProgress {
@@ -101,7 +102,7 @@ impl SecondAligner {
         progress.complete_below =
             if delta.last { SourceProgress::ALL } else { progress.complete_below.max(second + 1) };
         progress.begun += delta.engine.begun;
-        progress.recorded += delta.engine.recorded.saturating_sub(delta.engine.unsent);
+        progress.recorded_sent += delta.engine.recorded.saturating_sub(delta.engine.unsent);
         self.add_pending(second, PendingSecond::of(delta));
         Ok(self.take_ready())
     }

@@ -66,6 +66,9 @@ pub struct RunJson {
     /// `completed`, `interrupted`, `aborted` or `threshold`.
     pub stop: String,
     pub strict: bool,
+    /// Whether the run can pass without 99 % of its planned starts.
+    #[serde(default)]
+    pub allow_missing: bool,
     pub load: LoadJson,
 }
 

@@ -121,7 +121,7 @@ struct PreparedStep {
     redirect_metric_id: Cell<Option<MetricId>>,
     group: Option<MetricId>,
     /// The request itself if it is constant, else the original that rendered requests are copied from.
-    constant: PreparedRequest,
+    base_request: PreparedRequest,
     /// Rendered requests that are not in flight, to be reused.
     idle_requests: RefCell<Vec<PreparedRequest>>,
 }
@@ -161,7 +161,7 @@ impl PreparedStep {
             metric: recorder.metric(step.metric.clone()),
             redirect_metric_id: Cell::new(None),
             group: step.group.as_ref().map(|group| recorder.metric(MetricKey::group(group))),
-            constant: prepared.map_err(|error| DriverError::Request {
+            base_request: prepared.map_err(|error| DriverError::Request {
                 request: step.metric.name.clone(),
                 reason: error.to_string(),
             })?,

@@ -64,7 +64,7 @@ struct ThreadRate {
 
 impl<R: RunStore> SendBudgetReporter<R> {
     /// `first_budgets`: what each thread may send before its pace is known. `ttl`: how long the
-    /// fleet counts this worker as alive after a heartbeat.
+    /// worker's membership lasts after a heartbeat.
     pub(crate) fn new(
         run_store: R,
         (epoch, instance): (u64, u64),

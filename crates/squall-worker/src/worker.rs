@@ -164,15 +164,15 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let mut last = None;
         loop {
             let report = self.build_report().encode();
-            let Ok(ReportOutcome::NameTaken(heartbeat)) =
+            let Ok(ReportOutcome::NameTaken(reported_at)) =
                 run_store.report(&self.config.id, &report, self.config.ttl).await
             else {
                 // If the store is unreachable, the next reports retry.
                 return Ok(());
             };
-            match last.replace(heartbeat.clone()) {
+            match last.replace(reported_at.clone()) {
                 None => info!(worker = self.config.id, "the worker waits until the last report of its name expires"),
-                Some(before) if before != heartbeat => return Err(WorkerError::NameTaken(self.config.id.clone())),
+                Some(before) if before != reported_at => return Err(WorkerError::NameTaken(self.config.id.clone())),
                 Some(_) => {}
             }
             tokio::select! {

@@ -12,7 +12,7 @@ use squall_orchestrator::{
     FleetClient, FleetError, FleetRunError, FleetRunRequest, RunControl, RunObserver, RunOptions, RunResult,
     WorkerInfo, run_fleet,
 };
-use squall_report::{ReportInput, failure_text, summary, verdict};
+use squall_report::{ReportInput, ScheduleRule, failure_text, summary, verdict};
 use squall_scenario::{DiskFiles, ScenarioFiles};
 use std::{
     cell::RefCell,
@@ -34,7 +34,7 @@ use crate::{
     find_max, flag_settings, fleet_store,
     input_files::{self, TrackedFiles},
     loaded_scenario::LoadedScenario,
-    loadpilot_plan,
+    loadpilot_plan, local_fleet_state, preset_flags,
     run_input::RunInput,
     run_settings::RunSettings,
     scenario_picker,
@@ -55,7 +55,11 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
     if args.output.uses_stdout() {
         host.redirect_stdout_to_stderr();
     }
-    if let Some(redis) = args.fleet.cluster.clone() {
+    if let Some(mut redis) = args.fleet.cluster.clone() {
+        if redis.is_empty() {
+            let store = local_fleet_state::running_fleet_store()?;
+            (redis, args.fleet.fleet) = (store.redis, store.fleet);
+        }
         return run_on_fleet(&input, &args, host, &redis);
     }
     let mut scenario = load_scenario(&input, &args, converted, host)?;
@@ -63,7 +67,7 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
         return Err(CliError::new("--find-max searches the rate of one scenario: choose it with --scenario"));
     }
     if args.check {
-        print::stdout(scenario.describe().as_bytes())?;
+        print::stdout((scenario.describe() + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
     if let Some((part, seed)) = flag_settings::parse_part(&args)? {
@@ -97,6 +101,9 @@ pub(crate) fn resolve_input(args: &mut RunArgs) -> Result<RunInput, CliError> {
             }
         }
     }
+    if let Some(input) = args.fleet.cluster.clone().filter(|text| args.input.is_none() && is_run_input(text)) {
+        (args.fleet.cluster, args.input) = (Some(String::new()), Some(input));
+    }
     if args.input.is_none()
         && args.script.processes.is_none()
         && io::stdin().is_terminal()
@@ -108,6 +115,11 @@ pub(crate) fn resolve_input(args: &mut RunArgs) -> Result<RunInput, CliError> {
     let missing =
         || CliError::new("nothing to run: give a URL, or a .toml or .py scenario; `squall run --help` has examples");
     RunInput::parse(args.input.as_deref().ok_or_else(missing)?)
+}
+
+/// Whether the word after `--cluster` is the scenario or URL to run, and not a store.
+fn is_run_input(text: &str) -> bool {
+    RunInput::is_unambiguous(text) && (!text.contains("://") || text.starts_with("http"))
 }
 
 /// Loads the scenario from its file, or from a `converted` LoadPilot plan.
@@ -159,7 +171,7 @@ fn run_on_fleet<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H, redis
     }
     let (bundle, description) = bundle::build(input, args, host)?;
     if args.check {
-        print::stdout(description.as_bytes())?;
+        print::stdout((description + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
     print_mode(args, &description);
@@ -219,7 +231,7 @@ fn run_and_report(
         plan,
         view: &finished.view,
         facts: &finished.facts,
-        strict: args.strict,
+        schedule_rule: schedule_rule(args),
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
@@ -243,6 +255,14 @@ fn run_and_report(
         PASSED => output_code,
         code => code,
     })
+}
+
+fn schedule_rule(args: &RunArgs) -> ScheduleRule {
+    match (args.strict, args.allow_missing) {
+        (true, _) => ScheduleRule::Strict,
+        (false, true) => ScheduleRule::AllowMissing,
+        (false, false) => ScheduleRule::MostStarts,
+    }
 }
 
 /// Prints why the run did not pass.

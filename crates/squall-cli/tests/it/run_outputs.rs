@@ -134,6 +134,30 @@ fn quiet_run_that_fails_prints_the_reason_on_stderr() {
 }
 
 #[test]
+fn environment_and_squall_toml_set_flags_and_check_shows_where_they_come_from() {
+    let (target, folder) = (target(), TestFolder::new());
+    folder.write("squall.toml", "[run]\nrequests = 7\nusers = 2\nthreshold = ['p99<30s']\njson = 'result.json'\n");
+    let url = target.url("/health");
+    let run = |arguments: &[&str]| {
+        let mut command = folder.command(&[&["run", &url], arguments].concat());
+        command.env("SQUALL_REQUESTS", "5").env("SQUALL_QUIET", "true").output().expect("the program starts")
+    };
+    let checked = String::from_utf8(run(&["--users", "1", "--check"]).stdout).expect("UTF-8");
+    for (flag, source) in
+        [("--users=1", "command line"), ("--requests=5", "SQUALL_REQUESTS"), ("--json=result.json", "squall.toml")]
+    {
+        let line = checked.lines().find(|line| line.contains(flag)).unwrap_or_else(|| panic!("{flag}: {checked}"));
+        assert!(line.ends_with(source), "{line}");
+    }
+    let ended = run(&[]);
+    assert_eq!((ended.status.code(), ended.stderr.len(), target.requests()), (Some(0), 0, 5), "{ended:?}");
+    assert_eq!(folder.json("result.json")["thresholds"][0]["threshold"], "p99<30s");
+    folder.write("squall.toml", "[run]\nrate = 'fast'\n");
+    let refused = String::from_utf8(run(&[]).stderr).expect("UTF-8");
+    assert!(refused.contains("--rate") && refused.contains("--rate is set by squall.toml"), "{refused}");
+}
+
+#[test]
 fn run_without_a_terminal_prints_one_plain_line_a_second() {
     let (target, folder) = (target(), TestFolder::new());
     let ended = folder.squall(&["run", &target.url("/health"), "--rate", "20", "--for", "2s"]);

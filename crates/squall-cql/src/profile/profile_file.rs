@@ -133,7 +133,8 @@ impl UserProfile {
     /// use squall_cql::UserProfile;
     /// let profile = UserProfile::parse("cars.yaml", "keyspace: shop\ntable: cars\n")?;
     /// assert_eq!(profile.spec_name, "shop.cars");
-    /// let error = UserProfile::parse("cars.yaml", "keyspace: shop\ntable: cars\ninsert:\n  select: half\n").unwrap_err();
+    /// let yaml = "keyspace: shop\ntable: cars\ninsert:\n  select: half\n";
+    /// let error = UserProfile::parse("cars.yaml", yaml).unwrap_err();
     /// assert!(error.to_string().starts_with("cars.yaml:4: insert.select: \"half\" is not a ratio"));
     /// # Ok::<(), squall_cql::UserProfileError>(())
     /// ```

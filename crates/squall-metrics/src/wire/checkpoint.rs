@@ -121,7 +121,7 @@ impl WireWriter {
             out.number(progress.complete_below.into());
             out.byte(progress.lost.into());
             out.number(progress.begun);
-            out.number(progress.recorded);
+            out.number(progress.recorded_sent);
         });
         self.list(&align.pending, |out, (second, pending)| {
             out.number((*second).into());
@@ -209,8 +209,8 @@ impl WireReader<'_> {
             let source = input.source()?;
             let next_seq = input.sequence()?;
             let complete_below = input.number_below(1 << 32, "second")? as u32;
-            let (lost, begun, recorded) = (input.flag()?, input.counter()?, input.counter()?);
-            Ok((source, SourceProgress { next_seq, complete_below, lost, begun, recorded }))
+            let (lost, begun, recorded_sent) = (input.flag()?, input.counter()?, input.counter()?);
+            Ok((source, SourceProgress { next_seq, complete_below, lost, begun, recorded_sent }))
         };
         let sources = self.list(source)?.into_iter().collect();
         let pending = self.list(|input| Ok((input.number_below(MAX_SECOND, "second")? as u32, input.pending()?)))?;

@@ -264,7 +264,7 @@ proptest! {
                 successor = reopened(&successor);
             }
         }
-        let (sent, recorded): (u64, u64) = sources(&sources_deltas).iter().map(|s| (collector.begun_of(*s), collector.recorded_of(*s))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (sent, recorded): (u64, u64) = sources(&sources_deltas).iter().map(|s| (collector.begun_of(*s), collector.recorded_sent_of(*s))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let view = collector.finish();
         prop_assert_eq!(&successor.finish(), &view);
 

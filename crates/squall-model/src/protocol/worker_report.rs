@@ -1,5 +1,5 @@
-//! The worker report: the state that a worker writes with each heartbeat. The store keeps it as one
-//! text per field and adds `last_heartbeat`.
+//! The worker report: the state that a worker writes about once a second. The store keeps it as one
+//! text per field and adds the time, under vikhry's name `last_heartbeat`.
 
 use super::{ProtocolVersion, format_instance, parse_instance};
 use crate::ShareSet;
@@ -141,7 +141,7 @@ impl WorkerReport {
 
     /// When the store received the report, in seconds since 1970 by the store's clock. Only the
     /// store writes this field.
-    pub fn last_heartbeat(fields: &BTreeMap<String, String>) -> f64 {
+    pub fn last_report_at(fields: &BTreeMap<String, String>) -> f64 {
         number(fields, "last_heartbeat")
     }
 }
@@ -241,6 +241,6 @@ mod tests {
         let fields = [("status", "fine"), ("ready", "x"), ("held", "?"), ("instance", "-"), ("other", "1")];
         let fields = fields.map(|(field, text)| (field.to_owned(), text.to_owned())).into();
         assert_eq!(WorkerReport::decode(&fields), WorkerReport::default());
-        assert_eq!(WorkerReport::last_heartbeat(&fields), 0.0);
+        assert_eq!(WorkerReport::last_report_at(&fields), 0.0);
     }
 }

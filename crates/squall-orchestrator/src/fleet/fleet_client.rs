@@ -26,7 +26,7 @@ use super::{
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that polls reads the workers' reports at most once per this time and worker, and at
-/// least once per [`MAX_CACHE_TIME`]. Reports change only with each heartbeat.
+/// least once per [`MAX_CACHE_TIME`]. A worker writes its report about once a second.
 const CACHE_TIME_PER_WORKER: Duration = Duration::from_millis(2);
 const MAX_CACHE_TIME: Duration = Duration::from_secs(1);
 
@@ -356,8 +356,8 @@ impl<C: FleetStores> FleetClient<C> {
         Ok(Some(StoredRunResult { bundle, view, facts }))
     }
 
-    /// Sends a command to every worker. A worker that misses it reads the record at its next
-    /// heartbeat.
+    /// Sends a command to every worker. A worker that misses it reads the record after its next
+    /// report.
     pub(crate) async fn wake_workers(&self, kind: CommandType, epoch: u64, payload: CommandPayload) {
         let run_store = self.stores.run();
         let Ok(reports) = run_store.reports().await else { return };

@@ -45,7 +45,7 @@ const START_ROUND_TRIPS: u32 = 4;
 /// long. After a stall of the store every report has expired, so workers need time to report again.
 const HOOK_WORKER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Workers report with every heartbeat, so a silence of this length means that no worker is left.
+/// Workers report about once a second, so a silence of this length means that no worker is left.
 const NO_WORKER_GRACE: Duration = Duration::from_secs(5);
 
 /// A run without any worker is aborted after this.

@@ -193,7 +193,7 @@ impl<C: FleetStores> RunAggregator<C> {
             {
                 let announced = self.roster.announced.get(&instance).map_or(0, |report| report.most);
                 let most = entry.final_send_limit.map_or(announced, |limit| limit.min(announced));
-                most.saturating_sub(self.collector.recorded_of(worker_source(instance)))
+                most.saturating_sub(self.collector.recorded_sent_of(worker_source(instance)))
             }
             _ => 0,
         }
@@ -212,7 +212,7 @@ impl<C: FleetStores> RunAggregator<C> {
         let facts = |(instance, entry): (&u64, &RosterEntry)| WorkerFacts {
             id: entry.id.clone(),
             instance: format_instance(*instance),
-            requests: self.collector.recorded_of(worker_source(*instance)),
+            requests: self.collector.recorded_sent_of(worker_source(*instance)),
             state: entry.fact_state(active),
             joined_s: entry.joined_s,
             ended_s: entry.ended_s,

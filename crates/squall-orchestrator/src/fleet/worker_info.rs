@@ -20,8 +20,9 @@ pub struct WorkerInfo {
     pub instance: u64,
     /// `healthy` or `unhealthy`.
     pub status: String,
-    /// Unix time by the store's clock.
-    pub last_heartbeat: f64,
+    /// When the store received the report, as Unix time by the store's clock.
+    #[serde(rename = "last_heartbeat")]
+    pub last_report_at: f64,
     pub cpu_percent: f64,
     pub cpu_s: f64,
     pub rss_bytes: u64,
@@ -73,7 +74,7 @@ pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
     for worker in workers {
         for share in worker.held.iter() {
             let holder = &mut holders[share as usize];
-            if holder.is_none_or(|other| other.last_heartbeat < worker.last_heartbeat) {
+            if holder.is_none_or(|other| other.last_report_at < worker.last_report_at) {
                 *holder = Some(worker);
             }
         }
@@ -91,7 +92,7 @@ impl WorkerInfo {
             protocol: report.protocol,
             instance: report.instance,
             status: report.health.name().to_owned(),
-            last_heartbeat: WorkerReport::last_heartbeat(fields),
+            last_report_at: WorkerReport::last_report_at(fields),
             cpu_percent: report.cpu_percent,
             cpu_s: report.cpu_s,
             rss_bytes: report.rss_bytes,

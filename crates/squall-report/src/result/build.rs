@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use crate::{
-    ReportInput,
+    ReportInput, ScheduleRule,
     format::{count, ms, rfc3339, round},
     report_input::describe_load,
     verdict,
@@ -69,7 +69,8 @@ fn run_json(run: &ReportInput<'_>) -> RunJson {
         warm_up_s: rounded_seconds(load.warm_up),
         measured_s: rounded_seconds(run.measured_time()),
         stop: stop_name(facts.stop).to_owned(),
-        strict: run.strict,
+        strict: run.schedule_rule == ScheduleRule::Strict,
+        allow_missing: run.schedule_rule == ScheduleRule::AllowMissing,
         load: LoadJson {
             model: match load.model {
                 LoadModel::Open { .. } => "open".to_owned(),
@@ -115,8 +116,8 @@ fn accounting(run: &ReportInput<'_>) -> AccountingJson {
     AccountingJson { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
-/// The accounting without the requests that lost workers had in flight at their last report, and
-/// the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
+/// The accounting without the requests that lost workers had in flight in their last merged delta,
+/// and the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
 /// counted twice: the target received between `sent` and `sent + lost_at_most` requests.
 pub(crate) fn accounting_without_lost(run: &ReportInput<'_>) -> (Accounting, u64) {
     let accounting = run.view.accounting();
@@ -145,8 +146,8 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
     let begun = sent + unsent;
     match in_flight {
         0 => {}
-        1 => reasons.push("1 of them was in flight at its worker's last report".to_owned()),
-        n => reasons.push(format!("{} of them were in flight at their worker's last report", count(n))),
+        1 => reasons.push("1 of them was in flight when its worker last sent results".to_owned()),
+        n => reasons.push(format!("{} of them were in flight when their worker last sent results", count(n))),
     }
     if begun > recorded {
         reasons.push(format!(

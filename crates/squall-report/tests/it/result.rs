@@ -122,7 +122,7 @@ fn unbalanced_accounting_has_an_explanation() {
 fn accounting_with_lost_workers_is_balanced_and_gives_the_upper_bound() {
     let mut finished = fleet();
     let stated = "lost workers may have sent up to 131 requests that are not reported";
-    let in_flight = |n| format!("{stated}; {n} of them were in flight at their worker's last report");
+    let in_flight = |n| format!("{stated}; {n} of them were in flight when their worker last sent results");
     for (more, expected) in [(0, stated.to_owned()), (100, in_flight(100)), (31, in_flight(131))] {
         finished.view.engine.begun += more;
         let accounting = build_result(&finished.run()).accounting;

@@ -9,7 +9,7 @@ use squall_model::{
     Arrivals, FleetEvent, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
     Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
-use squall_report::ReportInput;
+use squall_report::{ReportInput, ScheduleRule};
 use std::{collections::BTreeMap, time::Duration};
 
 /// A finished run; it owns the data that a [`ReportInput`] borrows.
@@ -17,7 +17,7 @@ pub(crate) struct Finished {
     pub(crate) plan: Plan,
     pub(crate) view: RunView,
     pub(crate) facts: RunFacts,
-    pub(crate) strict: bool,
+    pub(crate) schedule_rule: ScheduleRule,
 }
 
 impl Finished {
@@ -26,7 +26,7 @@ impl Finished {
             plan: &self.plan,
             view: &self.view,
             facts: &self.facts,
-            strict: self.strict,
+            schedule_rule: self.schedule_rule,
             command: Some("squall run shop.toml --json result.json"),
             version: "0.1.0 (abc1234)",
         }
@@ -94,7 +94,12 @@ impl Recipe {
             }
             each_second(collector.view());
         }
-        Finished { plan: self.plan(), facts: self.facts(), view: collector.finish(), strict: false }
+        Finished {
+            plan: self.plan(),
+            facts: self.facts(),
+            view: collector.finish(),
+            schedule_rule: ScheduleRule::default(),
+        }
     }
 
     pub(crate) fn plan(&self) -> Plan {

@@ -5,7 +5,7 @@
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use serde_json::{Value, json};
 use squall_model::StopReason;
-use squall_report::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
+use squall_report::{SEARCH_SCHEMA, ScheduleRule, SearchFile, SearchOutcome, SearchProbeJson, build_result};
 
 const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
 const SEARCH: &str = include_str!("../../../../docs/search.schema.json");
@@ -97,7 +97,7 @@ fn results_of_all_kinds_match_the_schema() {
         threshold_result("p99<500ms", Some(4e7), true, None),
         threshold_result("unused:p95[5s]<1s", None, false, Some(3)),
     ];
-    let mut saturated = Finished { strict: true, ..shop() };
+    let mut saturated = Finished { schedule_rule: ScheduleRule::Strict, ..shop() };
     saturated.facts.generator.saturated = true;
     saturated.facts.generator.saturated_because = vec!["no free users".to_owned()];
     saturated.view.engine.begun += 1;

@@ -244,7 +244,7 @@ impl FlowRun<'_> {
                 Err((code, note)) => return self.record_unrendered(prepared, times, code, &note).await,
             },
         };
-        let request = rendered.as_ref().map_or(&prepared.constant, RenderedRequest::get);
+        let request = rendered.as_ref().map_or(&prepared.base_request, RenderedRequest::get);
         StepHandler::new(self.shared, (step, prepared), &mut self.user)
             .send(self.session, request, (times.intended, times.started), times.deadline)
             .await

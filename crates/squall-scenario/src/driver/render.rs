@@ -66,7 +66,7 @@ impl RenderBuffers {
         let headers: Vec<(&str, &str)> = names.zip(self.headers.iter().map(String::as_str)).collect();
         let body = if template.body.is_some() { self.body.as_bytes() } else { &compiled.constant.body };
         let idle = step.idle_requests.borrow_mut().pop();
-        let mut prepared = idle.unwrap_or_else(|| step.constant.clone());
+        let mut prepared = idle.unwrap_or_else(|| step.base_request.clone());
         match prepared.update(path, &headers, body) {
             Ok(()) => Ok(RenderedRequest { prepared: Some(prepared), return_to: &step.idle_requests }),
             Err(error) => Err(RenderError::InvalidRequest(error.to_string())),

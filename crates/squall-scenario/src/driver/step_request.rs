@@ -1,6 +1,6 @@
 //! Sends the request of one step, judges its response and sets the variables that the step extracts.
 //! The [`RequestRunner`] sends and records; the task's time limit is kept here. Called by
-//! [`FlowRun`](super::flow_run::FlowRun) and, for tasks of one constant request, by the user itself.
+//! [`FlowRun`](super::flow_run::FlowRun) and, for constant tasks, by the user itself.
 
 use squall_engine::{FENCED, ThreadRecorder};
 use squall_http::{BodyMode, Exchange, HttpResponse, PreparedRequest, Session};

@@ -1,6 +1,6 @@
-//! One virtual user: its session, its variables, its rows and leases. It sends tasks of one constant
-//! request itself (constant tasks); a [`FlowRun`] runs all others. The engine decides when a user runs
-//! which task.
+//! One virtual user: its session, its variables, its rows and leases. It sends constant tasks itself
+//! (one constant request of which only the status is checked); a [`FlowRun`] runs all others. The
+//! engine decides when a user runs which task.
 
 use squall_engine::{Iteration, OnStartError, ResourceLease, UserIdentity, VirtualUser};
 use squall_http::Session;
@@ -113,7 +113,9 @@ impl VirtualUser for ScenarioUser {
         let mut handler = StatusHandler { shared: &self.shared, compiled, prepared };
         let Iteration { intended, started, .. } = iteration;
         let start = RequestStart { metric: prepared.metric, intended, started };
-        RequestRunner::new(&self.shared.recorder).run(&mut self.session, &prepared.constant, start, &mut handler).await
+        RequestRunner::new(&self.shared.recorder)
+            .run(&mut self.session, &prepared.base_request, start, &mut handler)
+            .await
     }
 
     async fn on_stop(&mut self) {

@@ -84,8 +84,8 @@ async fn wait_for_report(stores: &MemoryFleetStores, what: &str, done: impl Fn(&
 }
 
 /// When the store last received a report of the worker.
-async fn last_heartbeat(stores: &MemoryFleetStores) -> f64 {
-    stores.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_heartbeat)
+async fn last_report_at(stores: &MemoryFleetStores) -> f64 {
+    stores.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_report_at)
 }
 
 /// A worker with a short heartbeat interval that has reported once.
@@ -164,8 +164,8 @@ async fn unreadable_run_spec_is_ignored() {
         let seen = run.read_record().await.unwrap();
         run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
     }
-    let (before, started) = (last_heartbeat(&stores).await, Instant::now());
-    while last_heartbeat(&stores).await == before {
+    let (before, started) = (last_report_at(&stores).await, Instant::now());
+    while last_report_at(&stores).await == before {
         assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for another report");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -41,8 +41,8 @@ end
 local function revision() return tonumber(redis.call('HGET', KEYS[3], 'revision') or '0') end
 
 -- The id of a control entry is the revision, so a reader that asks for all entries after the last
--- one it has seen misses none. `executor_ids` is runnel's name for member ids, and 'dead' its
--- reason for expired members.
+-- one it has seen misses none. `executor_ids` is the name for member ids, and 'dead' the reason for
+-- expired members, in runnel, a stream library whose format on Redis squall-streams keeps.
 local function bump_revision(reason, ids)
   local id = redis.call('HINCRBY', KEYS[3], 'revision', 1) .. '-0'
   local function add()

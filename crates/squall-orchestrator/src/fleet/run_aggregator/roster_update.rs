@@ -73,7 +73,7 @@ impl<C: FleetStores> RunAggregator<C> {
         let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
         if entry.state != RosterEntryState::Lost {
             entry.end(RosterEntryState::Lost, elapsed.as_secs_f64());
-            self.pending_closed_seconds += self.collector.mark_lost(worker_source(worker.instance));
+            self.stop_waiting_for(worker.instance);
         }
     }
 
