@@ -12,7 +12,7 @@ JOBS ?= $(shell nproc)
 # How long `make test` runs each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: demo test check fmt clippy edges deny deploy unit fuzz bench build tools redis clean help
+.PHONY: demo test check fmt clippy edges deny deploy unit fuzz bench build tools redis cassandra clean help
 
 help:
 	@echo "make demo    build into .venv, start the built-in shop, run the tour for 20 s, leave squall-report.html"
@@ -47,7 +47,7 @@ deny:
 deploy:
 	scripts/check-deploy
 
-unit: redis
+unit: redis cassandra
 	@mkdir -p target
 	set -o pipefail; $(CARGO) test --workspace --no-fail-fast --locked -j $(JOBS) 2>&1 | tee target/test.log
 
@@ -62,6 +62,9 @@ tools:
 
 redis:
 	scripts/install-redis
+
+cassandra:
+	scripts/cassandra/fetch
 
 clean:
 	$(CARGO) clean
