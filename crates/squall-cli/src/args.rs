@@ -3,6 +3,8 @@
 //! the same code.
 
 mod compare;
+#[cfg(feature = "cql")]
+mod cql;
 mod fleet;
 mod http;
 mod load;
@@ -17,6 +19,8 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
+#[cfg(feature = "cql")]
+pub(crate) use cql::CqlArgs;
 pub(crate) use fleet::{ApiArgs, DownArgs, OrchestratorArgs, StartArgs, StatusArgs, TestCommand, UpArgs};
 pub(crate) use http::{HttpArgs, RequestArgs};
 pub(crate) use load::LoadArgs;
@@ -107,6 +111,9 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: squall_streams::cli::StreamCommand,
     },
+    /// Load a CQL database with the command line of cassandra-stress
+    #[cfg(feature = "cql")]
+    Cql(CqlArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

@@ -2,6 +2,8 @@
 
 mod compare;
 mod completions;
+#[cfg(feature = "cql")]
+mod cql;
 mod down;
 mod new;
 mod orchestrator;
@@ -27,6 +29,8 @@ pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u
         CliCommand::Up(args) => up::up(&args, host),
         CliCommand::Down(_) => down::down(),
         CliCommand::Stream { command } => stream::run(command, host),
+        #[cfg(feature = "cql")]
+        CliCommand::Cql(args) => cql::cql(&args),
         CliCommand::Completions(args) => completions::print(&args),
     }
 }

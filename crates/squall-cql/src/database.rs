@@ -7,6 +7,6 @@ mod consistency;
 mod operation_error;
 mod schema;
 
-pub use connect::{ConnectError, Database, DatabaseHost, DatabaseTarget};
+pub use connect::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget};
 pub(crate) use operation_error::{NextTry, OperationError, innermost_message};
 pub use schema::SchemaError;

@@ -5,8 +5,10 @@
 
 mod command_line;
 mod cql_text;
+#[cfg(feature = "database")]
 mod database;
 mod distribution;
+#[cfg(feature = "database")]
 mod driver;
 mod hint;
 mod output;
@@ -18,8 +20,10 @@ mod settings;
 mod standard;
 
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
-pub use database::{ConnectError, Database, DatabaseHost, DatabaseTarget, SchemaError};
+#[cfg(feature = "database")]
+pub use database::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget, SchemaError};
 pub use distribution::{Distribution, DistributionError, Extreme, Ratio, RatioSampler, Sampler, print_distribution};
+#[cfg(feature = "database")]
 pub use driver::{CqlDriver, CqlThread, CqlUser, RunEnd, RunEndReason, StatementError};
 pub use output::{
     Latencies, OperationRates, OperationSummary, TableRow, hdr_log_header, hdr_log_line, host_line, improvement_line,

@@ -5,9 +5,20 @@ use crate::support::TestFolder;
 #[test]
 fn help_of_every_command_has_examples() {
     let folder = TestFolder::new();
-    for command in
-        ["run", "compare", "target", "new", "worker", "orchestrator", "test", "up", "down", "stream", "completions"]
-    {
+    for command in [
+        "run",
+        "compare",
+        "target",
+        "new",
+        "worker",
+        "orchestrator",
+        "test",
+        "up",
+        "down",
+        "stream",
+        "cql",
+        "completions",
+    ] {
         let ended = folder.squall(&[command, "--help"]);
         assert_eq!(ended.code, 0);
         assert!(ended.stdout.contains("Examples:") && ended.stdout.contains("squall "), "{command}: {}", ended.stdout);

@@ -4,6 +4,8 @@
 mod bad_input;
 mod compare;
 mod coordinated_omission;
+#[cfg(feature = "cql")]
+mod cql;
 mod dashboard_terminal;
 mod deploy_files;
 mod exit_codes;

@@ -49,11 +49,13 @@ pub struct DatabaseHost {
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum DatabaseConnectError {
     #[error("{nodes} did not answer within {} s: check -node and -port native=", limit.as_secs_f64())]
     Silent { nodes: String, limit: Duration },
     #[error("cannot connect to {nodes}: {reason}")]
     Refused { nodes: String, reason: String },
+    #[error("{nodes} wants a password: add -mode native cql3 user=NAME password=WORD")]
+    PasswordNeeded { nodes: String },
     #[error("cannot resolve {hosts}: check -node")]
     UnknownHost { hosts: String },
     #[error(
@@ -97,6 +99,15 @@ impl DatabaseTarget {
         (self.mode.connect_timeout * 2).min(MAX_CONNECT_TIME)
     }
 
+    /// The driver's text about a missing password names functions of its own.
+    fn refused(&self, reason: String) -> DatabaseConnectError {
+        let nodes = self.addresses();
+        match reason.contains("Authentication is required") {
+            true => DatabaseConnectError::PasswordNeeded { nodes },
+            false => DatabaseConnectError::Refused { nodes, reason },
+        }
+    }
+
     fn load_balancing(&self) -> Arc<dyn LoadBalancingPolicy> {
         let policy = DefaultPolicy::builder();
         match &self.datacenter {
@@ -105,7 +116,7 @@ impl DatabaseTarget {
         }
     }
 
-    fn session_builder(&self, connections: NonZeroUsize) -> Result<SessionBuilder, ConnectError> {
+    fn session_builder(&self, connections: NonZeroUsize) -> Result<SessionBuilder, DatabaseConnectError> {
         let profile = ExecutionProfile::builder()
             .consistency(self.consistency.into())
             .serial_consistency(Some(self.serial_consistency.into()))
@@ -124,7 +135,7 @@ impl DatabaseTarget {
             builder = builder.user(user, self.mode.password.clone().unwrap_or_default());
         }
         if self.only_listed_nodes {
-            let unknown = |_| ConnectError::UnknownHost { hosts: self.addresses() };
+            let unknown = |_| DatabaseConnectError::UnknownHost { hosts: self.addresses() };
             builder = builder.host_filter(Arc::new(AllowListHostFilter::new(self.nodes.iter()).map_err(unknown)?));
         }
         Ok(builder)
@@ -134,20 +145,22 @@ impl DatabaseTarget {
 impl Database {
     /// Connects to every node with this many connections each. Every node is connected when it
     /// returns.
-    pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, ConnectError> {
+    pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
         let (began, limit) = (Instant::now(), target.connect_limit());
         // The driver's own limit covers only TCP: a listener that never answers would block for ever.
         let built = tokio::time::timeout(limit, target.session_builder(connections)?.build()).await;
-        let silent = |_| ConnectError::Silent { nodes: target.addresses(), limit };
+        let silent = |_| DatabaseConnectError::Silent { nodes: target.addresses(), limit };
         let session = built.map_err(silent)?.map_err(|error| match &error {
-            NewSessionError::FailedToResolveAnyHostname(hosts) => ConnectError::UnknownHost { hosts: hosts.join(", ") },
-            _ => ConnectError::Refused { nodes: target.addresses(), reason: innermost_message(&error) },
+            NewSessionError::FailedToResolveAnyHostname(hosts) => {
+                DatabaseConnectError::UnknownHost { hosts: hosts.join(", ") }
+            }
+            _ => target.refused(innermost_message(&error)),
         })?;
         let database = Database { session };
         database.check_datacenter(target)?;
         while let Some(node) = database.unconnected_node() {
             if began.elapsed() >= limit {
-                return Err(ConnectError::NodeDown { node });
+                return Err(DatabaseConnectError::NodeDown { node });
             }
             tokio::time::sleep(NODE_CHECK_INTERVAL).await;
         }
@@ -180,7 +193,7 @@ impl Database {
         unconnected.map(|node| node.address.to_string())
     }
 
-    fn check_datacenter(&self, target: &DatabaseTarget) -> Result<(), ConnectError> {
+    fn check_datacenter(&self, target: &DatabaseTarget) -> Result<(), DatabaseConnectError> {
         let Some(datacenter) = &target.datacenter else { return Ok(()) };
         let mut known: Vec<String> = self.hosts().into_iter().map(|host| host.datacenter).collect();
         known.sort();
@@ -188,6 +201,6 @@ impl Database {
         if known.contains(datacenter) {
             return Ok(());
         }
-        Err(ConnectError::UnknownDatacenter { datacenter: datacenter.clone(), known: known.join(", ") })
+        Err(DatabaseConnectError::UnknownDatacenter { datacenter: datacenter.clone(), known: known.join(", ") })
     }
 }
