@@ -2,7 +2,7 @@
 //! the plan, by the thresholds, or at a stop request. The load generator makes the load. `squall
 //! run` without a fleet calls it.
 
-use squall_engine::{BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, ResourceClient};
+use squall_engine::{BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, LoadOutcome, ResourceClient};
 use squall_metrics::{Collector, Delta, RunView};
 use squall_model::{EngineLimits, GeneratorStats, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -279,8 +279,8 @@ impl<S: StopHandle> LocalRun<'_, S> {
             saturated: !saturated_because.is_empty(),
             saturated_because,
         };
-        let (active, elapsed) = (end.active, end.elapsed);
-        let (lost_at_most, fleet) = (0, None);
+        let LoadOutcome { active, elapsed, lost_at_most, .. } = end;
+        let fleet = None;
         let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
         RunResult { view, facts }
     }
