@@ -152,6 +152,32 @@ def test_number_of_threads_is_bounded_in_scenario_and_by_flag(run):
     assert ended.metric("most")["service_ms"]["max"] == pytest.approx(2, rel=0.01)
 
 
+def test_calls_that_wait_for_a_thread_do_not_start_after_the_end(run):
+    ended = run(
+        """
+        import time
+        class Shop(VUser):
+            @task
+            def nap(self, client):
+                time.sleep(0.7)
+
+            def on_stop(self, client):
+                client.get("/health", name="on_stop")
+        """,
+        "--threads-for-blocking",
+        "2",
+        "--for",
+        "1s",
+        "--grace",
+        "30s",
+        requests=None,
+        users=6,
+    )
+    assert "all 2 threads for blocking code are in use" in ended.stderr
+    assert "no thread for blocking code was free before the end of the load" in ended.messages()
+    assert ended.metric("on_stop")["requests"] == 6
+
+
 def test_blocking_that_no_name_shows_is_moved_to_threads_during_the_run(run):
     ended = run(
         """

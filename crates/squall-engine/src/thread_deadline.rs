@@ -42,6 +42,15 @@ impl ThreadDeadline {
         since.elapsed() > allowed + ABORT_MARGIN
     }
 
+    /// Whether the load is over, so that no iteration may begin.
+    pub fn load_is_over(&self) -> bool {
+        match *self.commands.borrow() {
+            EngineCommand::Prepare => false,
+            EngineCommand::Start(at) => at.elapsed() >= self.load_end.duration(),
+            EngineCommand::Drain(_) | EngineCommand::Abort => true,
+        }
+    }
+
     /// Gives the thread up, because its code cannot be interrupted: the engine ends without it.
     /// `blocking_code` names the code for the report. The process must exit without waiting for the
     /// thread.
@@ -70,12 +79,16 @@ mod tests {
         let deadline =
             ThreadDeadline { thread: 0, commands: receiver, load_end: load_end.clone(), grace: 10 * second, messages };
         let ago = |seconds| Instant::now().checked_sub(seconds * second).expect("the machine has been up for a while");
-        let check = |command, expected| {
+        let check = |command, expected: bool| {
             commands.send_replace(command);
             assert_eq!(deadline.has_passed(), expected, "{command:?}");
+            assert!(deadline.load_is_over() || !expected, "{command:?}");
         };
         check(EngineCommand::Prepare, false);
+        check(EngineCommand::Start(ago(59)), false);
+        assert!(!deadline.load_is_over());
         check(EngineCommand::Start(ago(69)), false);
+        assert!(deadline.load_is_over());
         check(EngineCommand::Start(ago(72)), true);
         check(EngineCommand::Drain(ago(1)), false);
         check(EngineCommand::Drain(ago(12)), true);

@@ -6,7 +6,7 @@
 
 use pyo3::{exceptions::PyKeyboardInterrupt, ffi, prelude::*, types::PyTuple};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     ffi::c_ulong,
     future::poll_fn,
     io,
@@ -22,6 +22,7 @@ use crate::{
     operation::Operation,
     python_scenario::ScenarioFunction,
     running_code::{self, RunningCode},
+    watchdog,
 };
 
 /// As much as Python gives its own threads on Linux. The memory is used only when it is touched.
@@ -35,8 +36,28 @@ thread_local! {
 /// The threads of one engine thread. It starts them when they are needed, and ends idle ones when it
 /// is dropped.
 pub(crate) struct BlockingThreads {
+    limit: usize,
     free: Arc<Semaphore>,
     idle: Arc<IdleThreads>,
+    /// Whether standard error has a line about calls that wait for a thread.
+    wait_announced: Cell<bool>,
+}
+
+/// When a function may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallPhase {
+    Load,
+    /// `on_stop`, which runs after the load.
+    End,
+}
+
+/// Why a function was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartCallError {
+    #[error("no thread for blocking code was free before the end of the load: raise --threads-for-blocking")]
+    LoadIsOver,
+    #[error("cannot start a thread for blocking code")]
+    Spawn(#[from] io::Error),
 }
 
 /// The threads without a call, most recently used last; `None` once the pool has ended.
@@ -92,19 +113,26 @@ impl BlockingThreads {
     /// A pool of at most `limit` threads.
     pub(crate) fn new(limit: usize) -> BlockingThreads {
         BlockingThreads {
+            limit,
+            wait_announced: Cell::new(false),
             free: Arc::new(Semaphore::new(limit)),
             idle: Arc::new(IdleThreads(Mutex::new(Some(Vec::new())))),
         }
     }
 
-    /// Runs `function` on a thread, after a wait for a free one if all are in use.
+    /// Runs `function` on a thread, after a wait for a free one if all are in use. A function that
+    /// belongs to the load does not start after it.
     pub(crate) async fn start(
         &self,
         function: &ScenarioFunction,
         arguments: &Py<PyTuple>,
         context: &ContextVariables,
-    ) -> io::Result<ThreadCall> {
-        let permit = self.free.clone().acquire_owned().await.map_err(io::Error::other)?;
+        part_of: CallPhase,
+    ) -> Result<ThreadCall, StartCallError> {
+        let permit = match self.free.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_thread(part_of).await?,
+        };
         let link = Arc::new(CallLink { state: Mutex::default(), resumed: Condvar::new() });
         let idle = lock(&self.idle.0).as_mut().and_then(Vec::pop);
         let thread = match idle {
@@ -122,6 +150,22 @@ impl BlockingThreads {
         // Cannot fail: a thread ends only when all its senders have been dropped.
         let _ = thread.send(job);
         Ok(ThreadCall { link, ended: false })
+    }
+}
+
+impl BlockingThreads {
+    /// Waits for a free thread. Functions that get one after the end of the load are not started.
+    #[cold]
+    async fn wait_for_thread(&self, part_of: CallPhase) -> Result<OwnedSemaphorePermit, StartCallError> {
+        if !self.wait_announced.replace(true) {
+            squall_cli::print_notice(&format!(
+                "all {} threads for blocking code are in use, and iterations wait for them: raise --threads-for-blocking",
+                self.limit
+            ));
+        }
+        let permit = self.free.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let too_late = part_of == CallPhase::Load && watchdog::load_is_over();
+        if too_late { Err(StartCallError::LoadIsOver) } else { Ok(permit) }
     }
 }
 

@@ -65,6 +65,8 @@ struct WatchedThread {
     timeout_raised: AtomicBool,
     /// Whether the thread runs an asyncio loop.
     has_asyncio_loop: AtomicBool,
+    /// `None` for code outside the load, such as a set-up.
+    run_deadline: Option<ThreadDeadline>,
     /// Whether the run must have ended, so that no more code may run.
     run_is_over: AtomicBool,
     blocking_step: Mutex<Option<BlockingStep>>,
@@ -115,6 +117,7 @@ pub(crate) fn watch(py: Python<'_>, run_deadline: Option<ThreadDeadline>) -> PyR
         flagged: AtomicBool::new(false),
         timeout_raised: AtomicBool::new(false),
         has_asyncio_loop: AtomicBool::new(false),
+        run_deadline: run_deadline.clone(),
         run_is_over: AtomicBool::new(false),
         blocking_step: Mutex::default(),
         last_location: Mutex::default(),
@@ -170,6 +173,14 @@ pub(crate) fn switch_when_plain_code_blocks(switch: PlainSwitch) {
 /// Whether the run of this thread must have ended, so that no more code may run.
 pub(crate) fn run_is_over() -> bool {
     WATCHED_THREAD.with_borrow(|watched| watched.as_ref().is_some_and(|watched| watched.run_is_over.load(Relaxed)))
+}
+
+/// Whether the load of this thread is over, so that no more functions may start.
+pub(crate) fn load_is_over() -> bool {
+    WATCHED_THREAD.with_borrow(|watched| {
+        let deadline = watched.as_ref().and_then(|watched| watched.run_deadline.as_ref());
+        deadline.is_some_and(ThreadDeadline::load_is_over)
+    })
 }
 
 /// Runs one step of Python code under the watchdog, which interrupts it after `deadline`.

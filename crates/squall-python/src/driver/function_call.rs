@@ -78,7 +78,9 @@ impl<'a> FunctionCall<'a> {
     /// Runs `stepper` to its end.
     pub(super) async fn drive(&mut self, mut stepper: FunctionStepper) -> PyResult<()> {
         drop(not_awaited::take_report());
-        wait_for_abort_if_over().await;
+        if watchdog::run_is_over() {
+            return wait_for_abort().await;
+        }
         let mut step = self.run_watched(|py| stepper.step(py));
         let mut unawaited = None;
         loop {
@@ -128,7 +130,9 @@ impl<'a> FunctionCall<'a> {
                             }
                         },
                     };
-                    wait_for_abort_if_over().await;
+                    if watchdog::run_is_over() {
+                        return wait_for_abort().await;
+                    }
                     step = self.run_watched(|py| {
                         operation.borrow_mut(py).set_result(result);
                         // Dropped before the step, so that the awaiting code holds the last
@@ -306,12 +310,11 @@ async fn yield_to_ready_tasks() {
     .await;
 }
 
-/// Waits for the engine to abort this user, if the run must have ended. Its code would delay the end:
-/// code that blocks cannot be interrupted.
-async fn wait_for_abort_if_over() {
-    if watchdog::run_is_over() {
-        std::future::pending().await
-    }
+/// Waits for the engine to abort this user, because the run must have ended. The user's code would
+/// delay the end: code that blocks cannot be interrupted.
+#[cold]
+async fn wait_for_abort() -> PyResult<()> {
+    std::future::pending().await
 }
 
 #[cold]

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{PythonThreadContext, function_call::FunctionCall};
 use crate::{
-    blocking_threads::{BlockingThreads, ThreadCall, ThreadCallEvent},
+    blocking_threads::{BlockingThreads, CallPhase, ThreadCall, ThreadCallEvent},
     context_variables::ContextVariables,
     custom_metrics,
     operation::Operation,
@@ -56,12 +56,11 @@ impl FunctionCall<'_> {
         context: &ContextVariables,
     ) -> ThreadCallEnd {
         let (thread, name, started) = (self.thread, self.name, Instant::now());
-        let mut guard = match threads.start(function, arguments, context).await {
+        let is_on_stop = thread.script.on_stop.iter().any(|hook| std::ptr::eq(hook, function));
+        let part_of = if is_on_stop { CallPhase::End } else { CallPhase::Load };
+        let mut guard = match threads.start(function, arguments, context, part_of).await {
             Ok(call) => CutOffGuard { thread, name, started, call, ended: false },
-            Err(error) => {
-                let message = format!("cannot start a thread for blocking code: {error}");
-                return ThreadCallEnd::Returned(Err(PyRuntimeError::new_err(message)));
-            }
+            Err(error) => return ThreadCallEnd::Returned(Err(PyRuntimeError::new_err(error.to_string()))),
         };
         let end = self.perform_until_end(&mut guard.call).await;
         guard.ended = matches!(end, ThreadCallEnd::Returned(_));
