@@ -2,8 +2,11 @@
 # and PyPI only.
 
 SHELL := /bin/bash
-CARGO ?= cargo
-SQUALL := target/release/squall
+# Links with mold if it is installed. `mold -run` changes no compiler flag, so what cargo built without it stays valid.
+MOLD := $(if $(shell command -v mold),mold -run)
+CARGO ?= $(MOLD) cargo
+# release, or demo: see Cargo.toml.
+PROFILE ?= release
 # The tests need two cores and use more where the machine has them.
 JOBS ?= $(shell nproc)
 # How long `make test` runs each fuzz target.
@@ -18,14 +21,11 @@ help:
 	@echo "make bench   side by side with wrk, oha, k6, locust (those that are installed)"
 	@echo "make build   target/release/squall"
 
-# Builds the Python package, whose `squall` command is the whole program, or the plain binary where the package does not build.
 demo:
-	@if $(MAKE) --no-print-directory python; then scripts/demo $(VENV)/bin/squall; else \
-	  echo "The Python package was not built: building the program without it."; \
-	  $(MAKE) --no-print-directory build && scripts/demo $(SQUALL); fi
+	@VENV=$(VENV) scripts/demo
 
 build:
-	$(CARGO) build --release --locked -j $(JOBS) -p squall-cli
+	$(CARGO) build --profile $(PROFILE) --locked -j $(JOBS) -p squall-cli
 
 test: tools check unit fuzz
 	@scripts/test-lines target/test.log

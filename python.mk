@@ -17,10 +17,10 @@ $(VENV)/bin/maturin:
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check maturin greenlet
 
-# The package and the command `squall`, optimised. Built by maturin itself and not through pip, which would hide cargo's progress.
+# The package and the command `squall`. Built by maturin itself and not through pip, which would hide cargo's progress.
 python: $(VENV)/bin/maturin
 	rm -rf target/wheel
-	$(VENV)/bin/maturin build --release --locked --jobs $(JOBS) --interpreter $(PY) --out target/wheel
+	$(MOLD) $(VENV)/bin/maturin build --profile $(PROFILE) --locked --jobs $(JOBS) --interpreter $(PY) --out target/wheel
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheel/*.whl
 
 # The same for an interpreter without the global lock, which has no stable ABI: a wheel of its own, tried in an environment of its own.
@@ -29,7 +29,7 @@ python-free: $(VENV)/bin/maturin
 	@command -v $(PYTHON_FREE) >/dev/null || { echo "no $(PYTHON_FREE) here: Debian's source package of python3.14 builds it with \
 	  ./configure --disable-gil; name it with PYTHON_FREE="; exit 2; }
 	rm -rf target/wheel-free
-	$(VENV)/bin/maturin build --release --locked --jobs $(JOBS) --interpreter $(PYTHON_FREE) --out target/wheel-free
+	$(MOLD) $(VENV)/bin/maturin build --release --locked --jobs $(JOBS) --interpreter $(PYTHON_FREE) --out target/wheel-free
 	$(PYTHON_FREE) -m venv $(VENV)-free
 	$(VENV)-free/bin/python -m pip install --quiet --disable-pip-version-check target/wheel-free/*.whl
 	$(VENV)-free/bin/python scripts/smoke-wheel
@@ -40,7 +40,7 @@ python-check: python-tools
 
 # Quicker to build than the optimised package; the tests are the same.
 python-test: python-tools python-check
-	$(VENV)/bin/maturin develop --quiet
+	$(MOLD) $(VENV)/bin/maturin develop --quiet
 	$(PY) -m pytest -q
 
 python-bench: python

@@ -1,56 +1,25 @@
-"""The public API of Squall scenarios: users, tasks, the client, resources, metrics and errors."""
+"""Squall scenarios: ``from squall import VUser, task``. The names are those of ``squall._api``.
 
-from squall._blocking import BlockingClient, BlockingStream, BlockingWebSocket
-from squall._dsl import VUser, between, probe, resource, scenario, set_up, step, task, tear_down
-from squall._errors import RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
-from squall._jsonrpc import JsonRPCClient, JsonRPCError, JsonRPCProtocolError
-from squall._metrics import emit_metric, metric
-from squall._probe import ProbeContext
-from squall._resources import Resource
-from squall._squall import Client, Headers, Operation, Response, StreamedAnswer, WebSocket, __version__, sleep
-from squall._sse import Event, events, events_blocking
-from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, Step, StepSelection, StepStrategy
+This file imports nothing, because every ``squall`` command loads it and most commands need no
+Python: the first use of a name loads the API."""
 
-__all__ = [
-    "BlockingClient",
-    "BlockingStream",
-    "BlockingWebSocket",
-    "Client",
-    "Event",
-    "Headers",
-    "JsonRPCClient",
-    "JsonRPCError",
-    "JsonRPCProtocolError",
-    "Operation",
-    "ParallelReadyStrategy",
-    "ProbeContext",
-    "RequestError",
-    "RequestTimeout",
-    "Resource",
-    "ResourcesExhausted",
-    "Response",
-    "ScenarioError",
-    "SequentialWeightedStrategy",
-    "StatusError",
-    "Step",
-    "StepSelection",
-    "StepStrategy",
-    "StreamedAnswer",
-    "TaskTimeout",
-    "VUser",
-    "WebSocket",
-    "__version__",
-    "between",
-    "emit_metric",
-    "events",
-    "events_blocking",
-    "metric",
-    "probe",
-    "resource",
-    "scenario",
-    "set_up",
-    "sleep",
-    "step",
-    "task",
-    "tear_down",
-]
+# A name that type checkers know. Importing it from ``typing`` would slow the start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from squall._api import *  # noqa: F403
+else:
+
+    def __getattr__(name):
+        # Other names with an underscore are modules: ``from squall import _load`` asks for an attribute first.
+        if not name.startswith("_") or name in ("__all__", "__version__"):
+            import squall._api as api
+
+            globals().update({public: getattr(api, public) for public in api.__all__}, __all__=api.__all__)
+            if name in globals():
+                return globals()[name]
+        raise AttributeError(f"module 'squall' has no attribute {name!r}", name=name)
+
+    def __dir__():
+        import squall._api as api
+
+        return sorted({*globals(), *api.__all__})

@@ -1,11 +1,11 @@
-"""Decides whether a scenario's coroutines need an asyncio loop: whether code that they reach names a
-library of such loops.
+"""Decides whether a scenario's coroutines need an asyncio loop: whether the code that they reach
+names a library that uses such loops.
 
 The search follows names. It starts at the coroutines of the scenario and continues with every
-function, class and object of the scenario that reached code names; a method of an unknown object is
-looked up by its name in all classes of the scenario. A value that no name leads to is missed: then
-the engine resumes a coroutine that awaits asyncio, and each such iteration fails with a message that
-names ``--mode asyncio``. ``squall._load`` calls :func:`asyncio_reason`."""
+function, class and object of the scenario that reached code names. It looks up a method of an
+unknown object by its name in all classes of the scenario. It misses values that no name leads to:
+then the engine resumes a coroutine that awaits asyncio, and each such iteration fails with a message
+that names ``--mode asyncio``. ``squall._load`` calls :func:`asyncio_reason`."""
 
 from __future__ import annotations
 
@@ -171,7 +171,8 @@ class _AsyncioSearch:
                 self._waiting.append(_Code(one.source, [one.code], dict(_imported_modules(one.code)), user))
 
     def _loop_library(self, module: str) -> str | None:
-        """Returns the loop library that a module belongs to or that its package imports, or None."""
+        """Returns the loop library that a module belongs to, or its package if the package imports
+        one."""
         # asyncio's functions in C belong to `_asyncio`.
         root = module.partition(".")[0].lstrip("_")
         if root not in self._library_by_package:
@@ -215,8 +216,8 @@ def _imported_modules(code: ast.AST) -> Iterator[tuple[str, Any]]:
 
 
 def _check_generator(source: SourceFile, function: ast.AsyncFunctionDef) -> None:
-    """Rejects a generator that must await something to close: only an asyncio loop closes a generator
-    that is abandoned."""
+    """Rejects a generator that must await something to close: only an asyncio loop closes a
+    generator that is abandoned."""
     waits, ends = (ast.Await, ast.AsyncFor, ast.AsyncWith), (ast.Yield, ast.YieldFrom)
     for node in _own_nodes(function):
         closing: list[ast.AST] = [node] if isinstance(node, ast.AsyncWith) else []

@@ -32,8 +32,8 @@ class SourceNotFound(Exception):
 
 @dataclass(frozen=True)
 class Assignment:
-    """Code that gives a name its value: a statement ``something.name = value``, a method ``name``, or
-    a function with ``global name``."""
+    """Code that gives a name its value: a statement ``something.name = value``, a method ``name``,
+    or a function with ``global name``."""
 
     source: SourceFile
     code: ast.AST
@@ -83,16 +83,20 @@ class SourceFile:
                 elif isinstance(child, (ast.Global, ast.Nonlocal)):
                     for name in child.names:
                         self._add_assignment(self.rebinds, name, at.function, at)
-                elif isinstance(child, DEFINITIONS):
-                    name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
-                    self._definitions.setdefault((name, line), []).append(child)
-                    owner = at.node.name if isinstance(at.node, ast.ClassDef) else None
-                    inside = _Position(child, at.statement, child, owner)
-                    if owner is not None:
-                        self._add_assignment(self.methods, name, child, inside)
-                    waiting.append(inside)
-                    continue
-                waiting.append(_Position(child, child if isinstance(child, ast.stmt) else at.statement, at.function, at.owner))
+                if isinstance(child, DEFINITIONS):
+                    waiting.append(self._add_definition(child, at))
+                else:
+                    waiting.append(at._replace(node=child, statement=child if isinstance(child, ast.stmt) else at.statement))
+
+    def _add_definition(self, node: Definition, at: _Position) -> _Position:
+        """Returns the position inside the definition."""
+        name, line = ("<lambda>", node.lineno) if isinstance(node, ast.Lambda) else (node.name, _first_line(node))
+        self._definitions.setdefault((name, line), []).append(node)
+        owner = at.node.name if isinstance(at.node, ast.ClassDef) else None
+        inside = _Position(node, at.statement, node, owner)
+        if owner is not None:
+            self._add_assignment(self.methods, name, node, inside)
+        return inside
 
     def _add_assignment(self, to: dict[str, list[Assignment]], name: str, code: ast.AST | None, at: _Position) -> None:
         if code is not None:
@@ -102,8 +106,8 @@ class SourceFile:
 
 
 class _Position(NamedTuple):
-    """A node with the statement and the function that contain it, and the class if the function is a
-    method."""
+    """A node with the statement and the function that contain it, and the class if the function is
+    a method."""
 
     node: ast.AST
     statement: ast.stmt | None = None

@@ -36,6 +36,20 @@ def test_version_equals_program_version(squall):
         assert re.search(r" \([0-9a-f]{10}\)$", version.strip()), f"it does not say of which commit: {version}"
 
 
+def test_command_that_needs_no_python_loads_no_scenario_api():
+    code = "import sys; from squall.__main__ import main; main(); print(*(name for name in sys.modules if name.startswith('squall')))"
+    ended = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1].split() == ["squall", "squall.__main__", "squall._squall"]
+
+
+def test_unknown_name_is_an_error_of_the_package():
+    with pytest.raises(ImportError, match="cannot import name 'Vuser' from 'squall'"):
+        from squall import Vuser  # noqa: F401
+    with pytest.raises(AttributeError, match="module 'squall' has no attribute 'Vuser'"):
+        _ = package.Vuser
+    assert {"VUser", "task", "__version__"} <= set(dir(package))
+
+
 def test_thresholds_decide_exit_code(run):
     code = """
         @scenario(users=1, thresholds={"error_rate": 0.0})

@@ -9,6 +9,7 @@ mod load;
 mod output;
 mod run;
 mod search;
+mod suggestions;
 mod worker;
 
 use clap::{Args, Parser, Subcommand, builder::styling};
@@ -22,6 +23,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use output::OutputArgs;
 pub(crate) use run::{EngineArgs, RunArgs};
 pub(crate) use search::SearchArgs;
+pub(crate) use suggestions::add_suggestion;
 pub(crate) use worker::{LoadWorkerArgs, LogFormat};
 
 /// Load testing with correct measurements.
@@ -49,7 +51,7 @@ Examples:
   squall up --workers 3                  a fleet; `squall down` stops it
 
 Exit codes: 0 passed, 1 threshold breached, nothing measured or slower, 2 usage,
-3 target not reached, 4 generator too slow (--strict), 130 interrupted.
+3 target not reached, 4 load not made, 130 interrupted.
 NO_COLOR turns colours off.";
 
 const STREAM_EXAMPLES: &str = "\

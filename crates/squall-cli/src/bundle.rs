@@ -4,11 +4,12 @@
 //! bundles, the worker opens them.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use squall_engine::Driver;
+use squall_engine::{Driver, PlannedScenario};
 use squall_model::{Bundle, BundleVersion, EncodedSettings, EngineLimits, Load, LoadModel};
 use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles, Sourced};
-use squall_worker::{AdditionalScenario, RunnableBundle};
+use squall_worker::{OpenBundleError, RunnableBundle};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     fs,
     path::{Component, Path, PathBuf},
@@ -21,7 +22,8 @@ use crate::{
     commands::run::{read_text, run_options},
     exit::CliError,
     flag_settings::{self, ONLY_PROCESS},
-    loaded_scenario::{ConcurrentScenario, LoadedScenario},
+    input_files::{self, TrackedFiles},
+    loaded_scenario::LoadedScenario,
     run_input::RunInput,
     run_settings::{RunSettings, ScenarioSource},
     script_host::ScriptHost,
@@ -40,14 +42,17 @@ const MODULE_PREFIX: &str = "module:";
 pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -> Result<(Bundle, String), CliError> {
     let mut settings = RunSettings::from_args(input, args, read_text)?;
     let params = flag_settings::parse_params(args)?;
-    let mut recorder = RecordingFiles::new(match input {
+    let mut files = match input {
         RunInput::Url(_) => DiskFiles::relative_to_working_dir(),
         RunInput::ScenarioFile(path) | RunInput::Script(path) => DiskFiles::relative_to_scenario(path),
-    });
+    };
+    let read = RefCell::default();
+    let mut recorder = RecordingFiles::new(TrackedFiles::new(&mut files, &read));
     let scenario = settings.clone().load(params.clone(), ONLY_PROCESS, &mut recorder, |script| host.open(script))?;
+    let (data_files, env) = recorder.into_parts();
+    input_files::reject_outputs_over_inputs(input, args, read.into_inner(), host)?;
     flag_settings::reject_unused_flags(args, &scenario.loads())?;
     let together = concurrent_loads(&scenario)?;
-    let (data_files, env) = recorder.into_parts();
     let mut files: BTreeMap<String, String> = data_files
         .into_iter()
         .map(|(name, bytes)| (format!("{DATA_FILE_PREFIX}{name}"), STANDARD.encode(bytes)))
@@ -145,32 +150,28 @@ impl<H: ScriptHost> BundleOpener<H> {
 impl<H: ScriptHost> squall_worker::DriverFactory for BundleOpener<H> {
     type Driver = AnyDriver<H::Driver>;
 
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, String> {
-        let scenario = self.load_scenario(bundle).map_err(|error| error.to_string())?;
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, OpenBundleError> {
+        let scenario = self.load_scenario(bundle).map_err(|error| OpenBundleError::Scenario(error.to_string()))?;
         if scenario.plan().tasks != bundle.plan.tasks {
-            return Err("this worker reads the scenario differently: is it of another version?".to_owned());
+            return Err(OpenBundleError::OtherTasks);
         }
-        let (threads, pools, hooks) = (scenario.threads(), scenario.pools(), scenario.hooks());
-        let (mut plan, mut additional) = (None, Vec::new());
-        let (driver, shared_counters) = match scenario {
+        let (pools, hooks) = (scenario.pools(), scenario.hooks());
+        let (mut scenarios, shared_counters) = match scenario {
             LoadedScenario::Declarative { scenario, .. } => {
                 let (driver, shared_counters) = scenario.driver_with_shared_counters();
-                (AnyDriver::Declarative(driver), shared_counters)
+                let (plan, driver) = (scenario.plan, AnyDriver::Declarative(driver));
+                (vec![PlannedScenario { plan, driver, threads: None, background: false }], shared_counters)
             }
             LoadedScenario::Script(script) => {
-                let mut members = script.concurrent_scenarios().into_iter();
-                plan = members.next().map(|first| first.plan).filter(|_| bundle.has_multiple_scenarios());
-                additional = members.map(additional_scenario).collect();
-                (AnyDriver::Script((script.make_driver)()), Vec::new())
+                let scenarios = script.instantiate().into_iter();
+                (scenarios.map(|scenario| scenario.map_driver(AnyDriver::Script)).collect(), Vec::new())
             }
         };
-        Ok(RunnableBundle { driver, threads, plan, additional, pools, shared_counters, hooks })
+        if let (Some(first), false) = (scenarios.first_mut(), bundle.has_multiple_scenarios()) {
+            first.plan = bundle.plan.clone();
+        }
+        Ok(RunnableBundle { scenarios, pools, shared_counters, hooks })
     }
-}
-
-fn additional_scenario<D: Driver>(member: ConcurrentScenario<D>) -> AdditionalScenario<AnyDriver<D>> {
-    let driver = AnyDriver::Script((member.make_driver)());
-    AdditionalScenario { driver, threads: Some(member.threads), plan: member.plan, background: member.background }
 }
 
 /// The files of a bundle, unpacked in a temporary folder. Dropping it removes the folder.

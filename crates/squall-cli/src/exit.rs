@@ -14,7 +14,7 @@ pub(crate) const BREACHED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// The target, the store or the API could not be reached.
 pub(crate) const UNREACHABLE: u8 = 3;
-/// The generator could not make the load (`--strict`).
+/// The generator did not make the planned load.
 pub(crate) const SCHEDULE_MISSED: u8 = 4;
 /// The user stopped the run.
 pub(crate) const INTERRUPTED: u8 = 130;

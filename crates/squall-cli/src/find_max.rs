@@ -10,7 +10,7 @@ mod result_writer;
 use squall_engine::Driver;
 use squall_model::{LoadModel, Plan, Threshold};
 use squall_orchestrator::{RunControl, RunResult};
-use squall_report::{ReportInput, RunVerdict, verdict};
+use squall_report::{ReportInput, RunVerdict, ScheduleRule, verdict};
 use std::time::Duration;
 
 use crate::{
@@ -120,7 +120,7 @@ impl<D: Driver> MaxRateFinder<'_, D> {
             plan: probe.plan(),
             view: &finished.view,
             facts: &finished.facts,
-            strict: false,
+            schedule_rule: ScheduleRule::default(),
             command: None,
             version: env!("SQUALL_VERSION"),
         };

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::{
     args::{HttpArgs, LoadArgs, RequestArgs, RunArgs},
     exit::CliError,
+    secret_value,
 };
 
 /// The process index of a run in one process.
@@ -62,10 +63,13 @@ pub(crate) fn reject_unused_flags(args: &RunArgs, loads: &[&Load]) -> Result<(),
     if errors.is_empty() { Ok(()) } else { Err(CliError::new(errors.join("\n"))) }
 }
 
-/// Every `--param NAME=VALUE`. The last value of a name wins.
+/// Every `--param NAME=VALUE`, also `NAME=@FILE` and `NAME=$VARIABLE`. The last value of a name wins.
 pub(crate) fn parse_params(args: &RunArgs) -> Result<BTreeMap<String, String>, CliError> {
     let param = |text: &String| match text.split_once('=') {
-        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        Some((name, value)) => match secret_value::resolve(value) {
+            Ok(value) => Ok((name.to_owned(), value)),
+            Err(error) => Err(CliError::new(format!("--param {name}: {error}"))),
+        },
         None => Err(CliError::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
     };
     args.script.params.iter().map(param).collect()
@@ -174,7 +178,7 @@ fn raw_http(args: &HttpArgs, errors: &mut Vec<Sourced<String>>) -> RawHttp {
     let choice = |flag: &str, given: bool, value: &str| given.then(|| Sourced::<String>::from_flag(flag, value));
     let no_redirects = args.no_redirects.then(|| Sourced::from_flag("--no-redirects", 0u32));
     RawHttp {
-        headers: parse_pairs("--header", &args.headers, ':', "NAME: VALUE", errors),
+        headers: headers(&args.headers, errors),
         timeout: sourced_text("--timeout", &args.timeout),
         connect_timeout: sourced_text("--connect-timeout", &args.connect_timeout),
         version: choice("--http1", args.http1, "1.1").or(choice("--http2", args.http2, "2")),
@@ -192,13 +196,33 @@ fn raw_http(args: &HttpArgs, errors: &mut Vec<Sourced<String>>) -> RawHttp {
             false,
         )),
         cookies: switch("--cookies", args.cookies, true).or(switch("--no-cookies", args.no_cookies, false)),
-        basic: sourced_text("--basic", &args.basic),
-        bearer: sourced_text("--bearer", &args.bearer),
+        basic: args.basic.as_deref().map(|text| secret("--basic", text, errors)),
+        bearer: args.bearer.as_deref().map(|text| secret("--bearer", text, errors)),
         unix_socket: sourced_text("--unix-socket", &args.unix_socket),
         phases: switch("--phases", args.phases, true),
         ip: choice("--ipv4", args.ipv4, "4").or(choice("--ipv6", args.ipv6, "6")),
         resolve: parse_pairs("--resolve", &args.resolve, '=', "HOST=ADDRESS:PORT", errors),
     }
+}
+
+/// The headers. Each value can be `@FILE` or `$NAME`.
+fn headers(values: &[String], errors: &mut Vec<Sourced<String>>) -> Vec<SourcedPair> {
+    let pairs = parse_pairs("--header", values, ':', "NAME: VALUE", errors);
+    pairs.into_iter().map(|(name, value)| (name, secret("--header", &value.value, errors))).collect()
+}
+
+/// The value of a flag that can be `@FILE` or `$NAME`.
+fn secret(flag: &str, text: &str, errors: &mut Vec<Sourced<String>>) -> Sourced<String> {
+    let value = match secret_value::resolve(text) {
+        // A secret is no template.
+        Ok(value) if secret_value::is_reference(text) => value.replace("{{", "{{ '{{' }}"),
+        Ok(value) => value,
+        Err(error) => {
+            errors.push(Sourced::from_flag(flag, error.to_string()));
+            String::new()
+        }
+    };
+    Sourced::from_flag(flag, value)
 }
 
 type SourcedPair = (Sourced<String>, Sourced<String>);

@@ -17,6 +17,7 @@ mod find_max;
 mod flag_settings;
 mod fleet_store;
 mod http_listener;
+mod input_files;
 mod installed_python;
 mod loaded_scenario;
 mod loadpilot_plan;
@@ -24,12 +25,14 @@ mod local_fleet_state;
 mod logs;
 mod open_file_limit;
 mod output_file;
+mod preset_flags;
 mod prometheus;
 mod run_input;
 mod run_settings;
 mod scenario_picker;
 mod script_error;
 mod script_host;
+mod secret_value;
 mod signals;
 mod stop_button;
 mod terminal;
@@ -39,10 +42,10 @@ mod worker_health;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use loaded_scenario::{ConcurrentScenario, LoadedScenario, ProcessCommands, ScriptScenario};
+pub use loaded_scenario::{DriverMaker, LoadedScenario, ProcessCommands, ScriptScenario};
 pub use script_error::{ScriptError, ScriptKind};
 pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
-pub use squall_worker::ScenarioHooks;
+pub use squall_worker::{HookError, ScenarioHooks};
 
 /// Prints a line on standard error during a run. Does not wait for its reader.
 pub fn print_notice(line: &str) {
@@ -57,19 +60,33 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// Runs one command line inside the interpreter of `host`, whose scripts it can run.
 pub fn main_with<H: ScriptHost>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let raw_args = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let expanded = match preset_flags::expand(arguments.into_iter().collect()) {
+        Ok(expanded) => expanded,
+        Err(error) => return exit::report(&error),
+    };
+    let (arguments, origins) = (expanded.words, expanded.origins);
+    let raw_args: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let mut command = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
-        Err(error) => return exit::report_parse_error(&error),
+        Err(error) => {
+            let sources = preset_flags::name_sources(&error.to_string(), &origins);
+            let code = exit::report_parse_error(&args::add_suggestion(error, &raw_args));
+            terminal::print_stderr(sources);
+            terminal::background_writer::flush_stderr();
+            return code;
+        }
     };
     match &mut command {
-        args::CliCommand::Run(run) => run.raw_args = raw_args,
+        args::CliCommand::Run(run) => (run.raw_args, run.origins) = (raw_args, origins.clone()),
         args::CliCommand::Test { command: args::TestCommand::Start(start) } => start.run.raw_args = raw_args,
         _ => {}
     }
     open_file_limit::raise_open_file_limit();
-    let code = commands::dispatch(command, host).unwrap_or_else(|error| exit::report(&error));
+    let code = commands::dispatch(command, host).unwrap_or_else(|error| {
+        let code = exit::report(&error);
+        terminal::print_stderr(preset_flags::name_sources(&error.to_string(), &origins));
+        code
+    });
     terminal::background_writer::flush_stderr();
     code
 }

@@ -4,9 +4,8 @@
 
 mod local_run;
 
-use squall_engine::Driver;
+use squall_engine::{Driver, PlannedScenario};
 use squall_model::{Load, LoadModel, Plan, PoolContents, Profile};
-use squall_orchestrator as orchestrator;
 use squall_scenario::Scenario;
 use squall_worker::ScenarioHooks;
 use std::{process::Command, sync::Arc};
@@ -27,15 +26,14 @@ pub enum LoadedScenario<D> {
 
 /// A scenario that a script host drives.
 pub struct ScriptScenario<D> {
+    /// The plan of the run: that of its one scenario, or the sum of several.
     pub plan: Plan,
     /// The plan as `--check` prints it.
     pub description: String,
     /// Whether the HTTP client measures the phases of requests.
     pub phases: bool,
-    /// Engine threads, unless `--threads` sets them.
-    pub threads: usize,
-    /// Makes a driver for one run.
-    pub make_driver: Arc<dyn Fn() -> D>,
+    /// The scenarios and probes that run together; at least one. The first is not a probe.
+    pub scenarios: Vec<PlannedScenario<DriverMaker<D>>>,
     /// The resource pools that the scenario declares.
     pub pools: Vec<PoolContents>,
     /// Set-up and tear-down, once for the whole run.
@@ -43,20 +41,10 @@ pub struct ScriptScenario<D> {
     /// The command lines of the processes that share the load. Without them, this process makes all
     /// of it.
     pub process_commands: ProcessCommands,
-    /// The scenarios and probes that run together. Empty if it is one scenario without probes;
-    /// otherwise `plan` is the sum of the scenarios.
-    pub concurrent: Vec<ConcurrentScenario<D>>,
 }
 
-/// One of several scenarios that run together.
-pub struct ConcurrentScenario<D> {
-    pub plan: Plan,
-    pub threads: usize,
-    pub make_driver: Arc<dyn Fn() -> D>,
-    /// Whether it makes no load of its own, as probes do; it ends when the other scenarios have
-    /// ended.
-    pub background: bool,
-}
+/// Makes a driver for one run.
+pub type DriverMaker<D> = Arc<dyn Fn() -> D>;
 
 /// Makes the command lines of a run's processes.
 pub type ProcessCommands = Option<Arc<dyn Fn() -> Vec<Command>>>;
@@ -77,7 +65,7 @@ impl<D: Driver> LoadedScenario<D> {
     pub(crate) fn loads(&self) -> Vec<&Load> {
         match self {
             LoadedScenario::Script(script) if script.has_multiple_scenarios() => {
-                script.concurrent.iter().filter(|member| !member.background).map(|member| &member.plan.load).collect()
+                script.load_scenarios().map(|scenario| &scenario.plan.load).collect()
             }
             _ => vec![&self.plan().load],
         }
@@ -121,7 +109,7 @@ impl<D: Driver> LoadedScenario<D> {
     pub(crate) fn threads(&self) -> Option<usize> {
         match self {
             LoadedScenario::Declarative { .. } => None,
-            LoadedScenario::Script(script) => Some(script.threads),
+            LoadedScenario::Script(script) => script.scenarios.first().and_then(|first| first.threads),
         }
     }
 
@@ -142,70 +130,44 @@ impl<D: Driver> LoadedScenario<D> {
 }
 
 impl<D> ScriptScenario<D> {
-    pub(crate) fn has_multiple_scenarios(&self) -> bool {
-        self.concurrent.iter().filter(|member| !member.background).count() > 1
+    /// The scenarios without the probes.
+    fn load_scenarios(&self) -> impl Iterator<Item = &PlannedScenario<DriverMaker<D>>> {
+        self.scenarios.iter().filter(|scenario| !scenario.background)
     }
 
-    /// Every scenario and probe of the run; at least one.
-    pub(crate) fn concurrent_scenarios(&self) -> Vec<ConcurrentScenario<D>> {
-        match self.concurrent.is_empty() {
-            true => {
-                let (plan, make_driver) = (self.plan.clone(), self.make_driver.clone());
-                vec![ConcurrentScenario { plan, threads: self.threads, make_driver, background: false }]
-            }
-            false => self.concurrent.clone(),
-        }
+    pub(crate) fn has_multiple_scenarios(&self) -> bool {
+        self.load_scenarios().count() > 1
+    }
+
+    /// Every scenario and probe, with a driver for one run.
+    pub(crate) fn instantiate(&self) -> Vec<PlannedScenario<D>> {
+        self.scenarios.iter().map(|scenario| scenario.clone().map_driver(|make_driver| make_driver())).collect()
     }
 
     fn with_plan(&self, plan: Plan) -> ScriptScenario<D> {
-        let mut concurrent = self.concurrent.clone();
-        for member in &mut concurrent {
-            match member.background {
-                true => member.match_duration(&plan),
-                false => member.plan = plan.clone(),
+        let mut scenarios = self.scenarios.clone();
+        for scenario in &mut scenarios {
+            match scenario.background {
+                true => match_duration(&mut scenario.plan, &plan),
+                false => scenario.plan = plan.clone(),
             }
         }
         ScriptScenario {
             plan,
             description: self.description.clone(),
             phases: self.phases,
-            threads: self.threads,
-            make_driver: self.make_driver.clone(),
+            scenarios,
             pools: self.pools.clone(),
             hooks: self.hooks.clone(),
             process_commands: self.process_commands.clone(),
-            concurrent,
         }
     }
 }
 
-impl<D> ConcurrentScenario<D> {
-    /// Makes it last as long as `plan` does.
-    fn match_duration(&mut self, plan: &Plan) {
-        let LoadModel::Closed { users, .. } = &mut self.plan.load.model else { return };
-        if let Ok(longer) = Profile::constant(users.peak(), plan.duration()) {
-            *users = longer;
-        }
-    }
-
-    /// The scenario with a driver for one run.
-    pub(crate) fn instantiate(&self) -> orchestrator::PlannedScenario<D> {
-        orchestrator::PlannedScenario {
-            plan: self.plan.clone(),
-            driver: (self.make_driver)(),
-            threads: self.threads,
-            background: self.background,
-        }
-    }
-}
-
-impl<D> Clone for ConcurrentScenario<D> {
-    fn clone(&self) -> Self {
-        ConcurrentScenario {
-            plan: self.plan.clone(),
-            threads: self.threads,
-            make_driver: self.make_driver.clone(),
-            background: self.background,
-        }
+/// Makes the plan of a probe last as long as `plan` does.
+fn match_duration(probe: &mut Plan, plan: &Plan) {
+    let LoadModel::Closed { users, .. } = &mut probe.load.model else { return };
+    if let Ok(longer) = Profile::constant(users.peak(), plan.duration()) {
+        *users = longer;
     }
 }

@@ -18,8 +18,18 @@ use crate::exit::CliError;
 pub(crate) struct LocalFleetState {
     /// The URL of its API.
     pub(crate) api: String,
+    /// Its store, if it has one that other processes reach. The URL has the password of a Redis that
+    /// `squall up` started.
+    pub(crate) store: Option<FleetStoreAddress>,
     /// In the order of their start.
     pub(crate) processes: Vec<FleetProcess>,
+}
+
+/// Where `squall run --cluster` finds the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FleetStoreAddress {
+    pub(crate) redis: String,
+    pub(crate) fleet: String,
 }
 
 /// A process of the fleet.
@@ -140,6 +150,17 @@ pub(crate) fn running_fleet() -> Result<Option<LocalFleetState>, CliError> {
     Ok(read()?.filter(|state| state.processes.iter().any(FleetProcess::is_running)))
 }
 
+/// The store of the fleet that `squall up` started, for `--cluster` without a URL.
+pub(crate) fn running_fleet_store() -> Result<FleetStoreAddress, CliError> {
+    let Some(state) = running_fleet()? else {
+        return Err(CliError::new(
+            "--cluster without a URL uses the fleet of `squall up`, and none runs: start one, or give --cluster REDIS-URL",
+        ));
+    };
+    let in_memory = "the fleet of `squall up` runs in one process without Redis: use `squall test start`";
+    state.store.ok_or_else(|| CliError::new(in_memory))
+}
+
 /// The API of a fleet that has ended without `squall down`.
 pub(crate) fn ended_fleet_api() -> Option<String> {
     let state = read().ok()??;
@@ -153,7 +174,8 @@ pub(crate) fn write(folder: &Path, state: &LocalFleetState) -> Result<(), CliErr
         .iter()
         .map(|process| json!({"role": process.role, "pid": process.pid, "start_time": process.start_time}))
         .collect();
-    let text = json!({"version": 1, "api": state.api, "processes": processes}).to_string();
+    let store = state.store.as_ref().map(|store| json!({"redis": store.redis, "fleet": store.fleet}));
+    let text = json!({"version": 1, "api": state.api, "store": store, "processes": processes}).to_string();
     let (path, new) = (folder.join("fleet.json"), folder.join("fleet.json.new"));
     let write = || {
         let mut options = OpenOptions::new();
@@ -174,7 +196,11 @@ fn parse(text: &str) -> Option<LocalFleetState> {
         })
     };
     let processes = value["processes"].as_array()?.iter().map(process).collect::<Option<Vec<_>>>()?;
-    Some(LocalFleetState { api: value["api"].as_str()?.to_owned(), processes })
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let store = &value["store"];
+    let store =
+        text(&store["redis"]).zip(text(&store["fleet"])).map(|(redis, fleet)| FleetStoreAddress { redis, fleet });
+    Some(LocalFleetState { api: text(&value["api"])?, store, processes })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,14 +22,46 @@ pub(crate) struct OutputFile {
 #[derive(Debug)]
 enum OutputDestination {
     Stdout,
-    /// A device or pipe.
+    /// A device.
     InPlace(File),
+    Fifo(FifoWriter),
     /// A temporary file in the same folder, renamed to the final one. It exists only during the
     /// write, so a killed run leaves nothing behind.
     AtomicReplace {
         temporary: PathBuf,
         final_path: PathBuf,
     },
+}
+
+/// A named pipe. It is opened at the first write, because opening waits for a reader.
+#[derive(Debug)]
+pub(crate) struct FifoWriter {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl FifoWriter {
+    pub(crate) fn new(path: &Path) -> FifoWriter {
+        FifoWriter { path: path.to_owned(), file: None }
+    }
+
+    /// Whether `path` is a named pipe.
+    pub(crate) fn is_fifo(path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+    }
+}
+
+impl Write for FifoWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.file {
+            Some(file) => file.write(bytes),
+            file => file.insert(OpenOptions::new().write(true).open(&self.path)?).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl OutputFile {
@@ -58,6 +91,7 @@ impl OutputFile {
         let written = match &mut self.destination {
             OutputDestination::Stdout => return print::stdout_within(bytes, timeout),
             OutputDestination::InPlace(file) => file.write_all(bytes),
+            OutputDestination::Fifo(fifo) => fifo.write_all(bytes),
             OutputDestination::AtomicReplace { temporary, final_path } => {
                 let replaced = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &*final_path));
                 if replaced.is_err() {
@@ -74,6 +108,9 @@ impl OutputDestination {
     fn resolve(path: &Path) -> io::Result<OutputDestination> {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(found) if found.file_type().is_fifo() => {
+                return Ok(OutputDestination::Fifo(FifoWriter::new(path)));
+            }
             Ok(found) if !found.is_file() => {
                 return Ok(OutputDestination::InPlace(OpenOptions::new().write(true).open(path)?));
             }

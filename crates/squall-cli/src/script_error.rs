@@ -1,7 +1,6 @@
 //! Why a script host cannot open, bundle or run a script. The script hosts return it; the commands
 //! print it and exit with code 2. Decides no exit code: `exit` does.
 
-use squall_http::ConnectorError;
 use std::{io, path::PathBuf};
 
 /// Why a script host cannot do what a command asks.
@@ -13,9 +12,6 @@ pub enum ScriptError {
     /// An exception of the script itself, with its traceback.
     #[error("{0}")]
     Exception(String),
-    /// The HTTP client refuses the scenario's settings.
-    #[error(transparent)]
-    HttpSettings(#[from] ConnectorError),
     /// Lines of the requirements file that the installed packages do not meet.
     #[error("the scenario requires packages that are not installed here:\n  {}", missing.join("\n  "))]
     MissingRequirements { missing: Vec<String> },
@@ -65,5 +61,38 @@ impl ScriptKind {
             ScriptKind::Scenario => "\n  URLs and .toml scenarios need no Python.",
             ScriptKind::App => "",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_model::error_chain;
+
+    #[track_caller]
+    fn check(error: &ScriptError, expected: &str) {
+        assert_eq!(error_chain(error), expected);
+    }
+
+    #[test]
+    fn errors_without_python_name_the_script_and_the_remedy() {
+        let install = "python3 has no package squall.\n  Install it where python3 finds it (in Squall's source folder: \
+                       pip install .), then repeat this command.";
+        let missing = |path: &str, kind| ScriptError::PackageNotInstalled { path: path.into(), kind };
+        let scenario =
+            format!("shop.py is a Python scenario, and {install}\n  URLs and .toml scenarios need no Python.");
+        check(&missing("shop.py", ScriptKind::Scenario), &scenario);
+        check(&missing("shop:app", ScriptKind::App), &format!("shop:app is a Python app, and {install}"));
+        check(
+            &ScriptError::WorkerWithoutPython { path: "shop.py".into() },
+            "shop.py is a Python scenario, and this worker runs without Python. Start the worker with `python3 -m \
+             squall worker …` instead",
+        );
+    }
+
+    #[test]
+    fn error_of_a_file_names_the_file_and_the_cause() {
+        let error = ScriptError::Read { path: "shop.py".into(), error: io::Error::other("no such file") };
+        check(&error, "cannot read shop.py: no such file");
     }
 }

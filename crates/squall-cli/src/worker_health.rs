@@ -65,7 +65,7 @@ const METRICS: [(&str, &str, MetricValue, &str); 10] = [
 
 /// What readiness depends on, besides the worker's report.
 pub(crate) struct ReadinessCheck {
-    /// How long an acknowledged heartbeat counts.
+    /// How long an acknowledged report counts.
     pub(crate) ttl: Duration,
     /// Cancelled when the worker starts to leave.
     pub(crate) leaving: CancellationToken,
@@ -83,17 +83,16 @@ pub(crate) fn serve(
 }
 
 fn handle_request(path: &str, status: &WorkerStatus, readiness: &ReadinessCheck) -> Response<Full<Bytes>> {
-    // From the token and not from the report, which changes only at the next heartbeat.
+    // From the token and not from the status, which changes only with the next report.
     let leaving = readiness.leaving.is_cancelled();
     let ready = !leaving && is_ready(status, readiness.ttl);
     match path {
         "/healthz" => text_response(StatusCode::OK, "ok\n"),
         "/readyz" if ready => text_response(StatusCode::OK, "ready\n"),
         "/readyz" if leaving => text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready: leaving\n"),
-        "/readyz" => text_response(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not ready: the store has no recent heartbeat of this worker\n",
-        ),
+        "/readyz" => {
+            text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready: the store has no recent report of this worker\n")
+        }
         "/metrics" => {
             let response = Response::builder().header(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
             response.body(Full::from(metrics(status, ready))).expect("a valid header")
@@ -115,13 +114,7 @@ fn metrics(status: &WorkerStatus, ready: bool) -> String {
     let version = format!("{{version=\"{}\"}}", env!("SQUALL_VERSION"));
     metric("squall_worker_info", "gauge", "The program", &version, "1");
     let up = if ready { "1" } else { "0" };
-    metric(
-        "squall_worker_ready",
-        "gauge",
-        "Whether the store has a recent heartbeat and the worker takes load",
-        "",
-        up,
-    );
+    metric("squall_worker_ready", "gauge", "Whether the store has a recent report and the worker takes load", "", up);
     for (name, kind, value, help) in METRICS {
         metric(name, kind, help, "", &value(&status.report));
     }
@@ -140,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_is_ready_while_the_store_has_a_recent_heartbeat() {
+    fn worker_is_ready_while_the_store_has_a_recent_report() {
         let (ttl, now) = (Duration::from_secs(3600), Some(Instant::now()));
         let leaving = CancellationToken::new();
         let readiness = |ttl| ReadinessCheck { ttl, leaving: leaving.clone() };

@@ -134,8 +134,9 @@ pub enum StoreError {
     },
 }
 
-/// Members and their leases. Every method is atomic. Before anything else it sweeps: it removes
-/// expired members and their leases. Only the store's clock decides what has expired.
+/// Members and their leases. Every method except [`LeaseStore::wait_for_change`] is atomic, and
+/// before anything else it sweeps: it removes expired members and their leases. Only the store's
+/// clock decides what has expired.
 pub trait LeaseStore: Clone + Send + Sync + 'static {
     /// Becomes a member for `ttl`. A second join only renews the first.
     fn join(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Revision, StoreError>> + Send;

@@ -46,7 +46,7 @@ pub use redis::{
 };
 pub use run::{
     BlockGrant, BlockRequest, CounterState, CounterStore, MemoryRunStore, RedisRunStore, ReportFields, ReportOutcome,
-    ReportReceipt, RunKeys, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, SourceAllocation,
-    WorkerSubscription,
+    ReportReceipt, RunCheckpoint, RunKeys, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta,
+    SourceAllocation, WorkerSubscription,
 };
 pub use spread::{UnitAssignment, spread};

@@ -297,7 +297,8 @@ impl Engine {
     }
 
     /// The run time at which the load ended: the end of the last iteration of a limited closed run, or
-    /// the last start of an open run. Valid after the last delta.
+    /// the end of an open run's schedule, or its last start if that is later. Valid after the last
+    /// delta.
     pub fn load_end(&self) -> Duration {
         self.busy_users.0.iter().map(|thread| thread.load_end()).max().unwrap_or_default()
     }

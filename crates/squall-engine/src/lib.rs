@@ -11,6 +11,7 @@ mod engine_thread;
 mod load_end;
 mod number_quota;
 mod on_start_tracker;
+mod planned_scenario;
 mod precise_timer;
 mod resource_client;
 mod schedule;
@@ -38,6 +39,7 @@ pub use engine::{BusyUsers, Engine, EngineError, EngineStopHandle, LoadOutcome};
 pub use engine_config::EngineConfig;
 pub use engine_group::{EngineGroup, EngineGroupStopHandle, EngineSpec};
 pub use number_quota::{NumberQuota, QuotaRefill, QuotaStatus, SharedCounter};
+pub use planned_scenario::PlannedScenario;
 pub use resource_client::{
     AcquireReply, GrantedResource, ResourceClient, ResourceError, ResourceLease, ResourceRequest,
 };

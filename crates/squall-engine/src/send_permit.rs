@@ -1,9 +1,9 @@
 //! The permission of a fleet's worker to send: until when, whether the run is paused, and how many
 //! requests (the send budget). A worker makes load only while its membership is valid, and never
-//! sends more requests than it has announced in the store. So no two workers make the same load when
-//! one of them is frozen or cut off, and the report can bound the requests that a lost worker may
-//! have sent. Users that have used up the budget wait until it is raised. A local run has no send
-//! permit. squall-worker sets the limits.
+//! sends more requests than it has announced in the store. So no two workers make the same load
+//! when one of them is frozen or cut off, and the report can bound the requests that a lost worker
+//! may have sent. Users that have used up the budget wait until it is raised. A local run has no
+//! send permit. squall-worker sets the limits.
 
 use std::{
     sync::{
@@ -47,11 +47,11 @@ struct SendPermitState {
 #[derive(Debug)]
 #[repr(align(128))]
 struct ThreadBudget {
-    /// Requests begun, without those that were never sent. Only the thread itself writes it.
-    begun: AtomicU64,
-    /// The most requests that the thread may have begun in total.
+    /// Requests charged to the budget: begun and not known to be unsent. Only the thread itself writes it.
+    charged: AtomicU64,
+    /// The most requests that may be charged to the thread in total.
     limit: AtomicU64,
-    /// At this many requests begun, the worker should raise the limit.
+    /// At this many requests charged, the worker should raise the limit.
     refill_at: AtomicU64,
     /// As `limit`, but final: the thread's load is over. The sum of all threads is the worker's
     /// final send limit, which it notes as `RunNote::FinalSendLimit`.
@@ -63,7 +63,7 @@ impl SendPermit {
     pub fn new(threads: usize) -> SendPermit {
         let unlimited = || AtomicU64::new(u64::MAX);
         let thread = || ThreadBudget {
-            begun: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
             limit: unlimited(),
             refill_at: unlimited(),
             final_send_limit: unlimited(),
@@ -98,15 +98,15 @@ impl SendPermit {
         !self.shared.paused.load(Ordering::Relaxed) && self.is_valid_at(now)
     }
 
-    /// The requests that each thread has begun.
-    pub fn requests_begun(&self) -> Vec<u64> {
-        self.shared.threads.iter().map(|thread| thread.begun.load(Ordering::SeqCst)).collect()
+    /// The requests charged to each thread.
+    pub fn requests_charged(&self) -> Vec<u64> {
+        self.shared.threads.iter().map(|thread| thread.charged.load(Ordering::SeqCst)).collect()
     }
 
     /// Whether `thread` has used at least half of its budget.
     pub fn is_half_used(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
-        thread.begun.load(Ordering::Relaxed) >= thread.refill_at.load(Ordering::Relaxed)
+        thread.charged.load(Ordering::Relaxed) >= thread.refill_at.load(Ordering::Relaxed)
     }
 
     /// The limit of each thread if it may begin `more` requests from now on. A lower limit takes
@@ -114,14 +114,14 @@ impl SendPermit {
     /// only in [`SendPermit::raise_limits`], after the report.
     pub fn lower_limits(&self, more: &[u64]) -> Vec<u64> {
         let limit = |(thread, more): (&ThreadBudget, &u64)| {
-            let most = thread.begun.load(Ordering::SeqCst).saturating_add(*more);
+            let most = thread.charged.load(Ordering::SeqCst).saturating_add(*more);
             if most >= thread.limit.load(Ordering::SeqCst) {
                 return most;
             }
             thread.limit.store(most, Ordering::SeqCst);
             // The thread may have begun more meanwhile: either this load sees that, or the thread
             // has seen the limit.
-            most.max(thread.begun.load(Ordering::SeqCst))
+            most.max(thread.charged.load(Ordering::SeqCst))
         };
         self.shared.threads.iter().zip(more).map(limit).collect()
     }
@@ -129,9 +129,9 @@ impl SendPermit {
     /// Sets the total limit of each thread. The caller has reported the limits.
     pub fn raise_limits(&self, most: &[u64]) {
         for (thread, most) in self.shared.threads.iter().zip(most) {
-            let begun = thread.begun.load(Ordering::SeqCst);
+            let charged = thread.charged.load(Ordering::SeqCst);
             thread.limit.store(*most, Ordering::SeqCst);
-            thread.refill_at.store(begun + most.saturating_sub(begun) / 2, Ordering::SeqCst);
+            thread.refill_at.store(charged + most.saturating_sub(charged) / 2, Ordering::SeqCst);
         }
         self.shared.limits_raised.send_replace(());
     }
@@ -181,11 +181,11 @@ impl SendPermit {
     #[inline]
     pub(crate) fn try_acquire(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
-        let before = thread.begun.load(Ordering::Relaxed);
+        let before = thread.charged.load(Ordering::Relaxed);
         // Counted before the check, so that a thread that lowers the limit meanwhile sees it.
-        thread.begun.store(before + 1, Ordering::SeqCst);
+        thread.charged.store(before + 1, Ordering::SeqCst);
         if before >= thread.limit.load(Ordering::SeqCst) || before >= thread.final_send_limit.load(Ordering::Relaxed) {
-            thread.begun.store(before, Ordering::SeqCst);
+            thread.charged.store(before, Ordering::SeqCst);
             return false;
         }
         if before + 1 == thread.refill_at.load(Ordering::Relaxed) {
@@ -196,25 +196,25 @@ impl SendPermit {
 
     /// Uncounts a request of `thread` that was never sent.
     pub(crate) fn release(&self, thread: usize) {
-        self.shared.threads[thread].begun.fetch_sub(1, Ordering::SeqCst);
+        self.shared.threads[thread].charged.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The requests that `thread` has begun.
-    pub(crate) fn requests_begun_by(&self, thread: usize) -> u64 {
-        self.shared.threads[thread].begun.load(Ordering::Relaxed)
+    /// The requests charged to `thread`.
+    pub(crate) fn requests_charged_by(&self, thread: usize) -> u64 {
+        self.shared.threads[thread].charged.load(Ordering::Relaxed)
     }
 
     /// Whether `thread` must wait before it can begin a request.
     #[inline]
     pub(crate) fn is_exhausted(&self, thread: usize) -> bool {
         let thread = &self.shared.threads[thread];
-        thread.begun.load(Ordering::Relaxed) >= thread.limit.load(Ordering::Relaxed)
+        thread.charged.load(Ordering::Relaxed) >= thread.limit.load(Ordering::Relaxed)
     }
 
     /// Waits until `thread` may begin a request, or may never begin one.
     pub(crate) async fn wait_available(&self, thread: usize) {
         let at_final_send_limit =
-            || self.requests_begun_by(thread) >= self.shared.threads[thread].final_send_limit.load(Ordering::Relaxed);
+            || self.requests_charged_by(thread) >= self.shared.threads[thread].final_send_limit.load(Ordering::Relaxed);
         self.wait(|| !self.is_exhausted(thread) || at_final_send_limit()).await;
     }
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(begun(&permit, 20), 0);
         permit.raise_limits(&[18]);
         assert_eq!(begun(&permit, 20), 3);
-        assert_eq!((permit.requests_begun(), permit.is_exhausted(0)), (vec![18], true));
+        assert_eq!((permit.requests_charged(), permit.is_exhausted(0)), (vec![18], true));
     }
 
     #[tokio::test]

@@ -78,7 +78,7 @@ impl ThreadProgress {
         );
         recorder.note_error(metric, outcome, &message);
         let (wait, service, bytes_in, bytes_out) = (Duration::ZERO, Duration::ZERO, 0, 0);
-        recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up: false });
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, due_in_warm_up: false });
         let (made, dropped) = (self.activity.iterations(), self.activity.dropped());
         let (metrics, errors, mut engine) = recorder.harvest(0, self.activity.busy_users());
         engine.iterations = made.saturating_sub(self.iterations);

@@ -1,6 +1,6 @@
 //! A driver's access to the recorder of its thread. Every request is an [`InFlightRequest`]: it
-//! counts as sent when it begins and is recorded exactly once, even if its future is dropped. This
-//! keeps sent = recorded.
+//! counts as begun and is recorded exactly once, even if its future is dropped. This keeps
+//! begun = recorded.
 
 use squall_metrics::{
     EngineDelta, ErrorNote, MetricDelta, MetricId, MetricKey, MetricRecorder, Outcome, OutcomeCategory, OutcomeCode,
@@ -18,6 +18,9 @@ use crate::{ResourceClient, ResourceError, SendPermit, thread_counters::ThreadAc
 /// The request was not sent, because this process had lost its membership or used up its send
 /// budget.
 pub const FENCED: Outcome = Outcome { category: OutcomeCategory::TransportError, code: OutcomeCode::Named("FENCED") };
+
+const NO_MEMBERSHIP: &str = "not sent: the worker had lost its membership, and other workers make its load";
+const NO_BUDGET: &str = "not sent: the worker's send budget was used up";
 
 /// A handle on the recorder of its thread. Clones share it.
 #[derive(Clone)]
@@ -118,35 +121,34 @@ impl ThreadRecorder {
     #[inline]
     pub fn begin(&self, metric: MetricId, intended: Instant, started: Instant) -> Option<InFlightRequest<'_>> {
         // Not `started`, which may be before a stall of the whole process.
-        if let Some((thread, permit)) = &self.shared.send_permit
-            && !(permit.is_valid_at(Instant::now()) && permit.try_acquire(*thread))
-        {
-            self.record_fenced(metric, intended, started);
-            return None;
+        if let Some((thread, permit)) = &self.shared.send_permit {
+            let refusal = match () {
+                () if !permit.is_valid_at(Instant::now()) => Some(NO_MEMBERSHIP),
+                () => (!permit.try_acquire(*thread)).then_some(NO_BUDGET),
+            };
+            if let Some(reason) = refusal {
+                self.record_fenced(metric, intended, started, reason);
+                return None;
+            }
         }
         self.shared.activity.count_request();
-        self.shared.recorder.borrow_mut().count_sent();
+        self.shared.recorder.borrow_mut().count_begun();
         Some(InFlightRequest { recorder: self, metric, intended, started, recorded: false, in_send_budget: true })
     }
 
     #[cold]
-    fn record_fenced(&self, metric: MetricId, intended: Instant, started: Instant) {
+    fn record_fenced(&self, metric: MetricId, intended: Instant, started: Instant, reason: &str) {
         self.record_unsent(metric, intended, started, FENCED);
-        self.note_error(
-            metric,
-            intended,
-            FENCED,
-            "not sent: the worker had lost its membership, and other workers make its load",
-        );
+        self.note_error(metric, intended, FENCED, reason);
     }
 
-    /// Records a request that failed before it could begin with [`ThreadRecorder::begin`]: an error of
-    /// the run that the target never saw. It counts as begun and as unsent, and takes nothing of the
-    /// send budget.
+    /// Records a request that failed before it could begin with [`ThreadRecorder::begin`]: an error
+    /// of the run that the target never saw. It counts as begun and as unsent, and takes nothing of
+    /// the send budget.
     pub fn record_unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
         self.shared.unsent_requests.set(self.shared.unsent_requests.get() + 1);
         self.shared.activity.count_request();
-        self.shared.recorder.borrow_mut().count_sent();
+        self.shared.recorder.borrow_mut().count_begun();
         InFlightRequest { recorder: self, metric, intended, started, recorded: false, in_send_budget: false }
             .end_unsent(Instant::now(), outcome);
     }
@@ -189,21 +191,23 @@ impl ThreadRecorder {
         }
     }
 
-    /// Keeps a failure message for the report. What was due during the warm-up is not reported, like
-    /// its samples, even if it fails later.
+    /// Keeps a failure message for the report. What was due during the warm-up is not reported,
+    /// like its samples, even if it fails later.
     pub fn note_error(&self, metric: MetricId, intended: Instant, outcome: Outcome, message: &str) {
         if intended >= self.shared.measure_from.get() {
             self.shared.recorder.borrow_mut().note_error(metric, outcome, message);
         }
     }
 
-    /// Sets the thread's final send limit, because its load is over. `most` returns the most requests
-    /// of the thread in total, given those it has made.
+    /// Sets the thread's final send limit, because its load is over. `most` returns the most
+    /// requests of the thread in total, given those it has made.
     pub(crate) fn set_final_send_limit(&self, most: impl FnOnce(u64) -> u64) {
         if let Some((thread, permit)) = &self.shared.send_permit {
             let unsent = self.shared.unsent_requests.get();
-            permit
-                .set_final_send_limit(*thread, most(permit.requests_begun_by(*thread) + unsent).saturating_sub(unsent));
+            permit.set_final_send_limit(
+                *thread,
+                most(permit.requests_charged_by(*thread) + unsent).saturating_sub(unsent),
+            );
         }
     }
 
@@ -260,7 +264,7 @@ impl ThreadRecorder {
             outcome,
             bytes_in: bytes.0,
             bytes_out: bytes.1,
-            warm_up: intended < self.shared.measure_from.get(),
+            due_in_warm_up: intended < self.shared.measure_from.get(),
         });
     }
 }

@@ -325,7 +325,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
     }
 
-    /// How long this thread made load; `stopped_at` is the run time of its last start.
+    /// How long this thread made load; `stopped_at` is the run time at which it stopped making starts.
     fn active_duration(&self, cause: ThreadStopCause, stopped_at: Duration) -> Duration {
         let counters = &self.state.counters;
         match (&self.load_state, cause) {

@@ -25,6 +25,9 @@ use counting_stream::{ByteCounts, CountingStream};
 /// Receive window: a response of this size needs no window update.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
+/// The most interim responses (1xx) to one request. h2 keeps them until the exchange takes them.
+const MAX_INTERIM_RESPONSES: u32 = 64;
+
 /// One HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct Http2Connection {
@@ -144,10 +147,17 @@ async fn await_response_head(
 ) -> Result<http::Response<RecvStream>, HttpError> {
     let mut response = pin!(response);
     let mut upload = pin!(send_body(upload, body));
-    let mut sending = true;
+    let (mut sending, mut interim) = (true, 0);
     poll_fn(|cx| {
         // The response also says why the upload stopped, and says it better.
         sending = sending && upload.as_mut().poll(cx).is_pending();
+        while let Poll::Ready(Some(Ok(_))) = response.poll_informational(cx) {
+            interim += 1;
+            if interim > MAX_INTERIM_RESPONSES {
+                let reason = format!("the server sent more than {MAX_INTERIM_RESPONSES} interim responses (1xx)");
+                return Poll::Ready(Err(HttpError::H2 { reason }));
+            }
+        }
         response.as_mut().poll(cx).map_err(from_h2)
     })
     .await

@@ -23,7 +23,7 @@ pub struct Exchange<'s> {
     pub started: Instant,
     /// When the last byte had been read, or the failure was known.
     pub ended: Instant,
-    /// Bytes read, head and framing included (for HTTPS: before encryption).
+    /// Bytes read, head and framing included (for HTTPS: after decryption).
     pub bytes_in: u64,
     /// Bytes written, head included (for HTTPS: before encryption).
     pub bytes_out: u64,

@@ -125,20 +125,12 @@ impl Session {
             }
         };
         let ended = Instant::now();
-        let phases = options.record_phases.then(|| {
-            let first = traffic.first_byte.unwrap_or(ended);
-            ExchangePhases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
-        });
+        let phases = options.record_phases.then(|| traffic.phases(sent_at, ended, dialled));
         if !matches!(traffic.outcome, Ok(AfterExchange::Reuse)) || request.closes_connection() {
             self.connections.swap_remove(index);
         }
-        // An HTTP/2 server may refuse a request on a kept connection, because it is closing the
-        // connection or accepts no more streams. It has not processed the request, so the session
-        // sends it again on a new connection. A refusal on a new connection is the result.
         if dialled.is_none() && matches!(traffic.outcome, Err(HttpError::H2Refused { .. })) {
-            let again = Box::pin(self.send(request, body)).await;
-            let (bytes_in, bytes_out) = (traffic.bytes_in + again.bytes_in, traffic.bytes_out + again.bytes_out);
-            return Exchange { started, bytes_in, bytes_out, ..again };
+            return Box::pin(self.send_again(request, body, started, traffic)).await;
         }
         let result = traffic.outcome.and_then(|_| self.finish_response(request));
         Exchange {
@@ -150,6 +142,21 @@ impl Session {
             new_connection: dialled.is_some(),
             result: result.map(|()| HttpResponse::new(&self.parser)),
         }
+    }
+
+    /// Sends a request again that an HTTP/2 server refused on a kept connection, because it is closing
+    /// the connection or accepts no more streams. The server has not processed the request. A refusal
+    /// on a new connection is the result.
+    async fn send_again(
+        &mut self,
+        request: &PreparedRequest,
+        body: BodyMode,
+        started: Instant,
+        refused: ExchangeOutcome,
+    ) -> Exchange<'_> {
+        let again = self.send(request, body).await;
+        let (bytes_in, bytes_out) = (refused.bytes_in + again.bytes_in, refused.bytes_out + again.bytes_out);
+        Exchange { started, bytes_in, bytes_out, ..again }
     }
 
     /// This user's cookies.
@@ -248,6 +255,14 @@ struct ExchangeOutcome {
     bytes_in: u64,
     bytes_out: u64,
     first_byte: Option<Instant>,
+}
+
+impl ExchangeOutcome {
+    /// The phases of an exchange on a connection that took `dialled` to open.
+    fn phases(&self, sent_at: Instant, ended: Instant, dialled: Option<ExchangePhases>) -> ExchangePhases {
+        let first = self.first_byte.unwrap_or(ended);
+        ExchangePhases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
+    }
 }
 
 async fn exchange_h2(

@@ -7,11 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::CryptoProvider;
-#[cfg(feature = "aws-lc")]
-use rustls::crypto::aws_lc_rs as cryptography;
-#[cfg(not(feature = "aws-lc"))]
-use rustls::crypto::ring as cryptography;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -23,7 +19,7 @@ pub(crate) use error_text::describe_error;
 
 /// Builds the settings of every handshake.
 pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Result<Arc<ClientConfig>, ConnectorError> {
-    let provider = Arc::new(cryptography::default_provider());
+    let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the provider supports TLS 1.2 and 1.3");

@@ -25,9 +25,17 @@ fn second(worker: u64, second: u32, random: &mut u64) -> Vec<u8> {
             let wait = Duration::from_nanos((20_000.0 + unit() * 60_000.0) as u64);
             let service = Duration::from_nanos((500_000.0 / (1.0 - 0.983 * unit())) as u64);
             let outcome = Outcome::of_status(if unit() < 0.01 { 503 } else { 200 });
-            recorder.count_sent();
+            recorder.count_begun();
             recorder.record_iteration(wait, false);
-            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1800, bytes_out: 180, warm_up: false });
+            recorder.record(&Sample {
+                metric,
+                wait,
+                service,
+                outcome,
+                bytes_in: 1800,
+                bytes_out: 180,
+                due_in_warm_up: false,
+            });
         }
     }
     let (metrics, errors, engine) = recorder.harvest(50, 5);

@@ -14,9 +14,16 @@ fn record(c: &mut Criterion) {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let service = Duration::from_nanos(200_000 + (random >> 43));
             let outcome = Outcome::of_status(200);
-            recorder.count_sent();
-            let sample =
-                Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 200, bytes_out: 80, warm_up: false };
+            recorder.count_begun();
+            let sample = Sample {
+                metric,
+                wait: Duration::ZERO,
+                service,
+                outcome,
+                bytes_in: 200,
+                bytes_out: 80,
+                due_in_warm_up: false,
+            };
             recorder.record(black_box(&sample));
         });
     });
@@ -32,7 +39,7 @@ fn record(c: &mut Criterion) {
                     outcome,
                     bytes_in: 1,
                     bytes_out: 1,
-                    warm_up: false,
+                    due_in_warm_up: false,
                 });
             }
             black_box(recorder.harvest(1, 1))

@@ -50,10 +50,10 @@ impl Collector {
     /// Closes all open seconds, for a run whose sources ended without a last delta. Deltas that are
     /// too late for any second count in the last one.
     pub fn finish(mut self) -> RunView {
-        let (ready, late) = std::mem::take(&mut self.aligner).finish();
+        let (ready, overdue) = std::mem::take(&mut self.aligner).finish();
         self.close_seconds(ready);
-        if let Some(late) = late {
-            self.view.amend_last(late);
+        if let Some(overdue) = overdue {
+            self.view.amend_last(overdue);
         }
         self.view
     }
@@ -79,13 +79,13 @@ impl Collector {
 
     /// How many requests of `source` were merged as recorded, in any second, without those that were
     /// never sent.
-    pub fn recorded_of(&self, source: SourceId) -> u64 {
-        self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded)
+    pub fn recorded_sent_of(&self, source: SourceId) -> u64 {
+        self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded_sent)
     }
 
-    /// How many requests of `source` were merged as sent, in any second.
-    pub fn sent_of(&self, source: SourceId) -> u64 {
-        self.aligner.sources.get(&source).map_or(0, |progress| progress.sent)
+    /// How many requests of `source` were merged as begun, in any second.
+    pub fn begun_of(&self, source: SourceId) -> u64 {
+        self.aligner.sources.get(&source).map_or(0, |progress| progress.begun)
     }
 
     /// All sources so far, including lost ones.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Histogram, MetricKey, Outcome, OutcomeCategory, recorder::PHASES};
 
-/// The source of a delta: one engine thread of one worker instance.
+/// The source of a delta: one engine thread, or a whole worker (thread 0) in what a worker ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
     /// The worker's instance; 0 for a local run.
@@ -64,19 +64,19 @@ pub struct ErrorNote {
 /// The engine's own figures.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineDelta {
-    /// Requests begun, warm-up included.
-    pub sent: u64,
+    /// Requests begun, sent or not, warm-up included.
+    pub begun: u64,
     /// Requests ended and recorded, warm-up included.
     pub recorded: u64,
     /// Recorded requests that are not in the results, because they were due during the warm-up.
-    pub warm_up: u64,
-    /// Begun requests that were never sent: they failed on this machine.
+    pub warm_up_requests: u64,
+    /// Requests of `begun` that were never sent, because they failed on this machine.
     pub unsent: u64,
-    /// Iterations started.
+    /// Iterations started, without those due during the warm-up.
     pub iterations: u64,
-    /// Starts that were due and not made, because no user was free and no more users were allowed.
+    /// Starts that were due and will not be made, without those due during the warm-up.
     pub dropped: u64,
-    /// Starts made later than `late_after` after they were due.
+    /// Starts made later than `late_after` after they were due, without those due during the warm-up.
     pub late: u64,
     /// How late the engine itself was for each start.
     pub schedule_lag: Histogram,

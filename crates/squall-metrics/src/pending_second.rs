@@ -105,9 +105,9 @@ impl MetricDelta {
 
 impl EngineDelta {
     fn merge(&mut self, other: &EngineDelta) {
-        self.sent += other.sent;
+        self.begun += other.begun;
         self.recorded += other.recorded;
-        self.warm_up += other.warm_up;
+        self.warm_up_requests += other.warm_up_requests;
         self.unsent += other.unsent;
         self.peak_users += other.peak_users;
         self.iterations += other.iterations;

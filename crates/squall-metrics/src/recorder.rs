@@ -30,7 +30,7 @@ pub struct Sample {
     pub bytes_in: u64,
     pub bytes_out: u64,
     /// Whether the sample was due during the warm-up: it is counted, but not in the results.
-    pub warm_up: bool,
+    pub due_in_warm_up: bool,
 }
 
 /// Limits of a recorder.
@@ -112,10 +112,10 @@ impl MetricRecorder {
     }
 
     /// Counts a request that begins. If it then fails before it is sent,
-    /// [`MetricRecorder::count_unsent`] counts it as well.
+    /// [`MetricRecorder::count_unsent`] counts it too.
     #[inline]
-    pub fn count_sent(&mut self) {
-        self.engine.sent += 1;
+    pub fn count_begun(&mut self) {
+        self.engine.begun += 1;
     }
 
     /// Counts that a request, already counted as begun and recorded, was never sent.
@@ -129,8 +129,8 @@ impl MetricRecorder {
         let metric = &mut self.metrics[sample.metric.0 as usize];
         let counts = metric.key.kind == MetricKind::Request;
         self.engine.recorded += u64::from(counts);
-        if sample.warm_up {
-            self.engine.warm_up += u64::from(counts);
+        if sample.due_in_warm_up {
+            self.engine.warm_up_requests += u64::from(counts);
             return;
         }
         metric.record(sample);

@@ -63,9 +63,9 @@ pub struct RunSecond {
     pub iterations: u64,
     pub dropped: u64,
     pub late: u64,
-    /// Requests that ended in this second and were due during the warm-up. No other number includes
-    /// them.
-    pub warm_up: u64,
+    /// Requests that ended in this second and were due during the warm-up. No other number of the
+    /// second includes them.
+    pub warm_up_requests: u64,
     pub mean: f64,
     pub p50: u64,
     pub p90: u64,
@@ -93,9 +93,9 @@ pub struct MetricSecond {
 /// The engine's own figures over the whole run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineView {
-    pub sent: u64,
+    pub begun: u64,
     pub recorded: u64,
-    pub warm_up: u64,
+    pub warm_up_requests: u64,
     pub unsent: u64,
     pub iterations: u64,
     pub dropped: u64,
@@ -107,16 +107,18 @@ pub struct EngineView {
     pub metrics_refused: u64,
 }
 
-/// The balance that every report checks: all sent requests were recorded, and all recorded ones are
-/// reported.
+/// The balance that every report checks: each request, sent or unsent, was recorded, and each recorded
+/// one is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accounting {
+    /// Requests that began, without the unsent ones.
     pub sent: u64,
     pub recorded: u64,
     pub reported: u64,
-    /// Requests due during the warm-up. They are part of all three numbers and reported only here.
+    /// Requests due during the warm-up, part of the three counts above. Latencies, rates and errors
+    /// exclude them.
     pub warm_up: u64,
-    /// Recorded and reported, but never sent: they failed on this machine.
+    /// Requests that were recorded and reported, but never sent, because they failed on this machine.
     pub unsent: u64,
 }
 
@@ -142,8 +144,8 @@ impl RunView {
 
     /// Sent, recorded and reported requests so far.
     pub fn accounting(&self) -> Accounting {
-        let EngineView { sent, recorded, warm_up, unsent, .. } = self.engine;
-        let sent = sent.saturating_sub(unsent);
+        let EngineView { begun, recorded, warm_up_requests: warm_up, unsent, .. } = self.engine;
+        let sent = begun.saturating_sub(unsent);
         Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up, unsent }
     }
 
@@ -212,15 +214,15 @@ impl RunView {
 
     /// Adds deltas that came after the last second was closed to that second, for a run that has no
     /// next one.
-    pub(crate) fn amend_last(&mut self, late: PendingSecond) {
+    pub(crate) fn amend_last(&mut self, overdue: PendingSecond) {
         let (Some(row), Some(metrics)) = (self.timeline.pop(), self.recent.pop_back()) else {
-            return self.push_second(late);
+            return self.push_second(overdue);
         };
-        let late = self.cap_metrics(late);
+        let overdue = self.cap_metrics(overdue);
         let before = (self.engine.users, self.engine.busy);
-        self.add_totals(&late);
+        self.add_totals(&overdue);
         let mut whole = PendingSecond { metrics, ..PendingSecond::default() };
-        whole.merge(late);
+        whole.merge(overdue);
         let all = self.push_metric_rows(row.t_s, &whole.metrics);
         let more = RunSecond::of(row.t_s, &all, &whole.engine);
         (self.engine.users, self.engine.busy) = before;
@@ -230,7 +232,7 @@ impl RunView {
             iterations: row.iterations + more.iterations,
             dropped: row.dropped + more.dropped,
             late: row.late + more.late,
-            warm_up: row.warm_up + more.warm_up,
+            warm_up_requests: row.warm_up_requests + more.warm_up_requests,
             lag_p99: row.lag_p99.max(more.lag_p99),
             ..more
         });
@@ -387,7 +389,7 @@ impl RunSecond {
             iterations: engine.iterations,
             dropped: engine.dropped,
             late: engine.late,
-            warm_up: engine.warm_up,
+            warm_up_requests: engine.warm_up_requests,
             mean: response.mean(),
             p50: response.percentile(50.0),
             p90: response.percentile(90.0),
@@ -403,9 +405,9 @@ impl RunSecond {
 
 impl EngineView {
     pub(crate) fn merge(&mut self, delta: &EngineDelta) {
-        self.sent += delta.sent;
+        self.begun += delta.begun;
         self.recorded += delta.recorded;
-        self.warm_up += delta.warm_up;
+        self.warm_up_requests += delta.warm_up_requests;
         self.unsent += delta.unsent;
         self.iterations += delta.iterations;
         self.dropped += delta.dropped;

@@ -29,7 +29,7 @@ pub(crate) struct SecondAligner {
     /// All are at or above `closed_below`.
     pub(crate) pending: BTreeMap<u32, PendingSecond>,
     /// Deltas for seconds that are already closed. They are released with the next second.
-    pub(crate) late: Option<PendingSecond>,
+    pub(crate) overdue: Option<PendingSecond>,
     pub(crate) closed_below: u32,
 }
 
@@ -42,8 +42,9 @@ pub(crate) struct SourceProgress {
     pub(crate) complete_below: u32,
     /// Whether the source is lost, so that seconds do not wait for it.
     pub(crate) lost: bool,
-    pub(crate) sent: u64,
-    pub(crate) recorded: u64,
+    pub(crate) begun: u64,
+    /// Recorded requests without those that were never sent.
+    pub(crate) recorded_sent: u64,
 }
 
 impl SourceProgress {
@@ -100,8 +101,8 @@ impl SecondAligner {
         progress.next_seq += 1;
         progress.complete_below =
             if delta.last { SourceProgress::ALL } else { progress.complete_below.max(second + 1) };
-        progress.sent += delta.engine.sent;
-        progress.recorded += delta.engine.recorded.saturating_sub(delta.engine.unsent);
+        progress.begun += delta.engine.begun;
+        progress.recorded_sent += delta.engine.recorded.saturating_sub(delta.engine.unsent);
         self.add_pending(second, PendingSecond::of(delta));
         Ok(self.take_ready())
     }
@@ -113,14 +114,14 @@ impl SecondAligner {
     /// Releases all pending seconds, in order, and the deltas that were too late for any second.
     pub(crate) fn finish(mut self) -> (ClosedSeconds, Option<PendingSecond>) {
         let ready = self.take_ready_below(SourceProgress::ALL);
-        (ready, self.late)
+        (ready, self.overdue)
     }
 
     fn add_pending(&mut self, second: u32, more: PendingSecond) {
         if second >= self.closed_below {
             self.pending.entry(second).or_default().merge(more);
         } else {
-            self.late.get_or_insert_default().merge(more.without_gauges());
+            self.overdue.get_or_insert_default().merge(more.without_gauges());
         }
     }
 
@@ -133,9 +134,9 @@ impl SecondAligner {
         let rest = self.pending.split_off(&below);
         let mut ready: ClosedSeconds = std::mem::replace(&mut self.pending, rest).into_iter().collect();
         if let Some((_, first)) = ready.first_mut()
-            && let Some(late) = self.late.take()
+            && let Some(overdue) = self.overdue.take()
         {
-            first.merge(late);
+            first.merge(overdue);
         }
         if let Some((last, _)) = ready.last() {
             self.closed_below = last + 1;

@@ -36,8 +36,8 @@ pub enum StopReason {
     /// A person stopped it (Ctrl-C, SIGTERM); iterations in progress finished.
     Interrupted,
     /// The run could not be completed (no worker could carry it out, set-up failed), a person
-    /// aborted it, or a stop outlasted the grace period. Iterations in progress may have finished: a
-    /// fleet cuts them off only if [`crate::RunStopRequest::abort`] says so.
+    /// aborted it, or a stop outlasted the grace period. Iterations in progress may have finished:
+    /// a fleet cuts them off only if [`crate::RunStopRequest::abort`] says so.
     Aborted,
     /// A threshold marked `!abort` was breached.
     Threshold,
@@ -75,10 +75,11 @@ pub struct FleetFacts {
     pub workers: Vec<WorkerFacts>,
     /// What happened to the fleet, in order.
     pub events: Vec<FleetEvent>,
-    /// Starts that were due and are not reported: no worker held their share, or a lost worker made
-    /// them and could not report them. Also 0 if the number is unknown: for users without an
-    /// iteration limit, for users with one if the run was stopped early, and if no leader stored a
-    /// result.
+    /// Starts of an open load that were due and were reported neither as made nor as dropped: no
+    /// worker held their share, its holder had no right to send, or a lost worker made them and
+    /// could not report them. For users with an iteration limit: iterations that no worker made.
+    /// Also 0 if the number is unknown: for users without an iteration limit, for users with one if
+    /// the run was stopped early, and if no leader stored a result.
     pub missed_starts: u64,
 }
 
@@ -88,7 +89,7 @@ pub struct WorkerFacts {
     pub id: String,
     /// Distinguishes the instances of a worker that was restarted.
     pub instance: String,
-    /// Requests that it recorded and that are merged into the results.
+    /// Requests that it sent and recorded and that are merged into the results, warm-up included.
     pub requests: u64,
     pub state: WorkerState,
     /// Seconds from the start of the run.

@@ -30,6 +30,6 @@ pub use plan::{Plan, TaskIndex, TaskInterval, TaskSpec};
 pub use pool_contents::PoolContents;
 pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, ProfileStage, parse_stages};
 pub use run_phase::{PhaseEvent, PhaseTransitionError, RunPhase};
-pub use run_spec::{HookAssignment, ITERATIONS_COUNTER, RunChangeError, RunSpec, RunStopRequest};
+pub use run_spec::{HookAssignment, ITERATIONS_COUNTER, RunChangeError, RunSpec, RunSpecError, RunStopRequest};
 pub use share_set::{SHARE_COUNT, ShareSet};
 pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold, ThresholdProblem};

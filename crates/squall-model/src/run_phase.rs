@@ -1,5 +1,6 @@
-//! The phases of a fleet's run and their transitions. It is pure: squall-orchestrator applies a step to
-//! the run record in one atomic write. Any client applies `begin` and `stop`, the leader all others.
+//! The phases of a fleet's run and their transitions. It is pure: squall-orchestrator applies a
+//! step to the run record in one atomic write. Any client applies `begin` and `stop`, the leader
+//! all others.
 //!
 //! | phase     | begin     | ready   | stop     | drained |
 //! |-----------|-----------|---------|----------|---------|
@@ -8,7 +9,8 @@
 //! | running   | –         | –       | stopping | –       |
 //! | stopping  | –         | –       | stopping | idle    |
 //!
-//! `–` is refused. A second stop is allowed: it may come from another person, or abort a run that drains.
+//! `–` is refused. A second stop is allowed: it may come from another person, or abort a run that
+//! drains.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,8 +26,8 @@ pub enum RunPhase {
     Preparing,
     /// Workers make load, or will at the agreed time.
     Running,
-    /// Workers finish and ship their last deltas. After a regular end they still make the starts that
-    /// are due by their own clocks, after any other stop none.
+    /// Workers finish and ship their last deltas. After a regular end they still make the starts
+    /// that are due by their own clocks, after any other stop none.
     Stopping,
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{Profile, ProfileError, ProfileStage, StopReason};
+use crate::{Profile, ProfileError, ProfileStage, StopReason, protocol::ProtocolVersion};
 
 /// How long a run may stay paused.
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 3600);
@@ -16,6 +16,9 @@ pub const ITERATIONS_COUNTER: &str = "iterations";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
+    /// The version of the messages between the leader and the workers of this run.
+    #[serde(default = "ProtocolVersion::unnamed")]
+    pub protocol: ProtocolVersion,
     /// Identifies the run. The epoch is not enough: a store that restarts empty counts epochs from
     /// 1 again.
     #[serde(default, rename = "run")]
@@ -72,6 +75,26 @@ pub struct RunStopRequest {
     pub message: Option<String>,
 }
 
+/// Why the text of a run's specification cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RunSpecError {
+    #[error(
+        "the run has fleet protocol {found} and this program has {}: use the same release of squall for the command \
+         line, the orchestrator and the workers",
+        ProtocolVersion::CURRENT
+    )]
+    OtherProtocol { found: ProtocolVersion },
+    #[error(transparent)]
+    Malformed(serde_json::Error),
+}
+
+/// The part of a [`RunSpec`] that every version has.
+#[derive(Deserialize)]
+struct RunSpecHeader {
+    #[serde(default = "ProtocolVersion::unnamed")]
+    protocol: ProtocolVersion,
+}
+
 /// Why a run cannot be changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RunChangeError {
@@ -93,6 +116,7 @@ impl RunSpec {
     /// The run `run_id` of the plan in `bundle`, before any command.
     pub fn new(run_id: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunSpec {
         RunSpec {
+            protocol: ProtocolVersion::CURRENT,
             run_id: run_id.into(),
             bundle: bundle.into(),
             profile,
@@ -105,6 +129,20 @@ impl RunSpec {
             set_up: None,
             tear_down: None,
             params: BTreeMap::new(),
+        }
+    }
+
+    /// The text in the run record.
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).expect("a run spec is text and numbers")
+    }
+
+    /// Reads what [`RunSpec::encode`] wrote. Refuses other protocol versions, whatever else they hold.
+    pub fn decode(text: &str) -> Result<RunSpec, RunSpecError> {
+        let header: RunSpecHeader = serde_json::from_str(text).map_err(RunSpecError::Malformed)?;
+        match header.protocol.is_current() {
+            true => serde_json::from_str(text).map_err(RunSpecError::Malformed),
+            false => Err(RunSpecError::OtherProtocol { found: header.protocol }),
         }
     }
 
@@ -171,6 +209,22 @@ mod tests {
 
     fn spec() -> RunSpec {
         RunSpec::new("r", "b", Profile::constant(100.0, S(10)).unwrap())
+    }
+
+    #[test]
+    fn spec_has_golden_json_and_decodes_back() {
+        let golden = r#"{"protocol":1,"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":10,"nanos":0},"from":100.0,"to":100.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0,"paused":null,"stop":null,"params":{}}"#;
+        assert_eq!(spec().encode(), golden);
+        assert_eq!(RunSpec::decode(golden).unwrap(), spec());
+        assert_eq!(RunSpec::decode(&golden.replace(r#""protocol":1,"#, "")).unwrap(), spec(), "a spec without version");
+    }
+
+    #[test]
+    fn spec_of_another_protocol_version_is_refused_with_both_versions() {
+        let error = RunSpec::decode(r#"{"protocol":2,"tasks":"of a later version"}"#).unwrap_err();
+        assert!(matches!(error, RunSpecError::OtherProtocol { .. }), "{error}");
+        assert!(error.to_string().starts_with("the run has fleet protocol 2 and this program has 1: use"), "{error}");
+        assert!(matches!(RunSpec::decode(r#"{"protocol":1,"run":7}"#), Err(RunSpecError::Malformed(_))));
     }
 
     #[test]

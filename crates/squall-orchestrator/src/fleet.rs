@@ -14,6 +14,7 @@ mod orchestrator;
 mod planned_load;
 mod probes;
 mod run_aggregator;
+mod store_contact;
 mod worker_info;
 mod worker_roster;
 

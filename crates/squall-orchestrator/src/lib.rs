@@ -5,7 +5,6 @@
 mod fleet;
 mod load_generator;
 mod local_run;
-mod planned_scenario;
 mod process_usage;
 pub mod processes;
 mod run_control;
@@ -21,6 +20,5 @@ pub use load_generator::{GeneratorOutcome, LoadGenerator, StopHandle};
 pub use local_run::{
     LivePhase, LiveStatus, RunError, RunObserver, RunOptions, RunResult, run_local, run_scenarios, run_with_generator,
 };
-pub use planned_scenario::PlannedScenario;
 pub use run_control::RunControl;
 pub use threshold_judge::{ThresholdJudge, threshold_value};

@@ -2,14 +2,16 @@
 //! the plan, by the thresholds, or at a stop request. The load generator makes the load. `squall
 //! run` without a fleet calls it.
 
-use squall_engine::{BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, LoadOutcome, ResourceClient};
+use squall_engine::{
+    BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, EngineSpec, LoadOutcome, PlannedScenario,
+    ResourceClient,
+};
 use squall_metrics::{Collector, Delta, RunView};
 use squall_model::{EngineLimits, GeneratorStats, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
     load_generator::{GeneratorOutcome, LoadGenerator, StopHandle},
-    planned_scenario::PlannedScenario,
     process_usage::ProcessUsage,
     run_control::{RunControl, StopRequest},
     saturation::{GeneratorUsage, dropped_start_advice, saturation_reasons},
@@ -108,7 +110,7 @@ pub async fn run_scenarios<D: Driver>(
     control: &RunControl,
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, RunError> {
-    let engines = scenarios.into_iter().map(|scenario| scenario.engine_spec(&options)).collect();
+    let engines = scenarios.into_iter().map(|scenario| engine_spec(scenario, &options)).collect();
     run_with_generator(plan, EngineGroup::prepare(engines).await?, options, control, observers).await
 }
 
@@ -156,7 +158,17 @@ pub async fn run_with_generator<G: LoadGenerator>(
     Ok(run.finish(started_unix_ms, outcome, threads, observers))
 }
 
-pub(crate) fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
+/// Configures an engine for one of several scenarios. `--threads` can only lower its number of
+/// threads.
+pub(crate) fn engine_spec<D>(scenario: PlannedScenario<D>, options: &RunOptions) -> EngineSpec<D> {
+    let PlannedScenario { plan, driver, threads, background } = scenario;
+    let threads = options.limits.threads.into_iter().chain(threads).min();
+    let limits = EngineLimits { threads, ..options.limits.clone() };
+    let config = engine_config(&plan, &RunOptions { limits, ..options.clone() });
+    EngineSpec { driver, config, background }
+}
+
+fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
     let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), options.limits.clone());
     config.seed = plan.seed;
     config.resources = options.resources.clone();

@@ -152,7 +152,15 @@ mod tests {
             let mut recorder = MetricRecorder::new(RecorderConfig::default());
             let (metric, outcome) = (recorder.metric(key.clone()), Outcome::of_status(500));
             let (wait, service) = (Duration::ZERO, Duration::ZERO);
-            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+            recorder.record(&Sample {
+                metric,
+                wait,
+                service,
+                outcome,
+                bytes_in: 0,
+                bytes_out: 0,
+                due_in_warm_up: false,
+            });
             recorder.count_dropped(3);
             let text = reasons(recorder.harvest(40, 0), ": raise --max-users").concat();
             assert_eq!(text.contains("on_start failed or did not end 1 times"), blamed, "{key:?}: {text}");

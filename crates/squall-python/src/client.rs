@@ -20,7 +20,7 @@ use crate::{
     operation::{Operation, OperationWork},
     operation_queue::OperationQueue,
     request_encode,
-    routes::{PreparedCall, RouteCallSpec, Routes, authorization},
+    routes::{RouteRequestSpec, RoutedRequest, Routes, authorization},
     streamed_response::PyStreamedResponse,
     websocket::{WebSocket, WebSocketHandshake},
 };
@@ -81,7 +81,7 @@ impl Client {
         method: Method,
         url: &Bound<'py, PyString>,
         options: &ClientCallOptions<'py>,
-    ) -> PyResult<PreparedCall> {
+    ) -> PyResult<RoutedRequest> {
         if let Some(values) = &options.path_params {
             let (py, template) = (url.py(), url.to_str()?);
             let name = options.name.clone().unwrap_or_else(|| PyString::new(py, &template_name(&method, template)));
@@ -94,7 +94,7 @@ impl Client {
         }
         let by_url = options.name.is_none() && options.timeout.is_none();
         let known = if by_url { self.known_route(&method, url) } else { None };
-        let mut spec = RouteCallSpec {
+        let mut spec = RouteRequestSpec {
             method,
             url: url.to_str()?,
             name: None,
@@ -147,7 +147,7 @@ impl Client {
         (entry.url.is(url) && entry.method == *method).then_some(entry.route)
     }
 
-    fn remember_route(&self, spec: &RouteCallSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
+    fn remember_route(&self, spec: &RouteRequestSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
         let (None, Some(route)) = (spec.known_route, route) else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
@@ -160,13 +160,13 @@ impl Client {
     }
 
     /// Renders a constant request.
-    pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<PreparedCall> {
+    pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<RoutedRequest> {
         let url = PyString::new(options.py(), url);
         self.call(method_of(method)?, &url, &ClientCallOptions::read(options)?)
     }
 
     /// One entry of a batch: `{"method": "GET", "path": "/x", …}`, a path, or `(method, path)`.
-    fn batch_entry(&self, entry: &Bound<'_, PyAny>) -> PyResult<PreparedCall> {
+    fn batch_entry(&self, entry: &Bound<'_, PyAny>) -> PyResult<RoutedRequest> {
         if let Ok(path) = entry.cast::<PyString>() {
             return self.call(Method::GET, path, &ClientCallOptions::default());
         }

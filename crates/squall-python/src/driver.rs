@@ -29,7 +29,7 @@ use crate::{
     custom_metrics,
     function_stepper::IdleFibers,
     python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask, ThreadsForBlocking},
-    routes::{PreparedCall, Routes},
+    routes::{RoutedRequest, Routes},
     watchdog::{self, BlockingStep, PlainSwitch},
 };
 pub(crate) use python_request::{OpenedResponse, OpeningCall, RedirectMode, open_response};
@@ -38,60 +38,72 @@ pub(crate) use user::PythonUser;
 
 /// Runs the users of a Python scenario.
 pub(crate) struct PythonDriver {
-    script: Arc<PythonScenario>,
+    scenario: Arc<PythonScenario>,
 }
 
 impl PythonDriver {
-    pub(crate) fn new(script: Arc<PythonScenario>) -> PythonDriver {
-        PythonDriver { script }
+    pub(crate) fn new(scenario: Arc<PythonScenario>) -> PythonDriver {
+        PythonDriver { scenario }
     }
+}
+
+/// A constant request cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {method} {url} cannot be sent: {reason}")]
+pub(crate) struct ConstantRequestError {
+    /// File and line of the request.
+    place: String,
+    method: String,
+    url: String,
+    /// The exception of the client.
+    reason: String,
 }
 
 /// Rejects a scenario if one of its constant requests cannot be sent: every iteration of that task
 /// would fail.
-pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), String> {
-    let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
-    constant_calls(py, script, &routes).map(drop)
+pub(crate) fn check_constant_requests(py: Python<'_>, scenario: &PythonScenario) -> Result<(), ConstantRequestError> {
+    let routes = Routes::new(scenario.connector.clone(), scenario.base.clone(), scenario.headers.clone());
+    constant_requests(py, scenario, &routes).map(drop)
 }
 
 impl Driver for PythonDriver {
     type Thread = PythonThread;
 
     fn thread(&self, recorder: ThreadRecorder) -> Result<PythonThread, DriverError> {
-        custom_metrics::set_thread_recorder(&recorder, &self.script.prefix);
-        let script = self.script.clone();
-        let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
-        let clients = Python::attach(|py| ThreadClients::new(py, &script, &routes))
+        custom_metrics::set_thread_recorder(&recorder, &self.scenario.prefix);
+        let scenario = self.scenario.clone();
+        let routes = Routes::new(scenario.connector.clone(), scenario.base.clone(), scenario.headers.clone());
+        let clients = Python::attach(|py| ThreadClients::new(py, &scenario, &routes))
             .map_err(|error| DriverError::Client { reason: error.to_string() })?;
-        let task_metrics = script
+        let task_metrics = scenario
             .tasks
             .iter()
-            .map(|task| recorder.metric(MetricKey::group(script.full_metric_name(&task.name))))
+            .map(|task| recorder.metric(MetricKey::group(scenario.full_metric_name(&task.name))))
             .collect();
-        let constant_calls = Python::attach(|py| constant_calls(py, &script, &routes))
-            .map_err(|reason| DriverError::PythonRequest { reason })?;
-        let asyncio_loop = match script.on_asyncio {
+        let constant_requests = Python::attach(|py| constant_requests(py, &scenario, &routes))
+            .map_err(|error| DriverError::PythonRequest { reason: error.to_string() })?;
+        let asyncio_loop = match scenario.on_asyncio {
             true => Some(
                 Python::attach(|py| {
-                    let (recorder, script) = (recorder.clone(), script.clone());
-                    AsyncioLoop::start(py, longest_task_timeout(&script), move |step| {
-                        record_blocking_step(&recorder, &script, step, "code on asyncio")
+                    let (recorder, scenario) = (recorder.clone(), scenario.clone());
+                    AsyncioLoop::start(py, longest_task_timeout(&scenario), move |step| {
+                        record_blocking_step(&recorder, &scenario, step, "code on asyncio")
                     })
                 })
                 .map_err(|error| DriverError::EventLoop { reason: error.to_string() })?,
             ),
             false => None,
         };
-        let settings = script.threads_for_blocking;
+        let settings = scenario.threads_for_blocking;
         let blocking_threads = BlockingThreads::new(settings.limit());
         let plain_on_threads = Arc::new(AtomicBool::new(matches!(settings, ThreadsForBlocking::Always(_))));
         if let ThreadsForBlocking::WhenBlocked(limit) = settings {
             watchdog::switch_when_plain_code_blocks(PlainSwitch { on: plain_on_threads.clone(), limit });
         }
-        script.threads_notice().iter().for_each(|notice| squall_cli::print_notice(notice));
+        scenario.threads_notice().iter().for_each(|notice| squall_cli::print_notice(notice));
         Ok(PythonThread {
             context: Rc::new(PythonThreadContext {
-                script,
+                scenario,
                 routes,
                 recorder,
                 task_metrics,
@@ -99,7 +111,7 @@ impl Driver for PythonDriver {
                 route_metrics: RefCell::default(),
                 clients,
                 idle_fibers: IdleFibers::default(),
-                constant_calls,
+                constant_requests,
                 last_blocking_code: RefCell::new("asyncio".to_owned()),
                 asyncio_loop,
                 blocking_threads,
@@ -114,7 +126,7 @@ impl Driver for PythonDriver {
         runtime: &mut Builder,
         thread_main: impl FnOnce(&mut Builder) -> R,
     ) -> R {
-        match self.script.needs_python {
+        match self.scenario.needs_python {
             true => attach::run_attached(deadline, runtime, thread_main),
             false => thread_main(runtime),
         }
@@ -136,7 +148,7 @@ impl DriverThread for PythonThread {
 
 /// The state that the users of one thread share.
 pub(crate) struct PythonThreadContext {
-    script: Arc<PythonScenario>,
+    scenario: Arc<PythonScenario>,
     routes: Routes,
     recorder: ThreadRecorder,
     /// The span metric of each task, by task index.
@@ -149,7 +161,7 @@ pub(crate) struct PythonThreadContext {
     clients: ThreadClients,
     idle_fibers: IdleFibers,
     /// The prepared requests of each task, by task index; `None` if the task is not constant.
-    constant_calls: Vec<Option<Vec<PreparedCall>>>,
+    constant_requests: Vec<Option<Vec<RoutedRequest>>>,
     /// The name of the function that last blocked the thread for long enough to delay responses.
     last_blocking_code: RefCell<String>,
     /// `None` if the scenario does not run on asyncio.
@@ -168,9 +180,9 @@ struct ThreadClients {
 }
 
 impl ThreadClients {
-    fn new(py: Python<'_>, script: &PythonScenario, routes: &Routes) -> PyResult<ThreadClients> {
+    fn new(py: Python<'_>, scenario: &PythonScenario, routes: &Routes) -> PyResult<ThreadClients> {
         let awaited = Bound::new(py, Client::new(routes.clone(), None))?;
-        let blocking = script.blocking_client.bind(py).call1((&awaited,))?;
+        let blocking = scenario.blocking_client.bind(py).call1((&awaited,))?;
         Ok(ThreadClients { awaited: awaited.unbind(), blocking: blocking.unbind() })
     }
 
@@ -183,7 +195,7 @@ impl ThreadClients {
 }
 
 impl PythonThreadContext {
-    fn metric(&self, call: &PreparedCall) -> MetricId {
+    fn metric(&self, call: &RoutedRequest) -> MetricId {
         let Some(route) = call.route else {
             return self.request_metric(&call.name);
         };
@@ -200,17 +212,17 @@ impl PythonThreadContext {
 
     /// The metric of the requests named `name`.
     pub(crate) fn request_metric(&self, name: &str) -> MetricId {
-        self.recorder.metric(MetricKey::request(self.script.full_metric_name(name)))
+        self.recorder.metric(MetricKey::request(self.scenario.full_metric_name(name)))
     }
 
     /// The metric of the spans named `name`, which are not requests.
     pub(crate) fn custom_metric(&self, name: &str) -> MetricId {
-        let key = MetricKey::request(self.script.full_metric_name(name));
+        let key = MetricKey::request(self.scenario.full_metric_name(name));
         self.recorder.metric(MetricKey { kind: MetricKind::Custom, ..key })
     }
 
     fn record_blocking_step(&self, step: &BlockingStep, name: &str) {
-        record_blocking_step(&self.recorder, &self.script, step, name);
+        record_blocking_step(&self.recorder, &self.scenario, step, name);
     }
 
     #[cold]
@@ -223,7 +235,7 @@ impl PythonThreadContext {
     #[cold]
     fn record_delayed_response(&self, blocked: Duration, ended: Instant) {
         let name = GroupName::HeldBy(&self.last_blocking_code.borrow()).to_string();
-        let metric = self.recorder.metric(MetricKey::group(self.script.full_metric_name(&name)));
+        let metric = self.recorder.metric(MetricKey::group(self.scenario.full_metric_name(&name)));
         self.recorder.record_span(metric, ended - blocked, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
     }
 
@@ -232,14 +244,14 @@ impl PythonThreadContext {
             .lifecycle_metrics
             .borrow_mut()
             .entry(name)
-            .or_insert_with(|| self.recorder.metric(MetricKey::group(self.script.full_metric_name(name))))
+            .or_insert_with(|| self.recorder.metric(MetricKey::group(self.scenario.full_metric_name(name))))
     }
 }
 
 /// Records that code of `name` blocked its thread, so that no other user of the thread could run.
 #[cold]
-fn record_blocking_step(recorder: &ThreadRecorder, script: &PythonScenario, step: &BlockingStep, name: &str) {
-    let metric = recorder.metric(MetricKey::group(script.full_metric_name("(held thread)")));
+fn record_blocking_step(recorder: &ThreadRecorder, scenario: &PythonScenario, step: &BlockingStep, name: &str) {
+    let metric = recorder.metric(MetricKey::group(scenario.full_metric_name("(held thread)")));
     let outcome = Outcome::new(OutcomeCategory::Exception, "HELD_THREAD");
     let message = format!(
         "{name} held the generator's thread at {}, so no other user of that thread could run: use squall.sleep, the \
@@ -252,30 +264,34 @@ fn record_blocking_step(recorder: &ThreadRecorder, script: &PythonScenario, step
 
 /// The longest timeout of all tasks; `None` if a task has no timeout. The asyncio loop uses it for
 /// every step, because it does not know which task's code a step runs.
-fn longest_task_timeout(script: &PythonScenario) -> Option<Duration> {
-    script
+fn longest_task_timeout(scenario: &PythonScenario) -> Option<Duration> {
+    scenario
         .tasks
         .iter()
         .map(|task| task.timeout)
         .max()
         .flatten()
-        .filter(|_| script.tasks.iter().all(|task| task.timeout.is_some()))
+        .filter(|_| scenario.tasks.iter().all(|task| task.timeout.is_some()))
 }
 
 /// Renders the requests of constant tasks for this thread, by task index.
-fn constant_calls(
+fn constant_requests(
     py: Python<'_>,
-    script: &PythonScenario,
+    scenario: &PythonScenario,
     routes: &Routes,
-) -> Result<Vec<Option<Vec<PreparedCall>>>, String> {
+) -> Result<Vec<Option<Vec<RoutedRequest>>>, ConstantRequestError> {
     let client = Client::new(routes.clone(), None);
     let render = |(method, url, options, place): &ConstantRequest| {
-        let describe = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
-        client.render(method, url, options.bind(py)).map_err(describe)
+        client.render(method, url, options.bind(py)).map_err(|error: PyErr| ConstantRequestError {
+            place: place.clone(),
+            method: method.clone(),
+            url: url.clone(),
+            reason: error.value(py).to_string(),
+        })
     };
     let render_task =
         |task: &ScenarioTask| task.requests.as_ref().map(|requests| requests.iter().map(render).collect()).transpose();
-    script.tasks.iter().map(render_task).collect()
+    scenario.tasks.iter().map(render_task).collect()
 }
 
 /// The name of an exception class as the code of an outcome. Codes are static, so the names are

@@ -32,7 +32,8 @@ pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> P
 #[cold]
 pub(crate) fn worker_fenced(py: Python<'_>, name: &str) -> PyErr {
     static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let message = format!("{name}: the worker did not send it, because it is no longer a member of the fleet");
+    let message =
+        format!("{name}: the worker did not send it, because it has lost its membership or used up its send budget");
     exception_class(py, &REQUEST_ERROR, "RequestError")
         .and_then(|class| class.call1((message, "FENCED", "transport_error")))
         .map_or_else(|error| error, PyErr::from_value)

@@ -7,9 +7,9 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use squall_cli::{
-    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions,
-    ScriptScenario,
+    DriverMaker, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions, ScriptScenario,
 };
+use squall_engine::PlannedScenario;
 use squall_http::basic_auth;
 use squall_model::{LoadModel, Plan, PoolContents, format_duration};
 use squall_scenario::{CodeScenario, RawCodeScenario, RawLoad, ScenarioOverrides, Sourced};
@@ -163,21 +163,17 @@ fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonD
         members.push(probe);
     }
     let description = members.iter().map(|opened| opened.description.as_str()).collect();
-    let ConcurrentScenario { threads, make_driver: driver, .. } = members[0].member.clone();
     let (phases, pools) = (members[0].phases, std::mem::take(&mut members[0].pools));
     let hooks = members[0].hooks.take();
-    let concurrent =
-        if members.len() > 1 { members.into_iter().map(|opened| opened.member).collect() } else { Vec::new() };
+    let scenarios = members.into_iter().map(|opened| opened.member).collect();
     Ok(LoadedScenario::Script(ScriptScenario {
         plan,
         description,
         phases,
-        threads,
-        make_driver: driver,
+        scenarios,
         pools,
         hooks,
         process_commands: None,
-        concurrent,
     }))
 }
 
@@ -193,7 +189,7 @@ fn probe_overrides(plan: &Plan, overrides: &ScenarioOverrides) -> ScenarioOverri
 
 /// A scenario whose plan has been checked.
 struct OpenedScenario {
-    member: ConcurrentScenario<PythonDriver>,
+    member: PlannedScenario<DriverMaker<PythonDriver>>,
     description: String,
     phases: bool,
     /// The pools that the file declares, the same for all of its scenarios.
@@ -214,24 +210,23 @@ fn open_one(
     let declared = declared_scenario(loaded).map_err(exception)?;
     let headers = flag_headers(&overrides);
     let absolute_only = declared.absolute_origin.is_some() && declared.target.is_none() && overrides.target.is_none();
-    let scenario =
-        CodeScenario::build(declared, overrides).map_err(|errors| ScriptError::InvalidScenario(errors.to_string()))?;
+    let scenario = CodeScenario::build(declared, overrides).map_err(invalid_scenario)?;
     let phases = scenario.connector.config().record_phases;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
-    let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(ScriptError::InvalidScenario)?;
+    let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(invalid_scenario)?;
     let http_settings = ScenarioHttpSettings { connector: scenario.connector, base, headers, prefix };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
-    check_constant_requests(loaded.py(), &script).map_err(ScriptError::InvalidScenario)?;
+    check_constant_requests(loaded.py(), &script).map_err(invalid_scenario)?;
     let description = describe(&scenario.plan, &script);
     // One thread runs the Python code of all users: more threads would only wait for the
     // interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
-    let driver = Arc::new(move || PythonDriver::new(script.clone()));
+    let driver: DriverMaker<PythonDriver> = Arc::new(move || PythonDriver::new(script.clone()));
     let pools = declared_pools(loaded).map_err(exception)?;
     let hooks =
         PythonHooks::from_loaded(loaded).map_err(exception)?.map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
-    let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
+    let member = PlannedScenario { plan: scenario.plan, driver, threads: Some(threads), background: false };
     Ok(OpenedScenario { member, description, phases, pools, hooks })
 }
 
@@ -274,6 +269,10 @@ fn script_error(py: Python<'_>, error: &PyErr) -> ScriptError {
         Ok(lines.cast_into::<PyList>()?.iter().map(|line| line.to_string()).collect())
     };
     ScriptError::Exception(format().unwrap_or_else(|_| error.to_string()))
+}
+
+fn invalid_scenario(error: impl std::fmt::Display) -> ScriptError {
+    ScriptError::InvalidScenario(error.to_string())
 }
 
 fn exception(error: PyErr) -> ScriptError {

@@ -17,7 +17,7 @@ use crate::{
     not_awaited,
     operation_queue::{BackgroundCall, OperationQueue},
     resource_acquire::ResourceAcquire,
-    routes::PreparedCall,
+    routes::RoutedRequest,
 };
 
 /// Something that scenario code can await: a request, a batch of requests, a pause.
@@ -59,8 +59,8 @@ enum OperationState {
 
 /// What the driver has to do.
 pub(crate) enum OperationWork {
-    Request(PreparedCall),
-    Batch(Vec<PreparedCall>),
+    Request(RoutedRequest),
+    Batch(Vec<RoutedRequest>),
     Sleep(Duration),
     Acquire(Box<ResourceAcquire>),
     Long(LongOperation),

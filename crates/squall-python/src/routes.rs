@@ -40,6 +40,14 @@ pub(crate) struct BaseUrl {
     prefix: String,
 }
 
+/// The target of the run cannot be the base of URLs.
+#[derive(Debug, thiserror::Error)]
+#[error("`{target}` is not a URL: {error}")]
+pub(crate) struct InvalidTargetError {
+    target: String,
+    error: url::ParseError,
+}
+
 #[derive(Default)]
 struct ClientRouteTable {
     /// Routes of calls without a name. The routes of one URL differ in method or timeout.
@@ -64,7 +72,7 @@ struct Route {
 }
 
 /// A request that is ready to be sent.
-pub(crate) struct PreparedCall {
+pub(crate) struct RoutedRequest {
     /// The index of its route in the table; `None` if the table does not keep the route.
     pub(crate) route: Option<usize>,
     /// The name that the request is recorded under.
@@ -79,7 +87,7 @@ pub(crate) enum CallRequest {
 }
 
 /// The parts of a call.
-pub(crate) struct RouteCallSpec<'a> {
+pub(crate) struct RouteRequestSpec<'a> {
     pub(crate) method: Method,
     pub(crate) url: &'a str,
     pub(crate) name: Option<&'a str>,
@@ -91,7 +99,7 @@ pub(crate) struct RouteCallSpec<'a> {
     pub(crate) known_route: Option<usize>,
 }
 
-impl PreparedCall {
+impl RoutedRequest {
     pub(crate) fn request(&self) -> &PreparedRequest {
         match &self.request {
             CallRequest::Shared(shared) => shared,
@@ -102,8 +110,8 @@ impl PreparedCall {
 
 impl BaseUrl {
     /// Paths are relative to `target`. With `absolute_only`, relative URLs are errors.
-    pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, String> {
-        let url = Url::parse(target).map_err(|error| format!("`{target}` is not a URL: {error}"))?;
+    pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, InvalidTargetError> {
+        let url = Url::parse(target).map_err(|error| InvalidTargetError { target: target.to_owned(), error })?;
         let prefix = url.path().trim_end_matches('/').to_owned();
         Ok(BaseUrl { url: (!absolute_only).then_some(url), prefix })
     }
@@ -119,7 +127,7 @@ impl Routes {
     }
 
     /// Renders the request of a call.
-    pub(crate) fn call(&self, spec: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
+    pub(crate) fn call(&self, spec: &RouteRequestSpec<'_>) -> Result<RoutedRequest, RequestError> {
         let plain = spec.headers.is_empty() && spec.query.is_none() && spec.body.is_empty() && spec.name.is_none();
         let mut table = self.table();
         let found = spec.known_route.or_else(|| table.find(spec));
@@ -127,7 +135,7 @@ impl Routes {
         let route = &mut table.routes[index];
         let (route_index, name) = (Some(index), route.name.clone());
         if plain {
-            return Ok(PreparedCall { route: route_index, name, request: CallRequest::Shared(route.plain.clone()) });
+            return Ok(RoutedRequest { route: route_index, name, request: CallRequest::Shared(route.plain.clone()) });
         }
         let mut own = route.idle.pop().unwrap_or_else(|| Box::new((*route.plain).clone()));
         let same_path = spec.query.is_none() && spec.name.is_none();
@@ -138,17 +146,17 @@ impl Routes {
             drop(table);
             own.update(&self.path(spec.url, spec.query.as_deref()), &spec.headers, spec.body)?;
         }
-        Ok(PreparedCall { route: route_index, name, request: CallRequest::Own(own) })
+        Ok(RoutedRequest { route: route_index, name, request: CallRequest::Own(own) })
     }
 
     /// Renders the first call of a route and adds the route to the table.
     #[cold]
     fn first_call(
         &self,
-        spec: &RouteCallSpec<'_>,
+        spec: &RouteRequestSpec<'_>,
         plain: bool,
         mut table: MutexGuard<'_, ClientRouteTable>,
-    ) -> Result<PreparedCall, RequestError> {
+    ) -> Result<RoutedRequest, RequestError> {
         let mut own = self.prepare(spec)?;
         let name: Arc<str> = spec.name.map_or_else(|| route_name(&spec.method, &own), Arc::from);
         let route = table.add(spec, &name, &own);
@@ -156,11 +164,11 @@ impl Routes {
         if !plain {
             own.update(&self.path(spec.url, spec.query.as_deref()), &spec.headers, spec.body)?;
         }
-        Ok(PreparedCall { route, name, request: CallRequest::Own(Box::new(own)) })
+        Ok(RoutedRequest { route, name, request: CallRequest::Own(Box::new(own)) })
     }
 
     /// Keeps the buffer of a finished call for the next call of its route.
-    pub(crate) fn recycle(&self, call: PreparedCall) {
+    pub(crate) fn recycle(&self, call: RoutedRequest) {
         if let (Some(index), CallRequest::Own(own)) = (call.route, call.request) {
             let mut table = self.table();
             let idle = &mut table.routes[index].idle;
@@ -175,7 +183,7 @@ impl Routes {
     }
 
     /// Renders the request of a route, without the parts that differ from call to call.
-    fn prepare(&self, spec: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
+    fn prepare(&self, spec: &RouteRequestSpec<'_>) -> Result<PreparedRequest, RequestError> {
         let mut request = match is_absolute(spec.url) {
             true => HttpRequest::new(spec.method.clone(), spec.url)?,
             false if has_scheme(spec.url) => {
@@ -222,7 +230,7 @@ impl Routes {
 }
 
 impl ClientRouteTable {
-    fn find(&self, spec: &RouteCallSpec<'_>) -> Option<usize> {
+    fn find(&self, spec: &RouteRequestSpec<'_>) -> Option<usize> {
         let known = match spec.name {
             Some(name) => self.by_name.get(name),
             None => self.by_url.get(spec.url),
@@ -234,7 +242,7 @@ impl ClientRouteTable {
         })
     }
 
-    fn add(&mut self, spec: &RouteCallSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
+    fn add(&mut self, spec: &RouteRequestSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
         if self.routes.len() >= MAX_ROUTES {
             return None;
         }

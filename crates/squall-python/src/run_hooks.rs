@@ -2,7 +2,7 @@
 //! not decide when or on which worker they run; `squall-cli` does, through [`ScenarioHooks`].
 
 use pyo3::prelude::*;
-use squall_cli::ScenarioHooks;
+use squall_cli::{HookError, ScenarioHooks};
 
 use crate::{running_code::RunningCode, watchdog};
 
@@ -23,7 +23,7 @@ impl PythonHooks {
         name: &str,
         set_up_data: Option<&str>,
         read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
-    ) -> Result<T, String> {
+    ) -> Result<T, HookError> {
         let _running = RunningCode::begin();
         Python::attach(|py| {
             let hooks = self.hooks.bind(py);
@@ -39,22 +39,22 @@ impl PythonHooks {
                 let (message, raised) = (error.to_string(), error.into_value(py));
                 let errors = py.import("squall._errors");
                 let description = errors.and_then(|errors| errors.call_method1("describe", (raised,))?.extract());
-                description.unwrap_or(message)
+                HookError::Failed(description.unwrap_or(message))
             })
         })
     }
 }
 
 impl ScenarioHooks for PythonHooks {
-    fn set_up(&self) -> Result<String, String> {
+    fn set_up(&self) -> Result<String, HookError> {
         self.call("set_up", None, |set_up_data| set_up_data.extract())
     }
 
-    fn apply_set_up_data(&self, set_up_data: &str) -> Result<(), String> {
+    fn apply_set_up_data(&self, set_up_data: &str) -> Result<(), HookError> {
         self.call("share", Some(set_up_data), |_| Ok(()))
     }
 
-    fn tear_down(&self, set_up_data: &str) -> Result<(), String> {
+    fn tear_down(&self, set_up_data: &str) -> Result<(), HookError> {
         self.call("tear_down", Some(set_up_data), |_| Ok(()))
     }
 }

@@ -29,10 +29,10 @@ fn row(run: &ReportInput<'_>, metric: &MetricView, kind: &str) -> String {
     let key = &metric.key;
     let tags: Vec<_> = key.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let head = [
-        key.name.clone(),
+        text_cell(key.name.clone()),
         kind.to_owned(),
-        key.group.clone().unwrap_or_default(),
-        tags.join(";"),
+        text_cell(key.group.clone().unwrap_or_default()),
+        text_cell(tags.join(";")),
         metric.requests.to_string(),
         metric.errors.to_string(),
         round(metric.error_rate()).to_string(),
@@ -50,6 +50,13 @@ fn time_values(p: Percentiles) -> [f64; 8] {
 
 fn line(fields: impl Iterator<Item = String>) -> String {
     fields.map(quoted).collect::<Vec<_>>().join(",") + "\r\n"
+}
+
+/// A text that no spreadsheet takes for a formula. Names and tags can come from other people's files or
+/// from responses, and a formula can send the table elsewhere. An apostrophe makes a cell text.
+fn text_cell(text: String) -> String {
+    let formula = text.trim_start().starts_with(['=', '+', '-', '@']) || text.starts_with(['\t', '\r', '\n']);
+    if formula { format!("'{text}") } else { text }
 }
 
 fn quoted(field: String) -> String {

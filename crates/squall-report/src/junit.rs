@@ -7,10 +7,11 @@ use squall_model::ThresholdResult;
 use std::time::Duration;
 
 use crate::{
-    ReportInput, RunVerdict,
+    ReportInput, RunVerdict, ScheduleRule,
     format::{count, number, percent, round, time},
     verdict,
-    wording::{describe_verdict, metric_label, reliability_reasons, threshold_value},
+    verdict::missing_load,
+    wording::{describe_missing_load, describe_verdict, metric_label, reliability_reasons, threshold_value},
 };
 
 /// The XML document.
@@ -25,7 +26,7 @@ pub fn junit(run: &ReportInput<'_>) -> String {
 fn run_suite(run: &ReportInput<'_>) -> TestSuite {
     let verdict = verdict(run);
     let status = match verdict {
-        RunVerdict::Passed | RunVerdict::ThresholdBreached => TestCaseStatus::success(),
+        RunVerdict::Passed | RunVerdict::ThresholdBreached => completeness(run),
         RunVerdict::TargetUnreachable
         | RunVerdict::NothingMeasured
         | RunVerdict::ScheduleMissed
@@ -48,6 +49,21 @@ fn run_suite(run: &ReportInput<'_>) -> TestSuite {
         Property::new("verdict", verdict.name()),
     ]);
     suite
+}
+
+/// Whether the run made its load. A run without it passes only with `--allow-missing`, and its test is
+/// skipped.
+fn completeness(run: &ReportInput<'_>) -> TestCaseStatus {
+    let missing = describe_missing_load(run).filter(|_| missing_load(run).is_some());
+    match missing {
+        None => TestCaseStatus::success(),
+        Some(missing) if run.schedule_rule == ScheduleRule::AllowMissing => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(format!("{missing} (--allow-missing)"));
+            status
+        }
+        Some(missing) => failure(NonSuccessKind::Error, RunVerdict::ScheduleMissed.name(), &missing, ""),
+    }
 }
 
 fn threshold_suite(run: &ReportInput<'_>) -> TestSuite {

@@ -21,7 +21,8 @@
 //! use squall_report::{ReportInput, RunVerdict, TerminalStyle, build_result, summary, verdict};
 //!
 //! let run = ReportInput {
-//!     plan: &plan, view: &view, facts: &facts, strict: false, command: None, version: "0.1.0",
+//!     plan: &plan, view: &view, facts: &facts, schedule_rule: Default::default(), command: None,
+//!     version: "0.1.0",
 //! };
 //! assert_eq!(verdict(&run), RunVerdict::NothingMeasured);
 //! assert_eq!(build_result(&run).exit_code, 1);
@@ -30,6 +31,7 @@
 
 mod compare;
 mod csv;
+mod failure_text;
 mod format;
 mod hdr_log;
 mod html;
@@ -46,11 +48,12 @@ mod wording;
 
 pub use compare::{ChangeVerdict, ComparedStatistic, ComparisonRow, DifferenceEstimate, RunComparison, compare};
 pub use csv::csv;
+pub use failure_text::failure_text;
 pub use hdr_log::HdrLogWriter;
 pub use html::html;
 pub use junit::junit;
 pub use live_output::{LiveSnapshot, LoadPhase, json_line, live_header, live_line, reported_time};
-pub use report_input::{ReportInput, TerminalStyle, second_length};
+pub use report_input::{ReportInput, ScheduleRule, TerminalStyle, second_length};
 pub use result::{
     AccountingJson, ErrorJson, FleetEventJson, FleetJson, GeneratorJson, LatencyJson, LoadJson, MetricJson,
     MetricSecondJson, OutcomeJson, Percentiles, ReadResultError, ResultFile, ResultSummary, RunJson, SCHEMA,

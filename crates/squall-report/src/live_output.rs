@@ -150,7 +150,7 @@ pub fn json_line(tick: &LiveSnapshot<'_>) -> String {
 /// Requests per second, warm-up included: warm-up requests are not in the results, but they are
 /// load.
 fn current_rate(tick: &LiveSnapshot<'_>, second: &RunSecond) -> f64 {
-    (second.requests + second.warm_up) as f64 / second_length(second.t_s, tick.elapsed)
+    (second.requests + second.warm_up_requests) as f64 / second_length(second.t_s, tick.elapsed)
 }
 
 fn warming_up(plan: &Plan, second: &RunSecond) -> bool {

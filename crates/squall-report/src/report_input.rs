@@ -13,12 +13,23 @@ pub struct ReportInput<'a> {
     pub plan: &'a Plan,
     pub view: &'a RunView,
     pub facts: &'a RunFacts,
-    /// Fail the run if the generator could not keep its schedule.
-    pub strict: bool,
+    pub schedule_rule: ScheduleRule,
     /// The command line that started the run, so that readers can repeat it.
     pub command: Option<&'a str>,
     /// Version of Squall.
     pub version: &'a str,
+}
+
+/// Whether a run that did not make its planned load can pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScheduleRule {
+    /// `--strict`: no start may be missing, and the generator must have kept its schedule.
+    Strict,
+    /// At least 99 % of the planned starts must have been made.
+    #[default]
+    MostStarts,
+    /// `--allow-missing`.
+    AllowMissing,
 }
 
 /// Layout of text for a terminal.
@@ -80,7 +91,9 @@ impl ReportInput<'_> {
     }
 }
 
-/// Responses later than this get a second of their own; see the engine's thread scheduler.
+/// The engine counts responses that come up to 10 ms after the last second in that second
+/// (`LAST_SECOND_TOLERANCE` of its thread scheduler). This is twice as long, because a busy thread may
+/// wake late and still counts them there.
 const MAX_TAIL_S: f64 = 0.02;
 
 /// The load in words: `200/s for 30s`.

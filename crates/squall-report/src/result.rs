@@ -66,6 +66,9 @@ pub struct RunJson {
     /// `completed`, `interrupted`, `aborted` or `threshold`.
     pub stop: String,
     pub strict: bool,
+    /// Whether the run can pass without 99 % of its planned starts.
+    #[serde(default)]
+    pub allow_missing: bool,
     pub load: LoadJson,
 }
 
@@ -99,14 +102,15 @@ pub struct TotalsJson {
     pub peak_users: u64,
 }
 
-/// Sent = recorded = reported, or `explanation` says why not.
+/// Sent + unsent = recorded = reported, or `explanation` says why not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AccountingJson {
+    /// Requests that began, without the unsent ones.
     pub sent: u64,
     pub recorded: u64,
     pub reported: u64,
-    /// Requests of the warm-up: part of the three counts above, and of no other number in this
-    /// file.
+    /// Requests of the warm-up: part of the three counts above, and of no total, rate or latency in
+    /// this file.
     pub warm_up: u64,
     /// Requests that were recorded and reported but never sent: they failed before sending, for
     /// example because this machine had no free descriptor or port.
@@ -266,7 +270,8 @@ pub struct SecondJson {
     pub bytes_in: u64,
     pub bytes_out: u64,
     /// The whole second was warm-up, so it has no results.
-    pub warm_up: bool,
+    #[serde(rename = "warm_up")]
+    pub in_warm_up: bool,
 }
 
 fn whole_second() -> f64 {

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
-use squall_model::StopReason;
+use squall_model::{LoadModel, StopReason, WorkerState};
 
-use crate::{ReportInput, format::count};
+use crate::{ReportInput, ScheduleRule, format::count};
 
 /// How a run ended, for people and for CI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ impl RunVerdict {
 
 /// Judges a run. If several verdicts apply, the first of these wins, because it makes the later
 /// ones meaningless: interrupted (the run is incomplete) → unreachable (nothing was tested) →
-/// nothing measured → threshold breached → schedule missed (only with `strict`) → passed.
+/// nothing measured → threshold breached → schedule missed (see [`ScheduleRule`]) → passed.
 pub fn verdict(run: &ReportInput<'_>) -> RunVerdict {
     match run.facts.stop {
         StopReason::Interrupted | StopReason::Aborted => RunVerdict::Interrupted,
@@ -64,7 +64,7 @@ pub fn verdict(run: &ReportInput<'_>) -> RunVerdict {
         _ if nothing_measured_reason(run).is_some() => RunVerdict::NothingMeasured,
         StopReason::Threshold => RunVerdict::ThresholdBreached,
         StopReason::Completed if run.facts.thresholds.iter().any(|t| !t.passed) => RunVerdict::ThresholdBreached,
-        StopReason::Completed if run.strict && schedule_missed(run) => RunVerdict::ScheduleMissed,
+        StopReason::Completed if fails_schedule_rule(run) => RunVerdict::ScheduleMissed,
         StopReason::Completed => RunVerdict::Passed,
     }
 }
@@ -77,8 +77,8 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
         () if !began && view.on_start_failures() > 0 => {
             Some(format!("on_start failed {} times, so no user could begin", count(view.on_start_failures())))
         }
-        () if view.all.requests == 0 && view.engine.warm_up > 0 => {
-            Some(format!("all {} requests were warm-up", count(view.engine.warm_up)))
+        () if view.all.requests == 0 && view.engine.warm_up_requests > 0 => {
+            Some(format!("all {} requests were warm-up", count(view.engine.warm_up_requests)))
         }
         () if view.all.requests == 0 => Some("not one request was made".to_owned()),
         () if view.engine.recorded == unsent && unsent > 0 => {
@@ -91,14 +91,58 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
     }
 }
 
+fn fails_schedule_rule(run: &ReportInput<'_>) -> bool {
+    match run.schedule_rule {
+        ScheduleRule::Strict => schedule_missed(run),
+        ScheduleRule::MostStarts => missing_load(run).is_some(),
+        ScheduleRule::AllowMissing => false,
+    }
+}
+
+/// What is missing of the load of a run that made too little of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingLoad {
+    /// More than 1 % of the planned starts.
+    Starts,
+    /// The fleet had no worker at the end of a closed load. How many starts are missing is unknown,
+    /// because each user decides when it starts.
+    AllWorkers,
+}
+
+/// `None` if the run made at least 99 % of its planned starts.
+pub(crate) fn missing_load(run: &ReportInput<'_>) -> Option<MissingLoad> {
+    match () {
+        () if unreported_starts(run) * 100 > planned_starts(run) => Some(MissingLoad::Starts),
+        () if lost_all_users(run) => Some(MissingLoad::AllWorkers),
+        () => None,
+    }
+}
+
+/// Starts that were due after the warm-up.
+pub(crate) fn planned_starts(run: &ReportInput<'_>) -> u64 {
+    run.view.engine.iterations + unreported_starts(run)
+}
+
+/// Whether a fleet had no worker left to run the users of a closed load. With an iteration limit, the
+/// leader counts the missing starts.
+fn lost_all_users(run: &ReportInput<'_>) -> bool {
+    let Some(fleet) = &run.facts.fleet else { return false };
+    let is_closed = matches!(run.plan.load.model, LoadModel::Closed { .. });
+    let took_part = |state| !matches!(state, WorkerState::Unable);
+    is_closed
+        && run.plan.load.iterations.is_none()
+        && fleet.workers.iter().any(|worker| took_part(worker.state))
+        && !fleet.workers.iter().any(|worker| worker.state == WorkerState::Finished)
+}
+
 /// Whether the generator did not make the requested load.
 pub(crate) fn schedule_missed(run: &ReportInput<'_>) -> bool {
-    run.facts.generator.saturated || unmade_starts(run) > 0
+    run.facts.generator.saturated || unreported_starts(run) > 0
 }
 
 /// Starts that were due and are not reported: no user was free, no worker held them, or a lost
 /// worker made them and could not report them.
-pub(crate) fn unmade_starts(run: &ReportInput<'_>) -> u64 {
+pub(crate) fn unreported_starts(run: &ReportInput<'_>) -> u64 {
     run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }
 

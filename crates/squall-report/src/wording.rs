@@ -5,12 +5,12 @@ use squall_metrics::{MetricKind, MetricView};
 use squall_model::{StatisticUnit, StopReason, ThresholdResult, WorkerFacts, WorkerState};
 
 use crate::{
-    ReportInput, RunVerdict,
+    ReportInput, RunVerdict, ScheduleRule,
     format::{bytes, count, number, percent, three_digits, time},
     result::{accounting_without_lost, explain_accounting, is_balanced},
     terminal_text::{TextEmphasis, sanitize},
     verdict,
-    verdict::{nothing_measured_reason, schedule_missed, unmade_starts},
+    verdict::{MissingLoad, missing_load, nothing_measured_reason, planned_starts, schedule_missed, unreported_starts},
 };
 
 /// The metric's name with its group, kind and tags, which distinguish metrics of the same name.
@@ -47,7 +47,7 @@ pub(crate) fn generator_line(run: &ReportInput<'_>) -> String {
     let (generator, engine) = (&run.facts.generator, &run.view.engine);
     let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
     let lag = &engine.schedule_lag;
-    let each = match engine.sent {
+    let each = match engine.begun {
         0 => String::new(),
         sent => format!(" ({}/request)", time(generator.cpu_s * 1e9 / sent as f64)),
     };
@@ -148,7 +148,7 @@ fn describe_lost_worker(worker: &WorkerFacts) -> String {
 
 /// Warns that the generator, not the target, may have limited the numbers; `None` if it did not.
 pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str> {
-    match unmade_starts(run) {
+    match unreported_starts(run) {
         _ if !schedule_missed(run) => None,
         0 => Some(
             "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
@@ -165,14 +165,27 @@ pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
     // The generator's own reasons may already name the missing starts.
     let already_named = reasons.iter().any(|reason| reason.contains("never happened"));
-    if unmade_starts(run) > 0 && !already_named {
-        let n = unmade_starts(run);
+    if unreported_starts(run) > 0 && !already_named {
+        let n = unreported_starts(run);
         let starts = if n == 1 { "start was" } else { "starts were" };
         // Lost workers may have made some of the starts that are not reported.
         let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };
         reasons.push(format!("{up_to}{} {starts} due and never happened", count(n)));
     }
     reasons
+}
+
+/// What is missing of the planned load; `None` if the run made all of it.
+pub(crate) fn describe_missing_load(run: &ReportInput<'_>) -> Option<String> {
+    match (missing_load(run), unreported_starts(run)) {
+        (Some(MissingLoad::AllWorkers), _) => Some("no worker stayed until the end of the load".to_owned()),
+        (None, 0) => None,
+        (Some(MissingLoad::Starts) | None, missing) => {
+            let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };
+            let verb = if missing == 1 { "is" } else { "are" };
+            Some(format!("{up_to}{} of {} planned starts {verb} missing", count(missing), count(planned_starts(run))))
+        }
+    }
 }
 
 /// From this error rate on, a run that passes without thresholds suggests one.
@@ -182,24 +195,32 @@ const HIGH_ERROR_RATE: f64 = 0.5;
 pub(crate) fn describe_verdict(run: &ReportInput<'_>) -> String {
     let thresholds = &run.facts.thresholds;
     let breached = thresholds.iter().filter(|t| !t.passed).count();
+    let missing = describe_missing_load(run);
     match verdict(run) {
         RunVerdict::NothingMeasured => {
             format!("✗ Failed: nothing was measured; {}", nothing_measured_reason(run).unwrap_or_default())
         }
         RunVerdict::Passed if thresholds.is_empty() && run.view.all.error_rate() >= HIGH_ERROR_RATE => format!(
-            "✓ Passed: no thresholds were set; {} of the requests failed; -t 'error_rate<1%' would fail such a run",
-            percent(run.view.all.error_rate())
+            "✓ Passed: no thresholds were set; {} of the requests failed; -t 'error_rate<1%' would fail such a run{}",
+            percent(run.view.all.error_rate()),
+            missing.map(|text| format!("; {text}")).unwrap_or_default()
         ),
         RunVerdict::Passed if thresholds.is_empty() => {
-            "✓ Passed: the run is complete; no thresholds were set".to_owned()
+            format!("✓ Passed: {}; no thresholds were set", missing.as_deref().unwrap_or("the run is complete"))
         }
-        RunVerdict::Passed => format!("✓ Passed: {} of {} thresholds held", thresholds.len(), thresholds.len()),
+        RunVerdict::Passed => {
+            let missing = missing.map(|text| format!("; {text}")).unwrap_or_default();
+            format!("✓ Passed: {} of {} thresholds held{missing}", thresholds.len(), thresholds.len())
+        }
         RunVerdict::ThresholdBreached => {
             let early = if run.facts.stop == StopReason::Threshold { ", so the run was stopped early" } else { "" };
             format!("✗ Failed: {breached} of {} thresholds breached{early}", thresholds.len())
         }
         RunVerdict::TargetUnreachable => format!("✗ Failed: {} could not be reached", sanitize(&run.plan.target)),
-        RunVerdict::ScheduleMissed => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
+        RunVerdict::ScheduleMissed => match missing.filter(|_| run.schedule_rule != ScheduleRule::Strict) {
+            Some(missing) => format!("✗ Failed: {missing}; --allow-missing lets such a run pass"),
+            None => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
+        },
         RunVerdict::Interrupted => {
             format!(
                 "✗ Interrupted after {} s: the results cover only the part that ran",

@@ -30,7 +30,7 @@ use crate::{
     data::DataTable,
     error::{ProblemList, SourceLocation},
     read::{RawJson, RawScenario},
-    template::{Escape, ParsedPart, Template, TemplatePart, TemplateScope, parse},
+    template::{Escape, MAX_RENDERED_BYTES, ParsedPart, Template, TemplatePart, TemplateScope, parse},
 };
 
 /// What every part of building uses.
@@ -39,7 +39,16 @@ pub(crate) struct ScenarioBuilder<'b, 't> {
     pub(crate) files: &'b mut dyn ScenarioFiles,
     pub(crate) text: &'t str,
     scope: TemplateScope,
+    /// The bytes of all templates and requests so far.
+    template_bytes: usize,
 }
+
+/// The most bytes that all templates and requests of a scenario may have together, with their constant
+/// variables filled in. Each text is bounded by [`MAX_RENDERED_BYTES`], but a small file can have thousands.
+const MAX_TEMPLATE_BYTES: usize = 8 * MAX_RENDERED_BYTES;
+
+const SHORTER_TEXT_HINT: &str =
+    "shorten the variables in it, or use them less often; a large body can be sent with body_file";
 
 /// The result of building.
 pub(crate) struct BuiltScenario {
@@ -89,10 +98,11 @@ pub(crate) fn build_scenario(
     raw.load = overrides.load.with_fallback(raw.load);
     raw.http = overrides.http.with_fallback(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
-    let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
+    let declared_variables =
+        raw.variables.iter().map(|(name, value)| (name.value.clone(), variable_as_json(value))).collect();
     let load = load::build_load(&raw.load, raw.language, builder.problems).unwrap_or_else(placeholder_load);
     builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
-    let (mut data, slots) = builder.build_scope(&raw);
+    let (mut data, variables) = builder.build_scope(&raw);
     let open = matches!(load.model, LoadModel::Open { .. });
     if !open {
         data.iter_mut().for_each(DataTable::assign_rows_by_user);
@@ -127,12 +137,12 @@ pub(crate) fn build_scenario(
     let compiled = CompiledScenario {
         connector,
         data,
-        slots,
+        variables,
         on_start,
         tasks: flows,
         open_model_seed: seed_of_starts,
         metric_names: metrics,
-        declared_variables: variables,
+        declared_variables,
     };
     builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(compiled) })
 }
@@ -155,11 +165,39 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
         files: &'b mut dyn ScenarioFiles,
         text: &'t str,
     ) -> ScenarioBuilder<'b, 't> {
-        ScenarioBuilder { problems, files, text, scope: TemplateScope::default() }
+        ScenarioBuilder { problems, files, text, scope: TemplateScope::default(), template_bytes: 0 }
     }
 
     /// Compiles a template. Its values are not escaped; callers choose the escaping.
     fn template(&mut self, given: &Sourced<String>) -> Template {
+        let template = self.unbounded_template(given);
+        let longest = template.longest_text(&self.scope.variable_lengths);
+        if longest > MAX_RENDERED_BYTES {
+            let message = format!("this text can become longer than {} MiB", MAX_RENDERED_BYTES >> 20);
+            self.problems.add_with_hint(&given.location, message, SHORTER_TEXT_HINT);
+            return Template::default();
+        }
+        match self.add_template_bytes(longest, &given.location) {
+            true => template,
+            false => Template::default(),
+        }
+    }
+
+    /// Counts the bytes of a text. Returns whether the scenario's texts are still within their limit.
+    fn add_template_bytes(&mut self, bytes: usize, location: &SourceLocation) -> bool {
+        let total = self.template_bytes.saturating_add(bytes);
+        if total > MAX_TEMPLATE_BYTES {
+            let message =
+                format!("up to here the texts of the scenario have more than {} MiB", MAX_TEMPLATE_BYTES >> 20);
+            self.problems.add_with_hint(location, message, SHORTER_TEXT_HINT);
+            return false;
+        }
+        self.template_bytes = total;
+        true
+    }
+
+    /// Compiles a template of any length. Constant variables are shared, so it is small.
+    fn unbounded_template(&mut self, given: &Sourced<String>) -> Template {
         let mut template = Template::default();
         for piece in parse(&given.value) {
             match piece {

@@ -1,6 +1,6 @@
-//! Scenarios that are written as code: builds the plan and the HTTP client from what the code declares
-//! (load, thresholds, tasks). The code makes the requests, so there is no driver here. The Python module
-//! calls it.
+//! Scenarios that are written as code: builds the plan and the HTTP client from what the code
+//! declares (load, thresholds, tasks). The code makes the requests, so there is no driver here. The
+//! Python module calls it.
 
 use squall_http::Connector;
 use squall_model::Plan;
@@ -22,7 +22,8 @@ pub struct RawCodeScenario {
     pub name: Sourced<String>,
     /// The base of relative URLs.
     pub target: Option<Sourced<String>>,
-    /// Scheme and host of the first absolute URL in the code. With one, the scenario needs no target.
+    /// Scheme and host of the first absolute URL in the code. With one, the scenario needs no
+    /// target.
     pub absolute_origin: Option<String>,
     pub load: RawLoad,
     pub thresholds: Vec<Sourced<String>>,
@@ -54,10 +55,12 @@ impl CodeScenario {
     ///
     /// ```
     /// use squall_scenario::{
-    ///     CodeLocation, CodeScenario, RawCodeScenario, RawCodeTask, RawLoad, ScenarioOverrides, SourceLocation, Sourced,
+    ///     CodeLocation, CodeScenario, RawCodeScenario, RawCodeTask, RawLoad, ScenarioOverrides,
+    ///     SourceLocation, Sourced,
     /// };
     /// fn line_3(setting: Option<&str>) -> SourceLocation {
-    ///     SourceLocation::Code(CodeLocation { file: "shop.py".into(), line: 3, setting: setting.map(Into::into) })
+    ///     let setting = setting.map(Into::into);
+    ///     SourceLocation::Code(CodeLocation { file: "shop.py".into(), line: 3, setting })
     /// }
     /// fn given<T>(value: T, setting: &str) -> Sourced<T> {
     ///     Sourced { value, location: line_3(Some(setting)) }
@@ -115,8 +118,8 @@ impl From<RawCodeScenario> for RawScenario {
     }
 }
 
-/// The task with a request for the URL `sample` in place of those that the code makes. Building it checks
-/// target, headers and addresses as for any other request; nothing sends it.
+/// The task with a request for the URL `sample` in place of those that the code makes. Building it
+/// checks target, headers and addresses as for any other request; nothing sends it.
 fn raw_task(task: RawCodeTask, sample: &Sourced<String>) -> RawTask {
     let request = RawRequest { url: Some(sample.clone()), ..RawRequest::default() };
     let location = task.name.location.clone();

@@ -17,7 +17,7 @@ pub(crate) struct CompiledScenario {
     pub(crate) connector: Connector,
     pub(crate) data: Vec<DataTable>,
     /// The variables of a user.
-    pub(crate) slots: Vec<VariableSlot>,
+    pub(crate) variables: Vec<ScenarioVariable>,
     /// Runs once for each user. May have no steps.
     pub(crate) on_start: CompiledFlow,
     /// In the plan's order.
@@ -34,7 +34,7 @@ pub(crate) struct CompiledScenario {
 
 /// A variable with a value of its own for every user.
 #[derive(Debug)]
-pub(crate) struct VariableSlot {
+pub(crate) struct ScenarioVariable {
     pub(crate) name: String,
     /// Its value when the user starts. Without one, a response must set it before it is used.
     pub(crate) initial: Option<Template>,

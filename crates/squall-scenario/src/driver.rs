@@ -1,4 +1,4 @@
-//! The engine driver of declared scenarios: its users run tasks over HTTP and record every request.
+//! The engine driver of TOML scenarios: its users run tasks over HTTP and record every request.
 //! The engine decides when a user runs which task.
 
 mod ended_request;
@@ -109,7 +109,7 @@ struct ScenarioThreadState {
 struct PreparedFlow {
     /// The flow is one constant request of which only the status is checked. This is the common case,
     /// and it must not allocate.
-    fast_path: bool,
+    constant: bool,
     spans: Vec<MetricId>,
     steps: Vec<PreparedStep>,
 }
@@ -121,7 +121,7 @@ struct PreparedStep {
     redirect_metric_id: Cell<Option<MetricId>>,
     group: Option<MetricId>,
     /// The request itself if it is constant, else the original that rendered requests are copied from.
-    constant: PreparedRequest,
+    base_request: PreparedRequest,
     /// Rendered requests that are not in flight, to be reused.
     idle_requests: RefCell<Vec<PreparedRequest>>,
 }
@@ -132,17 +132,17 @@ impl PreparedFlow {
         compiled: &CompiledScenario,
         recorder: &ThreadRecorder,
     ) -> Result<PreparedFlow, DriverError> {
-        let fast_path = match flow.steps.as_slice() {
-            [step] => flow.spans.is_empty() && flow.timeout.is_none() && allows_fast_path(step),
+        let constant = match flow.steps.as_slice() {
+            [step] => flow.spans.is_empty() && flow.timeout.is_none() && is_constant(step),
             _ => false,
         };
         let spans = flow.spans.iter().map(|name| recorder.metric(MetricKey::group(name))).collect();
         let steps = flow.steps.iter().map(|step| PreparedStep::new(step, compiled, recorder));
-        Ok(PreparedFlow { fast_path, spans, steps: steps.collect::<Result<_, _>>()? })
+        Ok(PreparedFlow { constant, spans, steps: steps.collect::<Result<_, _>>()? })
     }
 }
 
-fn allows_fast_path(step: &CompiledStep) -> bool {
+fn is_constant(step: &CompiledStep) -> bool {
     step.request.template.is_none()
         && step.checks.checks_only_status()
         && step.extracts.is_empty()
@@ -161,7 +161,7 @@ impl PreparedStep {
             metric: recorder.metric(step.metric.clone()),
             redirect_metric_id: Cell::new(None),
             group: step.group.as_ref().map(|group| recorder.metric(MetricKey::group(group))),
-            constant: prepared.map_err(|error| DriverError::Request {
+            base_request: prepared.map_err(|error| DriverError::Request {
                 request: step.metric.name.clone(),
                 reason: error.to_string(),
             })?,

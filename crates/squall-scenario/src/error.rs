@@ -51,7 +51,8 @@ pub struct CodeLocation {
     pub file: String,
     /// Counted from 1.
     pub line: usize,
-    /// The setting that the statement gives, as the code names it: `duration`, `task 'browse': every`.
+    /// The setting that the statement gives, as the code names it: `duration`,
+    /// `task 'browse': every`.
     pub setting: Option<String>,
 }
 

@@ -4,9 +4,50 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    io,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
+
+/// The largest file that a scenario reads. A body is sent from memory, and data is kept in memory.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+enum RefusedFileError {
+    #[error("it is not a regular file but a folder, a pipe or a device")]
+    NotRegular,
+    #[error("it has more than {} MiB", MAX_FILE_BYTES >> 20)]
+    TooLarge,
+}
+
+impl From<RefusedFileError> for io::Error {
+    fn from(refused: RefusedFileError) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidInput, refused)
+    }
+}
+
+/// Checks that `path` is a file that ends: a device may never end, and a pipe may never begin.
+pub(crate) fn check_regular_file(path: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(path)?;
+    match (metadata.is_file(), metadata.len() <= MAX_FILE_BYTES) {
+        (true, true) => Ok(()),
+        (false, _) => Err(RefusedFileError::NotRegular.into()),
+        (true, false) => Err(RefusedFileError::TooLarge.into()),
+    }
+}
+
+/// Reads a regular file of at most [`MAX_FILE_BYTES`].
+fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
+    check_regular_file(path)?;
+    let mut bytes = Vec::new();
+    // The length is checked again, because a file can grow and files of /proc have no length.
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= MAX_FILE_BYTES {
+        true => Ok(bytes),
+        false => Err(RefusedFileError::TooLarge.into()),
+    }
+}
 
 /// Where referenced files and environment variables come from.
 pub trait ScenarioFiles {
@@ -42,7 +83,7 @@ impl DiskFiles {
 
 impl ScenarioFiles for DiskFiles {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(self.locate(path))
+        read_regular_file(&self.locate(path))
     }
 
     fn locate(&self, path: &str) -> PathBuf {
@@ -97,7 +138,7 @@ impl<F: ScenarioFiles> ScenarioFiles for RecordingFiles<F> {
     fn locate(&self, path: &str) -> PathBuf {
         let location = self.files.locate(path);
         // A socket or a missing file is not recorded; the code that opens it reports the error.
-        if let Ok(bytes) = std::fs::read(&location) {
+        if let Ok(bytes) = read_regular_file(&location) {
             self.recorded_files.borrow_mut().insert(path.to_owned(), bytes);
         }
         location
@@ -121,7 +162,7 @@ pub struct BundledFiles {
 
 impl ScenarioFiles for BundledFiles {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(self.files.get(path).ok_or(io::ErrorKind::NotFound)?)
+        read_regular_file(self.files.get(path).ok_or(io::ErrorKind::NotFound)?)
     }
 
     fn locate(&self, path: &str) -> PathBuf {
@@ -130,5 +171,35 @@ impl ScenarioFiles for BundledFiles {
 
     fn env(&mut self, name: &str) -> Option<String> {
         self.env.get(name).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refuse(path: &Path, reason: &str) {
+        let error = read_regular_file(path).expect_err(reason);
+        assert!(error.to_string().contains(reason), "{}: {error}", path.display());
+    }
+
+    #[test]
+    fn devices_pipes_and_folders_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = folder.path().join("zero");
+        std::os::unix::fs::symlink("/dev/zero", &link).expect("a writable folder");
+        for path in [folder.path(), Path::new("/dev/zero"), &link] {
+            refuse(path, "not a regular file");
+        }
+    }
+
+    #[test]
+    fn file_above_256_mib_is_refused_unread() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("large");
+        // Sparse, so it takes no space.
+        File::create(&path).and_then(|file| file.set_len(MAX_FILE_BYTES + 1)).expect("a writable folder");
+        refuse(&path, "more than 256 MiB");
     }
 }

@@ -1,4 +1,4 @@
-//! Declared scenarios: turns TOML text or one URL into a plan and a driver, and what a Python scenario
+//! TOML scenarios: turns TOML text or one URL into a plan and a driver, and what a Python scenario
 //! declares into a plan. It reads and validates everything before the first request and reports every
 //! mistake at once. The engine keeps the time, and the HTTP client sends.
 //!

@@ -1,6 +1,6 @@
-//! Settings as written in the file or as flags, before validation. All are optional and carry their
-//! location. The command line and the Python module fill these structs too; a flag overrides the file, and `build` validates
-//! only the merged result.
+//! Settings as written in the file, in code or as flags, before validation. All are optional and
+//! carry their location. The command line and the Python module fill these structs too; a flag
+//! overrides the file, and `build` validates only the merged result.
 
 use serde::{Deserialize, Serialize};
 

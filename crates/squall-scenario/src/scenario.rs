@@ -114,25 +114,11 @@ impl From<BuiltScenario> for Scenario {
 }
 
 /// The raw scenario of a file with just this request.
-fn raw_scenario_from_url(request: UrlRequest, problems: &mut ProblemList<'_>) -> RawScenario {
+fn raw_scenario_from_url(mut request: UrlRequest, problems: &mut ProblemList<'_>) -> RawScenario {
     let location = SourceLocation::Flag("URL".to_owned());
+    let body = take_body(&mut request, problems);
     let has_scheme = request.url.contains("://") || request.url.starts_with("{{");
     let url = if has_scheme { request.url } else { format!("http://{}", request.url) };
-    let bodies = [
-        request.body.map(|body| (body.location.clone(), RawBody::Text(body))),
-        request.body_file.map(|file| (file.location.clone(), RawBody::File(file))),
-        request.json.map(|json| (json.location.clone(), RawBody::JsonText(json))),
-        request
-            .form
-            .first()
-            .cloned()
-            .map(|first| (first.location, RawBody::Form(parse_pairs(&request.form, problems)))),
-    ];
-    let mut bodies = bodies.into_iter().flatten();
-    let body = bodies.next().map(|(_, body)| body);
-    for (second, _) in bodies {
-        problems.add(&second, "the request already has a body: give only one");
-    }
     let default_method = if body.is_some() { "POST" } else { "GET" };
     let method = request.method.unwrap_or(Sourced { value: default_method.to_owned(), location: location.clone() });
     let status = request.expect_status.iter().flat_map(|given| {
@@ -157,6 +143,24 @@ fn raw_scenario_from_url(request: UrlRequest, problems: &mut ProblemList<'_>) ->
         ..RawTask::from_request(request, location)
     };
     RawScenario { tasks: vec![task], ..RawScenario::default() }
+}
+
+/// Takes the body out of the request. Several bodies are a problem each after the first.
+fn take_body(request: &mut UrlRequest, problems: &mut ProblemList<'_>) -> Option<RawBody> {
+    let form = std::mem::take(&mut request.form);
+    let form_location = form.first().map(|first| first.location.clone());
+    let bodies = [
+        request.body.take().map(|body| (body.location.clone(), RawBody::Text(body))),
+        request.body_file.take().map(|file| (file.location.clone(), RawBody::File(file))),
+        request.json.take().map(|json| (json.location.clone(), RawBody::JsonText(json))),
+        form_location.map(|location| (location, RawBody::Form(parse_pairs(&form, problems)))),
+    ];
+    let mut bodies = bodies.into_iter().flatten();
+    let body = bodies.next().map(|(_, body)| body);
+    for (second, _) in bodies {
+        problems.add(&second, "the request already has a body: give only one");
+    }
+    body
 }
 
 /// The path of a URL, without its query, as a name for its metric.

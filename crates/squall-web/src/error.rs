@@ -78,7 +78,9 @@ impl From<FleetError> for ApiError {
             FleetError::InvalidState { action, current, expected } => {
                 ApiError::invalid_state(action, current.name(), expected)
             }
-            FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
+            FleetError::NoWorkers | FleetError::WorkersOfOtherProtocol { .. } => {
+                ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string())
+            }
             FleetError::RunChange(change) => {
                 let (action, current, expected) = match change {
                     RunChangeError::PausedAlready => ("pause", "PAUSED", "RUNNING"),

@@ -1,7 +1,7 @@
 //! Certificate and key for the listener. The server reads them once; a changed file needs a
 //! restart.
 
-use rustls::{ServerConfig, crypto::aws_lc_rs};
+use rustls::{ServerConfig, crypto::ring};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{path::PathBuf, sync::Arc};
 use tokio_rustls::TlsAcceptor;
@@ -43,7 +43,7 @@ impl TlsServer {
             path: files.key.clone(),
             source,
         })?;
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(certs, key)?;

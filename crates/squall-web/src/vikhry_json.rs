@@ -201,13 +201,13 @@ pub(crate) fn history_json<C: FleetStores>(watched: &WatchedRun<C>, from_s: u64)
 
 /// A worker as `/ready` and `/workers` show it.
 pub(crate) fn worker_json(worker: &WorkerInfo, now_ms: u64) -> Value {
-    // An entry that no worker wrote has no heartbeat.
-    let heartbeat = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
-    let age = heartbeat.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
+    // An entry that no worker wrote has no time.
+    let reported_at = (worker.last_report_at > 0.0).then_some(worker.last_report_at);
+    let age = reported_at.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
     json!({
         "worker_id": worker.id,
         "status": worker.status,
-        "last_heartbeat": worker.last_heartbeat,
+        "last_heartbeat": worker.last_report_at,
         "heartbeat_age_s": age,
         "cpu_percent": worker.cpu_percent,
         "process_ram_bytes": worker.rss_bytes,

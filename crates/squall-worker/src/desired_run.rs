@@ -2,7 +2,7 @@
 //! It reads no store.
 
 use squall_coord::RunRecord;
-use squall_model::{RunPhase, RunSpec};
+use squall_model::{RunPhase, RunSpec, RunSpecError};
 
 use crate::worker_run_state::WorkerInstruction;
 
@@ -32,6 +32,9 @@ pub(crate) enum RecordError {
     UnknownPhase(String),
     #[error("the run specification in the record is malformed")]
     MalformedSpec(#[source] serde_json::Error),
+    /// The run is on, and this worker cannot take part.
+    #[error(transparent)]
+    OtherProtocol(RunSpecError),
 }
 
 impl DesiredRun {
@@ -45,8 +48,13 @@ impl DesiredRun {
         if record.spec.is_empty() {
             return Ok(None);
         }
-        let spec = serde_json::from_str(&record.spec).map_err(RecordError::MalformedSpec)?;
-        Ok(Some(DesiredRun { epoch: record.epoch, phase, spec }))
+        match RunSpec::decode(&record.spec) {
+            Ok(spec) => Ok(Some(DesiredRun { epoch: record.epoch, phase, spec })),
+            Err(RunSpecError::Malformed(error)) => Err(RecordError::MalformedSpec(error)),
+            // A run that has ended wants nothing from this worker.
+            Err(RunSpecError::OtherProtocol { .. }) if phase == RunPhase::Idle => Ok(None),
+            Err(error @ RunSpecError::OtherProtocol { .. }) => Err(RecordError::OtherProtocol(error)),
+        }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -142,5 +150,8 @@ mod tests {
         assert!(DesiredRun::parse(&record("", "")).is_ok_and(|desired| desired.is_none()));
         assert!(matches!(DesiredRun::parse(&record("SLEEPING", "")), Err(RecordError::UnknownPhase(_))));
         assert!(matches!(DesiredRun::parse(&record("RUNNING", "{}")), Err(RecordError::MalformedSpec(_))));
+        let other = r#"{"protocol":2}"#;
+        assert!(matches!(DesiredRun::parse(&record("RUNNING", other)), Err(RecordError::OtherProtocol(_))));
+        assert!(DesiredRun::parse(&record("IDLE", other)).is_ok_and(|desired| desired.is_none()), "it has ended");
     }
 }

@@ -3,8 +3,12 @@
 //! leader finds it.
 
 use squall_coord::RunStore;
-use squall_model::protocol::{HookOutcome, RunNote, RunNotes};
+use squall_model::{
+    error_chain,
+    protocol::{HookOutcome, RunNote, RunNotes},
+};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::task::JoinError;
 use tracing::{info, warn};
 
 /// The hooks of one run, and which of them this worker has started.
@@ -36,15 +40,24 @@ pub(crate) enum HookKind {
 
 /// Code of a scenario that runs once for a whole run.
 pub trait ScenarioHooks: Send + Sync + 'static {
-    /// Sets a run up. All users in the fleet get the data that it returns, in JSON. The message of
-    /// an error is for people. May block.
-    fn set_up(&self) -> Result<String, String>;
+    /// Sets a run up. All users in the fleet get the data that it returns, in JSON. May block.
+    fn set_up(&self) -> Result<String, HookError>;
 
     /// Gives the data of the set-up to the users of this process.
-    fn apply_set_up_data(&self, data: &str) -> Result<(), String>;
+    fn apply_set_up_data(&self, data: &str) -> Result<(), HookError>;
 
     /// Tears a run down, with the data of its set-up. May block.
-    fn tear_down(&self, data: &str) -> Result<(), String>;
+    fn tear_down(&self, data: &str) -> Result<(), HookError>;
+}
+
+/// Why a hook failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    /// The scenario's code failed. The text is for people.
+    #[error("{0}")]
+    Failed(String),
+    #[error("it ended badly")]
+    Panicked(#[source] JoinError),
 }
 
 /// Time between two attempts to reach the store, and how many attempts are made.
@@ -54,7 +67,7 @@ const MAX_ATTEMPTS: usize = 100;
 /// Sets the run `epoch` up and notes the outcome.
 pub(crate) async fn set_up<R: RunStore>(run_store: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
     info!(epoch, "the worker sets the run up");
-    let result = run_blocking(move || hooks.set_up()).await;
+    let result = run_hook(move || hooks.set_up()).await;
     note_hook_outcome(&run_store, epoch, RunNote::SetUp, result).await;
 }
 
@@ -62,7 +75,7 @@ pub(crate) async fn set_up<R: RunStore>(run_store: R, epoch: u64, hooks: Arc<dyn
 pub(crate) async fn tear_down<R: RunStore>(run_store: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
     info!(epoch, "the worker tears the run down");
     let data = load_set_up_data(&run_store, epoch).await.unwrap_or_else(|| "null".to_owned());
-    let result = run_blocking(move || hooks.tear_down(&data)).await;
+    let result = run_hook(move || hooks.tear_down(&data)).await;
     note_hook_outcome(&run_store, epoch, RunNote::TearDown, result.map(|()| String::new())).await;
 }
 
@@ -71,8 +84,8 @@ pub(crate) async fn apply_set_up_data<R: RunStore>(run_store: &R, epoch: u64, ho
     let Some(data) = load_set_up_data(run_store, epoch).await else {
         return warn!(epoch, "the worker found no set-up data; its users start without it");
     };
-    if let Err(error) = run_blocking(move || hooks.apply_set_up_data(&data)).await {
-        warn!(epoch, error, "the users cannot use the set-up data");
+    if let Err(error) = run_hook(move || hooks.apply_set_up_data(&data)).await {
+        warn!(epoch, error = error_chain(&error), "the users cannot use the set-up data");
     }
 }
 
@@ -93,9 +106,9 @@ async fn note_hook_outcome<R: RunStore>(
     run_store: &R,
     epoch: u64,
     hook: fn(HookOutcome) -> RunNote,
-    result: Result<String, String>,
+    result: Result<String, HookError>,
 ) {
-    let outcome = result.map_or_else(HookOutcome::Failed, HookOutcome::Done);
+    let outcome = result.map_or_else(|error| HookOutcome::Failed(error_chain(&error)), HookOutcome::Done);
     let (hook_name, text) = hook(outcome.clone()).encode();
     if let HookOutcome::Failed(reason) = outcome {
         warn!(epoch, hook = hook_name, reason, "the hook failed");
@@ -111,9 +124,9 @@ async fn note_hook_outcome<R: RunStore>(
     }
 }
 
-async fn run_blocking<T: Send + 'static>(
-    hook: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    let joined = tokio::task::spawn_blocking(hook).await;
-    joined.unwrap_or_else(|error| Err(format!("it ended badly: {error}")))
+/// Runs a hook on a thread of its own, because the scenario's code may block.
+pub async fn run_hook<T: Send + 'static>(
+    hook: impl FnOnce() -> Result<T, HookError> + Send + 'static,
+) -> Result<T, HookError> {
+    tokio::task::spawn_blocking(hook).await.unwrap_or_else(|error| Err(HookError::Panicked(error)))
 }

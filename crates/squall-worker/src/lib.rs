@@ -14,6 +14,7 @@ mod process_monitor;
 mod rejected_message_counter;
 mod resource_server;
 mod run_builder;
+mod run_engines;
 mod send_budget_reporter;
 mod share_leases;
 mod store_clock;
@@ -23,11 +24,11 @@ mod worker_load_phase;
 mod worker_run;
 mod worker_run_state;
 
-pub use hooks::ScenarioHooks;
+pub use hooks::{HookError, ScenarioHooks, run_hook};
 pub use resource_server::{PoolFillError, PoolSlice, serve_local_pools};
 pub use worker::Worker;
 pub use worker_config::{WorkerConfig, WorkerError, WorkerStatus};
-pub use worker_run::{AdditionalScenario, DriverFactory, RunnableBundle};
+pub use worker_run::{DriverFactory, OpenBundleError, RunnableBundle};
 
 use squall_coord::UnitId;
 use squall_model::SHARE_COUNT;

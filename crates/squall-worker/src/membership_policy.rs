@@ -11,8 +11,8 @@
 //! | Serve         | Join   | –             | End       | Forget |
 //! | Wait          | –      | –             | End       | Forget |
 //!
-//! `–` does nothing. A membership that releases its shares cannot take any again, so the worker ends
-//! it and joins anew.
+//! `–` does nothing. A membership that releases its shares cannot take any again, so the worker
+//! ends it and joins anew.
 
 /// What the worker needs its membership for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -64,7 +64,7 @@ struct ThreadRate {
 
 impl<R: RunStore> SendBudgetReporter<R> {
     /// `first_budgets`: what each thread may send before its pace is known. `ttl`: how long the
-    /// fleet counts this worker as alive after a heartbeat.
+    /// worker's membership lasts after a heartbeat.
     pub(crate) fn new(
         run_store: R,
         (epoch, instance): (u64, u64),
@@ -114,7 +114,7 @@ impl<R: RunStore> SendBudgetReporter<R> {
         let elapsed_s = now.duration_since(self.last_sample_at).as_secs_f64().max(1e-3);
         self.last_sample_at = now;
         let is_loading = self.load_start.get().is_some_and(|at| at.elapsed() > SAMPLE_INTERVAL * RATE_SAMPLES as u32);
-        let threads = self.thread_rates.iter_mut().zip(self.send_permit.requests_begun());
+        let threads = self.thread_rates.iter_mut().zip(self.send_permit.requests_charged());
         threads.for_each(|(thread, started)| thread.update(started, elapsed_s, horizon_s, is_loading));
     }
 
@@ -155,7 +155,8 @@ impl<R: RunStore> SendBudgetReporter<R> {
         }
         (self.sequence, self.last_report) = (self.sequence + 1, Some(report));
         self.send_permit.raise_limits(&limits);
-        // Without a bound per iteration the leader bounds no redirects, so they need no further report.
+        // Without a bound per iteration the leader bounds no redirects, so they need no further
+        // report.
         if report.each.is_none() {
             self.send_permit.allow_redirects();
         }

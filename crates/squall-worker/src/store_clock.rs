@@ -1,6 +1,6 @@
 //! Converts the store's clock to local instants. The offset comes from the response with the
-//! shortest round trip, because that one is the most exact. The worker calls it with every
-//! heartbeat.
+//! shortest round trip, because that one is the most exact. The worker calls it after
+//! every worker report.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,5 @@
-//! The main loop of a worker: writes the worker report, follows the run record, and hands
-//! shares to and from the engine. It decides nothing about the run. `squall worker` and tests start
-//! it.
+//! The main loop of a worker: writes the worker report, follows the run record, and passes shares
+//! to the engine. It decides nothing about the run. `squall worker` and tests start it.
 
 mod run_following;
 
@@ -10,7 +9,7 @@ use squall_coord::{
 };
 use squall_model::{
     CommandEnvelope, RunPhase,
-    protocol::{WorkerHealth, WorkerReport, format_instance},
+    protocol::{GivenUpRun, ProtocolVersion, WorkerHealth, WorkerReport, format_instance},
 };
 use std::{
     sync::Arc,
@@ -28,6 +27,7 @@ use crate::{
     membership_task::MembershipTask,
     process_monitor::ProcessMonitor,
     rejected_message_counter::RejectedMessageCounter,
+    run_builder::BuildRunError,
     share_leases::ShareLeases,
     share_units,
     store_clock::StoreClock,
@@ -53,9 +53,11 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     seen_revision: u64,
     record_freshness: RecordFreshness,
     desired_run: Option<DesiredRun>,
+    /// The run that is on, if it has another protocol version; `desired_run` is then `None`.
+    refused_run: Option<GivenUpRun>,
     run_state: WorkerRunState<Box<WorkerRun>>,
     /// The build of a run's users, while one is being built.
-    build_tasks: JoinSet<Result<WorkerRun, String>>,
+    build_tasks: JoinSet<Result<WorkerRun, BuildRunError>>,
     /// The hooks of the run whose users were built last. They outlive its `WorkerRun`, because the
     /// tear-down comes after it.
     hooks: Option<RunHooks>,
@@ -85,6 +87,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             seen_revision: 0,
             record_freshness: RecordFreshness::Unread,
             desired_run: None,
+            refused_run: None,
             run_state: WorkerRunState::Idle,
             build_tasks: JoinSet::new(),
             hooks: None,
@@ -161,15 +164,15 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let mut last = None;
         loop {
             let report = self.build_report().encode();
-            let Ok(ReportOutcome::NameTaken(heartbeat)) =
+            let Ok(ReportOutcome::NameTaken(reported_at)) =
                 run_store.report(&self.config.id, &report, self.config.ttl).await
             else {
                 // If the store is unreachable, the next reports retry.
                 return Ok(());
             };
-            match last.replace(heartbeat.clone()) {
+            match last.replace(reported_at.clone()) {
                 None => info!(worker = self.config.id, "the worker waits until the last report of its name expires"),
-                Some(before) if before != heartbeat => return Err(WorkerError::NameTaken(self.config.id.clone())),
+                Some(before) if before != reported_at => return Err(WorkerError::NameTaken(self.config.id.clone())),
                 Some(_) => {}
             }
             tokio::select! {
@@ -210,7 +213,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    /// Joins the members, releases shares or ends the membership, as [`MembershipState::action`] decides.
+    /// Joins the members, releases shares or ends the membership, as [`MembershipState::action`]
+    /// decides.
     fn update_membership(
         &self,
         membership: &mut Option<MembershipTask>,
@@ -247,10 +251,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    /// Whether the worker cannot carry out the run that is on, or not to its end.
+    /// Whether the worker has given up the run that is on.
     fn has_given_up_run(&self) -> bool {
         let desired = self.desired_run.as_ref().filter(|desired| desired.is_on());
-        desired.zip(self.run_state.given_up_run()).is_some_and(|(desired, failed)| desired.epoch == failed.epoch)
+        let given_up = desired.zip(self.run_state.given_up_run());
+        given_up.is_some_and(|(desired, given_up)| desired.epoch == given_up.epoch) || self.refused_run.is_some()
     }
 
     /// A worker's name is for people; its membership belongs to this instance.
@@ -323,7 +328,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             Ok(ReportOutcome::Accepted(receipt)) => {
                 self.clock.record_reading(sent_at, receipt.now_ms);
                 self.status.send_modify(|status| status.last_acknowledged = Some(sent_at));
-                let is_other_run = self.desired_run.as_ref().is_some_and(|desired| desired.epoch != receipt.epoch);
+                let known_epoch = self.desired_run.as_ref().map(|desired| desired.epoch);
+                let known_epoch = known_epoch.or(self.refused_run.as_ref().map(|refused| refused.epoch));
+                let is_other_run = known_epoch.is_some_and(|epoch| epoch != receipt.epoch);
                 let is_stale = self.record_freshness == RecordFreshness::Stale;
                 if receipt.revision != self.seen_revision || is_other_run || is_stale {
                     self.read_record(run_store).await;
@@ -344,6 +351,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let worker_run = self.run_state.worker_run();
         let held = self.share_leases.shares();
         let report = WorkerReport {
+            protocol: ProtocolVersion::CURRENT,
             health: if is_connected { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
             instance: self.instance,
             cpu_percent: process.cpu_percent,
@@ -362,7 +370,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             threads: worker_run.map_or(0, |worker_run| worker_run.thread_count() as u32),
             stale_commands: self.stale_commands,
             bad_commands: self.bad_commands,
-            given_up_run: self.run_state.given_up_run(),
+            given_up_run: self.refused_run.clone().or_else(|| self.run_state.given_up_run()),
         };
         self.status.send_modify(|status| status.report.clone_from(&report));
         report

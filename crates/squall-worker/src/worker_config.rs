@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 pub struct WorkerConfig {
     /// The worker's name in the fleet. Two live workers must not share one.
     pub id: String,
-    /// Time between heartbeats; the worker uses at most a third of `ttl`.
+    /// Time between heartbeats, and between worker reports; the worker uses at most a third of `ttl`.
     pub heartbeat_interval: Duration,
-    /// How long the fleet counts the worker as alive after a heartbeat.
+    /// How long the membership lasts after a heartbeat, and the worker report after it is written.
     pub ttl: Duration,
     /// Deltas, one a second, that may wait for an unreachable store. With more, the worker ends its
     /// part of the run.
@@ -29,7 +29,7 @@ impl WorkerConfig {
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStatus {
     pub report: WorkerReport,
-    /// When the worker sent the last heartbeat that the store acknowledged.
+    /// When the worker sent the last report that the store acknowledged.
     pub last_acknowledged: Option<Instant>,
 }
 

@@ -3,12 +3,11 @@
 
 use squall_coord::RunStore;
 use squall_engine::{
-    Driver, EngineConfig, EngineError, EngineGroup, EngineSpec, NumberQuota, ResourceClient, SendPermit,
-    ShareAssignment, SharedCounter,
+    Driver, EngineError, EngineGroup, PlannedScenario, ResourceClient, SendPermit, ShareAssignment, SharedCounter,
 };
 use squall_metrics::{Delta, SourceId, ThreadMerger};
 use squall_model::{
-    Bundle, EngineLimits, ITERATIONS_COUNTER, Load, LoadModel, Plan, PoolContents, Profile, ShareSet,
+    Bundle, PoolContents, Profile, ShareSet,
     protocol::{ResumePoints, RunNote, SourceName},
 };
 use std::{
@@ -24,6 +23,7 @@ use crate::{
     delta_shipper::DeltaShipper,
     hooks::ScenarioHooks,
     run_builder::WorkerRunConfig,
+    run_engines::{IterationLimit, RunEngines},
     send_budget_reporter::{LoadStart, SendBudgetReporter},
     worker_load_phase::{LoadEvent, StopMode, WorkerLoadPhase},
 };
@@ -32,19 +32,25 @@ use crate::{
 pub trait DriverFactory: Send + Sync + 'static {
     type Driver: Driver;
 
-    /// Reads a bundle from the store. The message of an error is for people. May block.
-    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<Self::Driver>, String>;
+    /// Reads a bundle from the store. May block.
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<Self::Driver>, OpenBundleError>;
+}
+
+/// Why a bundle cannot be opened on this worker.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenBundleError {
+    /// The scenario cannot be loaded here. The message is for people.
+    #[error("{0}")]
+    Scenario(String),
+    #[error("this worker reads the scenario differently: is it of another version?")]
+    OtherTasks,
 }
 
 /// A bundle that a worker can run.
 pub struct RunnableBundle<D> {
-    pub driver: D,
-    /// Engine threads that suit the driver; `None` leaves the number to the engine.
-    pub threads: Option<usize>,
-    /// The plan of the driver's scenario, if the bundle's plan stands for several scenarios.
-    pub plan: Option<Plan>,
-    /// Other scenarios on the same timeline.
-    pub additional: Vec<AdditionalScenario<D>>,
+    /// The scenarios that run together; at least one. Only the first may be limited in its number
+    /// of iterations by a shared counter.
+    pub scenarios: Vec<PlannedScenario<D>>,
     /// The pools that the scenarios declare.
     pub pools: Vec<PoolContents>,
     /// Numbers that the whole fleet uses once each, such as rows of data.
@@ -53,42 +59,10 @@ pub struct RunnableBundle<D> {
     pub hooks: Option<Arc<dyn ScenarioHooks>>,
 }
 
-/// A scenario with its own load and tasks that runs beside the first one.
-pub struct AdditionalScenario<D> {
-    pub driver: D,
-    pub threads: Option<usize>,
-    pub plan: Plan,
-    /// Whether the scenario ends when all scenarios that are not in the background have ended.
-    pub background: bool,
-}
-
 /// How long returning the leased resources may take at the end of a run.
 const RESOURCE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const NOTE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Requests of a thread of a closed model in the worker's first announcement, when the thread's
-/// pace is unknown.
-const INITIAL_BUDGET: u64 = 1000;
-/// Users that pause get less: the requests that their pauses allow in this time, about as long as a
-/// worker may work without the store.
-const INITIAL_BUDGET_SECONDS: f64 = 5.0;
-/// Requests of every thread beyond those that the load model predicts.
-const MIN_INITIAL_BUDGET: u64 = 64;
-
-/// Longer than any run.
-const UNBOUNDED_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-/// How a run's number of iterations is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IterationLimit {
-    Unlimited,
-    /// By the schedule of an open load, or only in an additional scenario.
-    Scheduled,
-    /// Users of a closed load draw iterations from a shared counter, so no worker knows when the
-    /// load ends.
-    Drawn,
-}
 
 /// A run in this worker.
 pub(crate) struct WorkerRun {
@@ -104,8 +78,8 @@ pub(crate) struct WorkerRun {
     counter_supplier: CounterSupplier,
     iteration_limit: IterationLimit,
     send_permit: SendPermit,
-    /// Announce the send budget, and note the final send limit when the load ends. Dropping the set ends
-    /// them.
+    /// Announce the send budget, and note the final send limit when the load ends. Dropping the set
+    /// ends them.
     _reporting_tasks: JoinSet<()>,
     resources: ResourceClient,
     /// Serves the requests of `resources`.
@@ -130,44 +104,17 @@ impl WorkerRun {
         run_store: R,
         (resources, resource_task): (ResourceClient, JoinHandle<()>),
     ) -> Result<WorkerRun, EngineError> {
-        let WorkerRunConfig { epoch, instance, ttl, max_unshipped_deltas, .. } = *run_config;
-        let is_single = opened.additional.is_empty();
-        let requests_per_iteration =
-            opened.driver.requests_per_iteration().filter(|_| is_single).map(|requests| requests.direct);
-        let plan = opened.plan.as_ref().unwrap_or(&bundle.plan);
-        let mut config = engine_config(bundle, plan, opened.threads, instance);
-        let (quota, iterations) = iteration_quota(&plan.load).unzip();
-        let plans = opened.additional.iter().map(|scenario| &scenario.plan).chain([plan]);
-        let iteration_limit = IterationLimit::of(quota.is_some(), plans);
-        config.iteration_quota = quota;
-        let mut engines = vec![EngineSpec { driver: opened.driver, config, background: false }];
-        engines.extend(opened.additional.into_iter().map(|scenario| scenario.engine_spec(bundle, instance)));
-        let budgets: Vec<u64> = engines.iter().flat_map(|engine| initial_budgets(&engine.config)).collect();
-        let send_permit = SendPermit::new(budgets.len());
-        for EngineSpec { config, .. } in &mut engines {
-            config.send_permit = Some(send_permit.clone());
-            config.resources = Some(resources.clone());
-        }
-        let profiles = engines.iter().map(|engine| engine.config.load.model.profile().clone()).collect();
-        let engine = EngineGroup::prepare(engines).await?;
+        let WorkerRunConfig { epoch, instance, max_unshipped_deltas, .. } = *run_config;
+        let engines = RunEngines::new(opened.scenarios, bundle, instance, &resources);
+        let (profiles, iteration_limit) = (engines.profiles(), engines.iteration_limit);
+        let RunEngines { specs, send_permit, initial_budgets, requests_per_iteration, iteration_counter, .. } = engines;
+        let engine = EngineGroup::prepare(specs).await?;
         let source = SourceId { instance, thread: 0 };
         let source_name = SourceName::Thread { instance, thread: source.thread }.to_string();
-        let counters = opened.shared_counters.into_iter().chain(iterations).collect();
-        let mut reporting_tasks: JoinSet<()> =
-            [note_final_send_limit(run_store.clone(), epoch, instance, send_permit.clone())].into_iter().collect();
+        let counters = opened.shared_counters.into_iter().chain(iteration_counter).collect();
         let load_start = LoadStart::default();
-        let mut reporter = SendBudgetReporter::new(
-            run_store.clone(),
-            (epoch, instance),
-            send_permit.clone(),
-            (budgets, requests_per_iteration),
-            ttl,
-            load_start.clone(),
-        );
-        // An error says that the run is over; the worker learns that from the record.
-        if reporter.report_first_budget().await.is_ok() {
-            reporting_tasks.spawn(reporter.run());
-        }
+        let budgets = (initial_budgets, requests_per_iteration);
+        let reporting_tasks = start_reporting(&run_store, run_config, &send_permit, budgets, &load_start).await;
         Ok(WorkerRun {
             epoch,
             hooks: opened.hooks,
@@ -336,11 +283,11 @@ impl WorkerRun {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.send_permit.requests_begun().len()
+        self.send_permit.requests_charged().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.send_permit.requests_begun().iter().sum()
+        self.send_permit.requests_charged().iter().sum()
     }
 
     /// Waits for the engine's threads, which have delivered their last delta, and for the return of
@@ -363,74 +310,39 @@ impl WorkerRun {
     }
 }
 
-/// Notes the worker's final send limit once its load is over: the most requests that it sends in total.
-/// If it dies while it drains, no more than these are missing.
+/// Announces the first send budget, and starts the tasks that announce the next ones and note the
+/// final send limit.
+async fn start_reporting<R: RunStore>(
+    run_store: &R,
+    run_config: &WorkerRunConfig,
+    send_permit: &SendPermit,
+    budgets: (Vec<u64>, Option<u64>),
+    load_start: &LoadStart,
+) -> JoinSet<()> {
+    let WorkerRunConfig { epoch, instance, ttl, .. } = *run_config;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(note_final_send_limit(run_store.clone(), epoch, instance, send_permit.clone()));
+    let mut reporter = SendBudgetReporter::new(
+        run_store.clone(),
+        (epoch, instance),
+        send_permit.clone(),
+        budgets,
+        ttl,
+        load_start.clone(),
+    );
+    // An error says that the run is over; the worker learns that from the record.
+    if reporter.report_first_budget().await.is_ok() {
+        tasks.spawn(reporter.run());
+    }
+    tasks
+}
+
+/// Notes the worker's final send limit once its load is over: the most requests that it sends in
+/// total. If it dies while it drains, no more than these are missing.
 async fn note_final_send_limit<R: RunStore>(run_store: R, epoch: u64, instance: u64, send_permit: SendPermit) {
     let note = RunNote::FinalSendLimit { instance, requests: send_permit.final_send_limit_total().await }.encode();
     while let Err(error) = run_store.set_notes(epoch, std::slice::from_ref(&note)).await {
         debug!(%error, "the worker could not note its final send limit; it tries again");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
-    }
-}
-
-/// The quota of a closed load with an iteration limit. An open load has its limit in its schedule.
-fn iteration_quota(load: &Load) -> Option<(NumberQuota, SharedCounter)> {
-    let limit = load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))?;
-    let (quota, refill) = NumberQuota::with_refill();
-    Some((quota, SharedCounter { name: ITERATIONS_COUNTER.to_owned(), limit, refill }))
-}
-
-impl IterationLimit {
-    fn of<'a>(has_quota: bool, mut plans: impl Iterator<Item = &'a Plan>) -> IterationLimit {
-        if has_quota {
-            IterationLimit::Drawn
-        } else if plans.any(|plan| plan.load.iterations.is_some()) {
-            IterationLimit::Scheduled
-        } else {
-            IterationLimit::Unlimited
-        }
-    }
-}
-
-/// Requests that each thread may send before its pace is known. The clock sets the pace of an open
-/// model.
-fn initial_budgets(config: &EngineConfig) -> Vec<u64> {
-    let budget = match &config.load.model {
-        LoadModel::Closed { users, pause } if !pause.is_none() => {
-            let per_user = 1.0 + INITIAL_BUDGET_SECONDS / pause.pick(0.5).as_secs_f64();
-            let per_thread = users.peak() / config.threads as f64 * per_user;
-            (MIN_INITIAL_BUDGET + per_thread.ceil() as u64).min(INITIAL_BUDGET)
-        }
-        LoadModel::Closed { .. } => INITIAL_BUDGET,
-        LoadModel::Open { rate, .. } => MIN_INITIAL_BUDGET + (rate.peak() / config.threads as f64).ceil() as u64,
-    };
-    vec![budget; config.threads]
-}
-
-/// The engine settings for `plan`, without send budget and resources.
-fn engine_config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -> EngineConfig {
-    let limits = EngineLimits { threads: bundle.limits.threads.or(threads), ..bundle.limits.clone() };
-    let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), limits);
-    config.threads = config.threads.min(1024);
-    config.instance = instance;
-    config.shares = ShareSet::NONE;
-    config.seed = bundle.plan.seed;
-    config
-}
-
-impl<D> AdditionalScenario<D> {
-    fn engine_spec(self, bundle: &Bundle, instance: u64) -> EngineSpec<D> {
-        let AdditionalScenario { driver, threads, mut plan, background } = self;
-        if background && let LoadModel::Closed { users, .. } = &mut plan.load.model {
-            // It ends with the other scenarios, and a pause may extend those beyond any planned
-            // time.
-            let unbounded = Profile::constant(users.peak(), UNBOUNDED_DURATION);
-            *users = unbounded.unwrap_or_else(|_| users.clone());
-        }
-        let mut config = engine_config(bundle, &plan, threads, instance);
-        if background {
-            config.threads = 1;
-        }
-        EngineSpec { driver, config, background }
     }
 }

@@ -1,8 +1,8 @@
 //! The state of a worker's part in a run, and every transition of it. It performs no effect and
 //! reads no clock. The worker feeds it events and performs the effects.
 //!
-//! An instruction names the epoch of its run. If that is not the epoch of the state, the state first
-//! becomes `Idle`, as after `Withdrawn`.
+//! An instruction names the epoch of its run. If that is not the epoch of the state, the state
+//! first becomes `Idle`, as after `Withdrawn`.
 //!
 //! | state       | Prepare   | Run        | RunIfBuilt | AwaitEnd | Stop   | Nothing |
 //! |-------------|-----------|------------|------------|----------|--------|---------|
@@ -291,7 +291,7 @@ impl<R> WorkerRunState<R> {
         }
     }
 
-    /// The run that the worker cannot carry out, or not to its end.
+    /// The run that the worker has given up: it could not build the users, or ended its part early.
     pub(crate) fn given_up_run(&self) -> Option<GivenUpRun> {
         match self {
             WorkerRunState::EndingEarly { epoch, reason, .. }

@@ -132,9 +132,10 @@ pub(crate) struct StartArgs {
 
 /// Flags of `squall run` that `squall test start` refuses. It accepts them first, so that its
 /// message can say what to do instead.
-const UNSUPPORTED_FLAGS: [&str; 17] = [
+const UNSUPPORTED_FLAGS: [&str; 18] = [
     "plan",
     "strict",
+    "allow_missing",
     "processes",
     "find_max",
     "find_max_precision",

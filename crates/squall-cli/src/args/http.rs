@@ -35,14 +35,14 @@ pub(crate) struct RequestArgs {
 /// HTTP settings.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HttpArgs {
-    /// Header of every request; repeatable
+    /// Header of every request; repeatable. The value can be @FILE or $VARIABLE
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
     /// Send HTTP basic authentication
-    #[arg(long, value_name = "USER:PASSWORD", group = "login")]
+    #[arg(long, value_name = "USER:PASSWORD|@FILE|$VARIABLE", group = "login")]
     pub(crate) basic: Option<String>,
     /// Send a bearer token
-    #[arg(long, value_name = "TOKEN", group = "login")]
+    #[arg(long, value_name = "TOKEN|@FILE|$VARIABLE", group = "login")]
     pub(crate) bearer: Option<String>,
     /// Timeout of a whole request [default: 30s]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]

@@ -19,7 +19,7 @@ pub(crate) struct LoadArgs {
     #[arg(long = "for", alias = "duration", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) duration: Option<String>,
     /// Stop after this many iterations; an iteration of a scenario may send several requests
-    #[arg(long, short = 'n', alias = "iterations", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, short = 'n', visible_alias = "iterations", value_name = "N", allow_hyphen_values = true)]
     pub(crate) requests: Option<String>,
     /// Rise from 0 to the full load in this time, which is part of --for
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The outputs of a run.
 #[derive(Debug, Default, Args)]
@@ -35,7 +35,11 @@ pub(crate) struct OutputArgs {
     /// Let --prometheus listen on addresses that other machines reach, without authentication
     #[arg(long, requires = "prometheus")]
     pub(crate) allow_remote: bool,
-    /// Print only errors
+    /// Show the values of --param, --query, --body, --body-json, --form, --header, --basic and
+    /// --bearer in the command line of reports
+    #[arg(long)]
+    pub(crate) show_values: bool,
+    /// Print only errors, and why the run did not pass
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
     /// Print one line a second instead of the dashboard
@@ -48,6 +52,21 @@ impl OutputArgs {
     pub(crate) fn uses_stdout(&self) -> bool {
         let all = [&self.json, &self.html, &self.junit, &self.csv, &self.hdr, &self.json_lines, &self.save_baseline];
         all.into_iter().flatten().any(|path| path.as_os_str() == "-")
+    }
+
+    /// The flags of outputs that are written to a path, with their paths.
+    pub(crate) fn files(&self) -> Vec<(&'static str, &Path)> {
+        let all = [
+            ("--json", &self.json),
+            ("--html", &self.html),
+            ("--junit", &self.junit),
+            ("--csv", &self.csv),
+            ("--hdr", &self.hdr),
+            ("--json-lines", &self.json_lines),
+            ("--save-baseline", &self.save_baseline),
+        ];
+        let given = all.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+        given.filter(|(_, path)| path.as_os_str() != "-").collect()
     }
 
     /// The flags whose path is optional, with their default paths.

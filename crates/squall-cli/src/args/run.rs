@@ -15,16 +15,21 @@ Examples:
   squall run shop.toml --check
   squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
   squall run shop.toml --cluster redis://127.0.0.1:6379
+  squall run shop.toml --cluster         on the fleet of `squall up`
   squall run --plan - < plan.json
   squall run shop.py --cluster redis://127.0.0.1 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
+  squall run http://127.0.0.1:8089/health --bearer @token.txt --rate 50
 
 The load is open (--rate: starts follow the clock, even if the target is slow)
 or closed (--users: each user waits for its response). Ctrl-C finishes the
 iterations that have started and reports; a second Ctrl-C aborts.
 
+SQUALL_RATE, SQUALL_FOR, … or the table [run] of ./squall.toml set flags that
+are not given; --check shows where each value comes from.
+
 Exit codes: 0 passed, 1 threshold breached or nothing measured, 2 usage,
-3 target not reached, 4 generator too slow (--strict), 130 interrupted.";
+3 target not reached, 4 load not made, 130 interrupted.";
 
 /// Arguments of `squall run`.
 #[derive(Debug, Args)]
@@ -33,6 +38,9 @@ pub(crate) struct RunArgs {
     /// The arguments as typed, without the program name
     #[arg(skip)]
     pub(crate) raw_args: Vec<String>,
+    /// Where the flags come from
+    #[arg(skip)]
+    pub(crate) origins: Vec<crate::preset_flags::FlagOrigin>,
     /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
     pub(crate) input: Option<String>,
@@ -56,6 +64,9 @@ pub(crate) struct RunArgs {
     /// Exit with 4 if the generator could not keep its schedule
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Let a run pass that made less than 99 % of its planned starts
+    #[arg(long, conflicts_with = "strict")]
+    pub(crate) allow_missing: bool,
     #[command(flatten, next_help_heading = "Python (with a .py)")]
     pub(crate) script: ScriptArgs,
     #[command(flatten, next_help_heading = "Load")]
@@ -80,7 +91,8 @@ pub(crate) struct ScriptArgs {
     /// Which scenario to run, if the file has several
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Option<String>,
-    /// Parameter of on_init, or value of a variable of a TOML scenario; repeatable
+    /// Parameter of on_init, or value of a variable of a TOML scenario; repeatable. The value can be
+    /// @FILE or $VARIABLE
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub(crate) params: Vec<String>,
     /// How the tasks run: auto (chosen from the code), static (constant tasks, no Python at run
@@ -110,8 +122,8 @@ pub(crate) struct ScriptArgs {
 /// The fleet to run on.
 #[derive(Debug, Args)]
 pub(crate) struct FleetArgs {
-    /// Run on the workers of the fleet at this Redis server
-    #[arg(long, value_name = "REDIS-URL")]
+    /// Run on the workers of the fleet at this Redis server [without a URL: the fleet of `squall up`]
+    #[arg(long, value_name = "REDIS-URL", num_args = 0..=1, default_missing_value = "")]
     pub(crate) cluster: Option<String>,
     /// Name of the fleet, if several share a server
     #[arg(

@@ -100,8 +100,26 @@ fn settings_with_unknown_fields_are_refused_by_the_worker() {
     let mut settings: serde_json::Value = bundle.settings.decode().unwrap();
     settings["extra"] = 1.into();
     bundle.settings = EncodedSettings::encode(&settings).unwrap();
-    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err();
+    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err().to_string();
     assert!(error.contains("the bundle's settings cannot be read") && error.contains("extra"), "{error}");
+}
+
+/// The command line refuses such a scenario, but anyone can post a bundle to the API.
+#[test]
+fn bundle_with_variables_that_double_each_other_is_refused_by_the_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "target = 'http://shop.test'\n[variables]\nv0 = 'abcd'\n[[task]]\nname = 'browse'\nget = '/{{ v0 }}'\n";
+    fs::write(folder.path().join("shop.toml"), text).unwrap();
+    let mut bundle = bundle_of(&folder.path().join("shop.toml").display().to_string(), "--rate 5");
+    let mut doubled = "v0 = 'abcd'".to_owned();
+    for n in 1..40 {
+        doubled += &format!("\\nv{n} = '{{{{ v{0} }}}}{{{{ v{0} }}}}'", n - 1);
+    }
+    let settings: serde_json::Value = bundle.settings.decode().unwrap();
+    let settings = settings.to_string().replace("v0 = 'abcd'", &doubled);
+    bundle.settings = EncodedSettings::encode(&serde_json::from_str::<serde_json::Value>(&settings).unwrap()).unwrap();
+    let error = BundleOpener::new(FakeHost::default()).open_bundle(&bundle).map(drop).unwrap_err().to_string();
+    assert!(error.contains("this text can become longer than 16 MiB") && error.contains("v23"), "{error}");
 }
 
 #[test]

@@ -12,9 +12,10 @@ use squall_orchestrator::{
     FleetClient, FleetError, FleetRunError, FleetRunRequest, RunControl, RunObserver, RunOptions, RunResult,
     WorkerInfo, run_fleet,
 };
-use squall_report::{ReportInput, summary, verdict};
+use squall_report::{ReportInput, ScheduleRule, failure_text, summary, verdict};
 use squall_scenario::{DiskFiles, ScenarioFiles};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -27,11 +28,13 @@ use outputs::RunOutputs;
 use crate::{
     api_client::NO_WORKER_MESSAGE,
     args::RunArgs,
-    bundle, command_line,
+    bundle,
+    command_line::{self, ShownValues},
     exit::{self, CliError, PASSED, error_chain},
     find_max, flag_settings, fleet_store,
+    input_files::{self, TrackedFiles},
     loaded_scenario::LoadedScenario,
-    loadpilot_plan,
+    loadpilot_plan, local_fleet_state, preset_flags,
     run_input::RunInput,
     run_settings::RunSettings,
     scenario_picker,
@@ -52,7 +55,11 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
     if args.output.uses_stdout() {
         host.redirect_stdout_to_stderr();
     }
-    if let Some(redis) = args.fleet.cluster.clone() {
+    if let Some(mut redis) = args.fleet.cluster.clone() {
+        if redis.is_empty() {
+            let store = local_fleet_state::running_fleet_store()?;
+            (redis, args.fleet.fleet) = (store.redis, store.fleet);
+        }
         return run_on_fleet(&input, &args, host, &redis);
     }
     let mut scenario = load_scenario(&input, &args, converted, host)?;
@@ -60,7 +67,7 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
         return Err(CliError::new("--find-max searches the rate of one scenario: choose it with --scenario"));
     }
     if args.check {
-        print::stdout(scenario.describe().as_bytes())?;
+        print::stdout((scenario.describe() + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
     if let Some((part, seed)) = flag_settings::parse_part(&args)? {
@@ -94,6 +101,9 @@ pub(crate) fn resolve_input(args: &mut RunArgs) -> Result<RunInput, CliError> {
             }
         }
     }
+    if let Some(input) = args.fleet.cluster.clone().filter(|text| args.input.is_none() && is_run_input(text)) {
+        (args.fleet.cluster, args.input) = (Some(String::new()), Some(input));
+    }
     if args.input.is_none()
         && args.script.processes.is_none()
         && io::stdin().is_terminal()
@@ -105,6 +115,11 @@ pub(crate) fn resolve_input(args: &mut RunArgs) -> Result<RunInput, CliError> {
     let missing =
         || CliError::new("nothing to run: give a URL, or a .toml or .py scenario; `squall run --help` has examples");
     RunInput::parse(args.input.as_deref().ok_or_else(missing)?)
+}
+
+/// Whether the word after `--cluster` is the scenario or URL to run, and not a store.
+fn is_run_input(text: &str) -> bool {
+    RunInput::is_unambiguous(text) && (!text.contains("://") || text.starts_with("http"))
 }
 
 /// Loads the scenario from its file, or from a `converted` LoadPilot plan.
@@ -123,7 +138,9 @@ pub(crate) fn load_scenario<H: ScriptHost>(
     let text_of = |path: &Path| converted_text.clone().map_or_else(|| read_text(path), Ok);
     let settings = RunSettings::from_args(input, args, text_of)?;
     let (params, part) = (flag_settings::parse_params(args)?, flag_settings::process_index(args)?);
-    let scenario = settings.load(params, part, files, |script| host.open(script))?;
+    let read = RefCell::default();
+    let scenario = settings.load(params, part, &mut TrackedFiles::new(files, &read), |script| host.open(script))?;
+    input_files::reject_outputs_over_inputs(input, args, read.into_inner(), host)?;
     flag_settings::reject_unused_flags(args, &scenario.loads())?;
     Ok(scenario)
 }
@@ -154,7 +171,7 @@ fn run_on_fleet<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H, redis
     }
     let (bundle, description) = bundle::build(input, args, host)?;
     if args.check {
-        print::stdout(description.as_bytes())?;
+        print::stdout((description + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
     print_mode(args, &description);
@@ -209,22 +226,24 @@ fn run_and_report(
         false => ProgressDisplay::Dashboard,
     };
     let finished = execute(&button, display, &mut outputs)?;
-    let command = command_line::masked_command_line(args.raw_args.iter().cloned());
+    let command = command_line::reported_command_line(&args.raw_args, ShownValues::of(args.output.show_values));
     let report = ReportInput {
         plan,
         view: &finished.view,
         facts: &finished.facts,
-        strict: args.strict,
+        schedule_rule: schedule_rule(args),
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
     let stdout_is_taken = outputs.uses_stdout();
     let (written, failed) = outputs.finish(&report, &button);
-    // A summary that cannot be printed does not change the exit code.
-    if !args.output.quiet
-        && let Err(error) = print_summary(&report, stdout_is_taken, button.flush_timeout())
-    {
-        exit::report(&error);
+    match args.output.quiet {
+        true => print_failure(&report),
+        // A summary that cannot be printed does not change the exit code.
+        false => {
+            let printed = print_summary(&report, stdout_is_taken, button.flush_timeout());
+            let _ = printed.map_err(|error| exit::report(&error));
+        }
     }
     written.iter().filter(|_| !args.output.quiet).for_each(|sentence| terminal::print_stderr(format!("{sentence}\n")));
     // A missing output must not look like success.
@@ -236,6 +255,21 @@ fn run_and_report(
         PASSED => output_code,
         code => code,
     })
+}
+
+fn schedule_rule(args: &RunArgs) -> ScheduleRule {
+    match (args.strict, args.allow_missing) {
+        (true, _) => ScheduleRule::Strict,
+        (false, true) => ScheduleRule::AllowMissing,
+        (false, false) => ScheduleRule::MostStarts,
+    }
+}
+
+/// Prints why the run did not pass.
+fn print_failure(report: &ReportInput<'_>) {
+    if let Some(text) = failure_text(report) {
+        terminal::print_stderr(format!("squall: {text}\n"));
+    }
 }
 
 fn print_summary(report: &ReportInput<'_>, stdout_is_taken: bool, timeout: Option<Duration>) -> Result<(), CliError> {

@@ -74,8 +74,8 @@ fn start<H: ScriptHost>(mut args: StartArgs, host: &H) -> Result<(), CliError> {
     let run = &args.run;
     let unsupported = [
         (
-            run.strict,
-            "--strict needs the result, which `squall test start` does not wait for: use `squall run … --cluster`",
+            run.strict || run.allow_missing,
+            "--strict and --allow-missing need the result, which `squall test start` does not wait for: use `squall run … --cluster`",
         ),
         (
             run.output.prometheus.is_some(),

@@ -18,7 +18,7 @@ use crate::{
     commands::down,
     exit::{CliError, PASSED},
     fleet_store,
-    local_fleet_state::{self, FleetProcess, LocalFleetState},
+    local_fleet_state::{self, FleetProcess, FleetStoreAddress, LocalFleetState},
     script_host::ScriptHost,
     terminal::{self, WAIT_NOTICE_DELAY, pluralize, print},
 };
@@ -109,7 +109,7 @@ impl FleetStarter {
             // Clients cannot connect to 0.0.0.0.
             api_address = SocketAddr::from(([127, 0, 0, 1], api_address.port()));
         }
-        let state = LocalFleetState { api: format!("http://{api_address}"), processes: Vec::new() };
+        let state = LocalFleetState { api: format!("http://{api_address}"), store: None, processes: Vec::new() };
         local_fleet_state::write(&folder, &state)?;
         let log = folder.join("orchestrator.log");
         let store = "in memory, in the orchestrator's process";
@@ -125,6 +125,7 @@ impl FleetStarter {
             (None, Some(program)) if !args.in_memory => Some(self.start_redis(&program)?),
             _ => None,
         };
+        self.state.store = redis.clone().map(|redis| FleetStoreAddress { redis, fleet: args.fleet.clone() });
         let mut arguments = vec!["orchestrator".to_owned(), "--listen".to_owned(), args.listen.to_string()];
         if let Some(scenario) = &args.scenario {
             arguments.extend(["--scenario".to_owned(), scenario.display().to_string()]);
@@ -272,6 +273,9 @@ impl FleetStarter {
         }
         text += "next:\n";
         text += "  squall target                                              in another terminal: something to test\n";
+        if self.state.store.is_some() {
+            text += "  squall run http://127.0.0.1:8089/api/products --rate 200 --for 30s --cluster\n";
+        }
         text += "  squall test start http://127.0.0.1:8089/api/products --rate 200 --for 30s\n";
         text += "  squall test status --watch\n  squall down\n";
         print::stdout(text.as_bytes())?;

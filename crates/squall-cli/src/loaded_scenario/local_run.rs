@@ -7,10 +7,11 @@ use squall_orchestrator::{
     RunControl, RunError, RunObserver, RunOptions, RunResult, processes::GeneratorProcesses, run_local, run_scenarios,
     run_with_generator,
 };
-use squall_worker::{PoolFillError, PoolSlice, serve_local_pools};
+use squall_worker::{PoolFillError, PoolSlice, run_hook, serve_local_pools};
 use std::sync::Arc;
 
-use super::{ConcurrentScenario, LoadedScenario, ScriptScenario};
+use super::{LoadedScenario, ScriptScenario};
+use crate::exit::error_chain;
 
 /// The environment variable in which the processes of a run find the data of its set-up.
 pub(crate) const SET_UP_ENV: &str = "SQUALL_SET_UP";
@@ -28,7 +29,8 @@ impl<D: Driver> LoadedScenario<D> {
         let mut finished = self.make_load(options, control, observers, set_up_data.as_deref()).await;
         if let (Some(set_up_data), Some(hooks)) = (set_up_data, self.hooks()) {
             // A failed tear-down is reported beside the measurements and does not replace them.
-            if let Err(reason) = run_hook(move || hooks.tear_down(&set_up_data)).await {
+            if let Err(error) = run_hook(move || hooks.tear_down(&set_up_data)).await {
+                let reason = error_chain(&error);
                 crate::terminal::print_stderr(format!("tear-down failed: {reason}\n"));
                 if let Ok(finished) = &mut finished {
                     finished.view.errors.push(tear_down_error_note(reason));
@@ -47,7 +49,7 @@ impl<D: Driver> LoadedScenario<D> {
             let data = hooks.set_up()?;
             hooks.apply_set_up_data(&data).map(|()| data)
         });
-        set_up_data.await.map(Some).map_err(|reason| driver_error(DriverError::SetUp { reason }))
+        set_up_data.await.map(Some).map_err(|error| driver_error(DriverError::SetUp { reason: error_chain(&error) }))
     }
 
     async fn make_load(
@@ -71,13 +73,10 @@ impl<D: Driver> LoadedScenario<D> {
                 let processes = GeneratorProcesses::start(commands).await?;
                 run_with_generator(plan, processes, options, control, observers).await
             }
-            LoadedScenario::Script(script) if !script.concurrent.is_empty() => {
-                let members = script.concurrent.iter().map(ConcurrentScenario::instantiate).collect();
-                run_scenarios(&script.plan, members, options, control, observers).await
-            }
-            LoadedScenario::Script(script) => {
-                run_local(&script.plan, (script.make_driver)(), options, control, observers).await
-            }
+            LoadedScenario::Script(script) => match script.scenarios.as_slice() {
+                [only] => run_local(&script.plan, (only.driver)(), options, control, observers).await,
+                _ => run_scenarios(&script.plan, script.instantiate(), options, control, observers).await,
+            },
         }
     }
 }
@@ -94,9 +93,4 @@ fn tear_down_error_note(message: String) -> ErrorNote {
 
 fn driver_error(error: DriverError) -> RunError {
     RunError::Engine(EngineError::Driver(error))
-}
-
-/// Runs a hook on a thread of its own, because the scenario's code may block.
-async fn run_hook<T: Send + 'static>(hook: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(hook).await.unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -21,7 +21,7 @@ fn refused(folder: &TestFolder, arguments: &[&str], part: &str) {
 #[test]
 fn invalid_or_contradicting_flags_are_refused() {
     let folder = TestFolder::new();
-    let cases: [(&[&str], &str); 40] = [
+    let cases: [(&[&str], &str); 42] = [
         (&[], "give a URL, or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -37,7 +37,9 @@ fn invalid_or_contradicting_flags_are_refused() {
         (&["URL", "--stages", "10s"], "stage"),
         (&["URL", "--rate", "5", "--for", "1s", "--profile", "zigzag"], "zigzag"),
         (&["URL", "--rate", "5", "--for", "1s", "--body-file", "missing.bin"], "missing.bin"),
+        (&["URL", "--rate", "5", "--for", "1s", "--body-file", "/dev/zero"], "/dev/zero: it is not a regular file"),
         (&["URL", "--rate", "5", "--for", "1s", "--ca", "missing.pem"], "missing.pem"),
+        (&["URL", "--rate", "5", "--for", "1s", "--ca", "/dev/zero"], "/dev/zero: it is not a regular file"),
         (&["URL", "--rate", "5", "--for", "1s", "-H", "nonsense"], "NAME: VALUE"),
         (&["URL", "--rate", "5", "--for", "1s", "--json", "no/such/folder/x.json"], "no/such/folder"),
         (&["URL", "--rate", "5", "--for", "1s", "--prometheus", "0.0.0.0:0"], "--allow-remote"),
@@ -110,4 +112,32 @@ fn misspelled_command_suggests_the_right_one() {
     let ended = TestFolder::new().squall(&["comprae", "a", "b"]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("compare"), "{}", ended.stderr);
+}
+
+/// Each output is written at the end of the run, when the scenario can no longer be restored.
+#[test]
+fn output_over_a_file_that_the_run_reads_is_refused() {
+    let folder = TestFolder::new();
+    let text = "[[data]]\nname = 'rows'\nfile = 'rows.csv'\n[[task]]\nname = 'x'\nget = '/health?{{ rows.id }}'\n";
+    folder.write("shop.toml", text).write("rows.csv", "id\n1\n").write("body.bin", "hi");
+    std::os::unix::fs::symlink("rows.csv", folder.path("link.csv")).expect("a writable folder");
+    std::fs::hard_link(folder.path("shop.toml"), folder.path("other.toml")).expect("a writable folder");
+    let scenario = ["shop.toml", "--target", "URL", "--rate", "5", "--for", "1s"];
+    let url = ["URL", "--body-file", "body.bin", "--rate", "5", "--for", "1s"];
+    for (flag, path, input) in [
+        ("--json", "./shop.toml", "shop.toml"),
+        ("--html", "other.toml", "shop.toml"),
+        ("--csv", "rows.csv", "rows.csv"),
+        ("--junit", "link.csv", "rows.csv"),
+        ("--json-lines", "link.csv", "rows.csv"),
+        ("--hdr", "shop.toml", "shop.toml"),
+        ("--save-baseline", "link.csv", "rows.csv"),
+    ] {
+        let part = format!("{flag} {path} would replace {input}, which the run reads: give another path");
+        refused(&folder, &[&scenario[..], &[flag, path]].concat(), &part);
+        refused(&folder, &[&scenario[..], &[flag, path, "--cluster", "redis://127.0.0.1:1"]].concat(), &part);
+    }
+    refused(&folder, &[&url[..], &["--json", "body.bin"]].concat(), "would replace body.bin");
+    refused(&folder, &[&scenario[..3], &["--find-max", "p99<1s", "--json", "shop.toml"]].concat(), "would replace");
+    assert_eq!((folder.read("shop.toml"), folder.read("rows.csv")), (text.to_owned(), "id\n1\n".to_owned()));
 }

@@ -60,13 +60,15 @@ fn unreachable_target_exits_with_3() {
 }
 
 #[test]
-fn saturated_generator_exits_with_4_only_when_strict() {
+fn run_without_99_percent_of_its_starts_exits_with_4_unless_allowed() {
     let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/delay/400");
     let slow = [url.as_str(), "--rate", "100", "--for", "2s", "--max-users", "1", "--grace", "1s"];
-    let (code, result) = folder.result(&slow);
-    assert_eq!(code, 0);
-    assert_eq!(result["generator"]["saturated"], true, "{result:#}");
-    let (code, result) = folder.result(&[&slow[..], &["--strict"]].concat());
-    assert_eq!((code, result["verdict"].as_str()), (4, Some("schedule_missed")));
+    for more in [&[][..], &["--strict"]] {
+        let (code, result) = folder.result(&[&slow[..], more].concat());
+        assert_eq!((code, result["verdict"].as_str()), (4, Some("schedule_missed")));
+    }
+    let (code, result) = folder.result(&[&slow[..], &["--allow-missing"]].concat());
+    assert_eq!((code, result["verdict"].as_str()), (0, Some("passed")));
+    assert_eq!((&result["generator"]["saturated"], &result["run"]["allow_missing"]), (&true.into(), &true.into()));
 }

@@ -170,8 +170,23 @@ fn requests_of_a_killed_worker_are_bounded_and_others_take_over() {
     assert!(number(&result, "/fleet/missed_starts") > 0, "the gap is stated");
 }
 
-/// A worker notes its final send limit when its load ends; killed after that, exactly its requests in
-/// flight are lost.
+#[test]
+fn fleet_that_lost_all_its_workers_does_not_pass() {
+    let fleet = Fleet::with_short_expiry(2);
+    let redis = fleet.redis.url();
+    let url = fleet.target.url("/health");
+    let run = fleet.folder.start(&["run", &url, "--cluster", &redis, "--rate", "50", "--for", "8s", "--no-tui"]);
+    // The workers have shipped a delta by then, so that something is measured.
+    fleet.until_received(200);
+    fleet.signal("w0", Signal::KILL);
+    fleet.signal("w1", Signal::KILL);
+    let ended = run.end();
+    assert!(ended.code != 0 && !ended.stdout.contains("the run is complete"), "{ended:?}");
+    assert!(ended.stdout.contains("of 400 planned starts are missing; --allow-missing"), "{ended:?}");
+}
+
+/// A worker notes its final send limit when its load ends; killed after that, exactly its requests
+/// in flight are lost.
 #[test]
 fn lost_requests_of_a_worker_killed_while_draining_are_exact() {
     let fleet = Fleet::on(RedisServer::start(), 2, MEDIUM_EXPIRY);

@@ -10,7 +10,7 @@ fn request(flags: &[&str]) -> String {
         ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]),
         TestFolder::new(),
     );
-    folder.write("body.txt", "from a file");
+    folder.write("body.txt", "from a file").write("token.txt", "t{{k\n").write("login.txt", "ann:secret\n");
     let (code, _) = folder.result(&[&[&server.url("/path?a=1"), "--users", "1", "--requests", "1"], flags].concat());
     assert_eq!(code, 0, "{flags:?}");
     server.last_request()
@@ -36,6 +36,9 @@ fn http_flags_change_the_request() {
     check(&["--query", "b=2"], &["/path?a=1&b=2"]);
     check(&["--basic", "ann:secret"], &["authorization: Basic YW5uOnNlY3JldA=="]);
     check(&["--bearer", "token"], &["authorization: Bearer token"]);
+    check(&["--bearer", "@token.txt"], &["authorization: Bearer t{{k\r\n"]);
+    check(&["--basic", "@login.txt"], &["authorization: Basic YW5uOnNlY3JldA=="]);
+    check(&["-H", "X-Color: $NO_COLOR", "-H", "X-At: @@a"], &["x-color: 1\r\n", "x-at: @a\r\n"]);
     check(&["--no-keep-alive"], &["connection: close"]);
     check(&["--compressed"], &["accept-encoding: "]);
     assert!(!request(&["--no-compression"]).to_lowercase().contains("accept-encoding: gzip"));
@@ -58,9 +61,35 @@ fn http2_redirects_and_phases_work() {
 }
 
 #[test]
-fn credentials_are_not_in_the_result() {
+fn values_of_flags_are_in_no_report_unless_asked_for() {
     let (target, folder) = (target(), TestFolder::new());
     let url = target.url("/health");
-    folder.result(&[&url, "--users", "1", "--requests", "1", "--bearer", "s3cret-token"]);
-    assert!(!folder.read("result.json").contains("s3cret-token"));
+    let few = ["--users", "1", "--requests", "1", "--html", "report.html", "--csv", "report.csv"];
+    let values = ["--bearer", "s3cret-a", "-H", "Accept: s3cret-b", "--query", "q=s3cret-c", "-F", "f=s3cret-d"];
+    folder.result(&[&[url.as_str()], &few[..], &values].concat());
+    for report in ["result.json", "report.html", "report.csv"] {
+        assert!(!folder.read(report).contains("s3cret"), "{report}");
+    }
+    let command = folder.json("result.json")["run"]["command"].to_string();
+    assert!(command.contains("--bearer … -H 'Accept: …' --query q=… -F f=…"), "{command}");
+    folder.result(&[&[url.as_str()], &few[..], &values, &["--show-values"]].concat());
+    let command = folder.json("result.json")["run"]["command"].to_string();
+    assert!(command.contains("--query q=s3cret-c -F f=s3cret-d"), "{command}");
+}
+
+#[test]
+fn params_can_be_read_from_files_and_are_not_in_the_result() {
+    let (target, folder) = (target(), TestFolder::new());
+    folder.write("pin.txt", "s3cret\n").write(
+        "shop.toml",
+        "[variables]\npin = ''\nother = ''\n[[task]]\nname = 'x'\nget = '/health?{{ pin }}{{ other }}'\n",
+    );
+    let url = target.url("");
+    let few = ["shop.toml", "--target", &url, "--users", "1", "--requests", "1", "--param", "other=s3cret2"];
+    folder.result(&[&few[..], &["--param", "pin=@pin.txt"]].concat());
+    let result = folder.read("result.json");
+    assert!(!result.contains("s3cret") && result.contains("--param other=… --param pin=@pin.txt"), "{result}");
+    let ended = folder.squall(&[&["run"], &few[..], &["--param", "pin=$SQUALL_NOT_SET"]].concat());
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("--param pin: the environment variable SQUALL_NOT_SET is not set"), "{ended:?}");
 }

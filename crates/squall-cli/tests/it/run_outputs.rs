@@ -2,6 +2,7 @@
 
 use crate::support::{RunningProcess, TestFolder, get, number, target, wait_until};
 use serde_json::Value;
+use squall_testkit::scripted_server::refused_address;
 use std::io::Write;
 
 /// Exit code and standard error of a run of ten requests whose standard output is a full disk.
@@ -111,10 +112,49 @@ fn json_without_a_path_is_the_only_text_on_stdout() {
 }
 
 #[test]
-fn quiet_prints_nothing() {
+fn quiet_run_that_passes_prints_nothing() {
     let (target, folder) = (target(), TestFolder::new());
     let ended = folder.squall(&["run", &target.url("/health"), "--users", "1", "--requests", "5", "--quiet"]);
     assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "", ""));
+}
+
+#[test]
+fn quiet_run_that_fails_prints_the_reason_on_stderr() {
+    let (target, folder) = (target(), TestFolder::new());
+    let (url, refused) = (target.url("/delay/20"), format!("http://{}/", refused_address()));
+    let load = ["--users", "1", "--requests", "5", "--quiet", "-t", "p50<1ms", "-t", "p99<30s"];
+    let ended = folder.squall(&[&["run", &url], &load[..]].concat());
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""));
+    assert!(ended.stderr.starts_with("squall: Failed: 1 of 2 thresholds breached (exit code 1)\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\n  p50<1ms: 2") && ended.stderr.lines().count() == 2, "{}", ended.stderr);
+    let ended = folder.squall(&[&["run", &refused], &load[..]].concat());
+    assert_eq!((ended.code, ended.stdout.as_str()), (3, ""));
+    assert!(ended.stderr.contains("could not be reached (exit code 3)\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("5× CONNECT_REFUSED: "), "{}", ended.stderr);
+}
+
+#[test]
+fn environment_and_squall_toml_set_flags_and_check_shows_where_they_come_from() {
+    let (target, folder) = (target(), TestFolder::new());
+    folder.write("squall.toml", "[run]\nrequests = 7\nusers = 2\nthreshold = ['p99<30s']\njson = 'result.json'\n");
+    let url = target.url("/health");
+    let run = |arguments: &[&str]| {
+        let mut command = folder.command(&[&["run", &url], arguments].concat());
+        command.env("SQUALL_REQUESTS", "5").env("SQUALL_QUIET", "true").output().expect("the program starts")
+    };
+    let checked = String::from_utf8(run(&["--users", "1", "--check"]).stdout).expect("UTF-8");
+    for (flag, source) in
+        [("--users=1", "command line"), ("--requests=5", "SQUALL_REQUESTS"), ("--json=result.json", "squall.toml")]
+    {
+        let line = checked.lines().find(|line| line.contains(flag)).unwrap_or_else(|| panic!("{flag}: {checked}"));
+        assert!(line.ends_with(source), "{line}");
+    }
+    let ended = run(&[]);
+    assert_eq!((ended.status.code(), ended.stderr.len(), target.requests()), (Some(0), 0, 5), "{ended:?}");
+    assert_eq!(folder.json("result.json")["thresholds"][0]["threshold"], "p99<30s");
+    folder.write("squall.toml", "[run]\nrate = 'fast'\n");
+    let refused = String::from_utf8(run(&[]).stderr).expect("UTF-8");
+    assert!(refused.contains("--rate") && refused.contains("--rate is set by squall.toml"), "{refused}");
 }
 
 #[test]

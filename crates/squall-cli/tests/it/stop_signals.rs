@@ -138,3 +138,25 @@ fn start_with_sighup(how: &str, program: &Command) -> RunningProcess {
     env.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     RunningProcess::from_child(env.spawn().expect("the program starts"))
 }
+
+#[test]
+fn pipe_without_a_reader_blocks_neither_the_start_nor_the_signals() {
+    let (target, folder) = (target(), TestFolder::new());
+    let url = target.url("/health");
+    for flag in ["--json", "--json-lines"] {
+        let pipe = folder.path(&format!("pipe{flag}"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+        assert!(made.success());
+        let before = target.requests();
+        let run =
+            folder.start(&["run", &url, "--rate", "50", "--for", "5m", "-q", flag, pipe.to_str().expect("UTF-8")]);
+        wait_until("requests", || target.requests() > before + 5);
+        run.interrupt();
+        // The report waits for a reader, and further signals end the wait.
+        let run = std::cell::RefCell::new(run);
+        wait_until("the end", || {
+            run.borrow().interrupt_if_running();
+            run.borrow_mut().has_ended()
+        });
+    }
+}

@@ -135,6 +135,15 @@ impl RunningProcess {
         }
     }
 
+    pub(crate) fn interrupt_if_running(&self) {
+        let _ =
+            rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::INT);
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// Waits for the exit code without reading the output.
     pub(crate) fn code(mut self) -> i32 {
         self.child.wait().expect("it ends").code().expect("an exit code")

@@ -405,3 +405,18 @@ fn down_does_not_signal_a_reused_pid() {
     bystander.kill().unwrap();
     bystander.wait().unwrap();
 }
+
+#[test]
+fn run_on_a_cluster_without_a_url_uses_the_fleet_of_squall_up() {
+    let (fleet, target) = (LocalFleet::new(), target());
+    let url = target.url("/health");
+    let load = ["--users", "2", "--requests", "20", "--json", "result.json"];
+    fleet.refused(&[&["run", &url, "--cluster"], &load[..]].concat(), 2, "`squall up`, and none runs");
+    let printed = fleet.squall(&["up", "--workers", "2", "--listen", &fleet.api.to_string()]);
+    assert!(printed.code == 0 && printed.stdout.contains("--rate 200 --for 30s --cluster\n"), "{printed:?}");
+    for words in [["run", &url, "--cluster"], ["run", "--cluster", &url]] {
+        fleet.ok(&[&words[..], &load[..]].concat());
+        assert_eq!(fleet.folder.json("result.json")["fleet"]["workers"].as_array().map(Vec::len), Some(2));
+    }
+    assert_eq!(target.requests(), 40);
+}

@@ -27,7 +27,7 @@ pub(super) struct HeldLease {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LeasePlan {
-    /// The new assignment, if the current one is outdated. Other actions wait until it is stored.
+    /// The new assignment, if the current one is outdated. Nothing is acquired until it is stored.
     pub(super) new_assignment: Option<UnitAssignment>,
     /// Assigned to this member and free.
     pub(super) acquire: Vec<UnitId>,

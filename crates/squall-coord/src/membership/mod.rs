@@ -38,6 +38,9 @@ const REFRESH_DELAY_PER_MEMBER: Duration = Duration::from_millis(1);
 const PASSIVE_REFRESH_HEARTBEATS: u32 = 10;
 /// Delay before a failed operation is retried; doubled each time, up to the heartbeat interval.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How often in a row the watcher or a join may repeat at once without any change in the store. A
+/// damaged store can report a change for ever, and members must not take all its time.
+const REPEATS_WITHOUT_DELAY: u32 = 3;
 
 /// An event of one lease, for the user of the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +95,8 @@ pub struct Membership<S> {
     last_heartbeat_ok: bool,
     /// How often the membership has expired.
     expiry_count: u32,
+    /// How often it has expired since the last plan.
+    expiries_in_row: u32,
 }
 
 impl<S: LeaseStore> Membership<S> {
@@ -118,6 +123,7 @@ impl<S: LeaseStore> Membership<S> {
             failures: 0,
             last_heartbeat_ok: false,
             expiry_count: 0,
+            expiries_in_row: 0,
         };
         Ok((membership, handle))
     }
@@ -130,8 +136,8 @@ impl<S: LeaseStore> Membership<S> {
     }
 
     /// Like [`run`](Self::run), for a member that must stay a member for longer than its leases. It
-    /// requests its leases back from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
-    /// expired by then.
+    /// requests its leases back from `stop` on. It leaves once `leave` is cancelled too, unless its
+    /// membership has expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
         let (wakeup_tx, mut wakeup) = mpsc::channel(1);
@@ -220,7 +226,9 @@ impl<S: LeaseStore> Membership<S> {
         self.validity.expire();
         self.joined = false;
         self.pending_releases.clear();
-        self.refresh_at = Some(Instant::now());
+        let wait = repeat_delay(self.expiries_in_row).min(self.config.heartbeat_interval);
+        self.expiries_in_row += 1;
+        self.refresh_at = Some(Instant::now() + wait);
     }
 
     /// The store has not confirmed the membership in time, so no lease may be used. The store may
@@ -280,6 +288,7 @@ impl<S: LeaseStore> Membership<S> {
 
     async fn handle_plan(&mut self, plan: Option<LeasePlan>, revision: Revision) {
         let Some(plan) = plan else { return self.handle_expiry() };
+        self.expiries_in_row = 0;
         if let Err(error) = self.apply_plan(plan, revision).await {
             self.schedule_retry("apply_plan", &error);
         } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
@@ -418,8 +427,18 @@ async fn sleep_until_some(at: Option<Instant>) {
     }
 }
 
+/// The delay before something is repeated that has been done `times` times in a row without effect.
+fn repeat_delay(times: u32) -> Duration {
+    match times.checked_sub(REPEATS_WITHOUT_DELAY) {
+        None => Duration::ZERO,
+        Some(more) => RETRY_DELAY * 2u32.pow(more.min(8)),
+    }
+}
+
 /// Wakes the member when the store changes. It waits for a refresh before it watches again.
 async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, wakeup: mpsc::Sender<()>) {
+    // The revision at which the store last reported a change, and how often in a row at the same one.
+    let (mut reported_at, mut false_changes) = (None, 0);
     loop {
         if seen.changed().await.is_err() {
             return;
@@ -431,7 +450,20 @@ async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchS
         if !last_seen.refresh_delay().is_zero() {
             tokio::time::sleep(last_seen.refresh_delay()).await;
         }
-        if store.wait_for_change(last_seen.revision, WATCH_TIMEOUT).await.is_err() {
+        false_changes = if reported_at == Some(last_seen.revision) { false_changes + 1 } else { 0 };
+        if false_changes == REPEATS_WITHOUT_DELAY {
+            warn!(
+                revision = last_seen.revision.0,
+                "the store reports changes that its revision does not show; watching it less often"
+            );
+        }
+        if !repeat_delay(false_changes).is_zero() {
+            tokio::time::sleep(repeat_delay(false_changes)).await;
+        }
+        let began = Instant::now();
+        let waited = store.wait_for_change(last_seen.revision, WATCH_TIMEOUT).await;
+        reported_at = (waited.is_ok() && began.elapsed() < WATCH_TIMEOUT).then_some(last_seen.revision);
+        if waited.is_err() {
             tokio::time::sleep(RETRY_DELAY * 4).await;
         }
         if wakeup.send(()).await.is_err() {

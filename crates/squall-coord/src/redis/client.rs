@@ -78,7 +78,7 @@ impl RedisClient {
             .map_err(|source| RedisConnectError::InvalidAddress { url: redact_address(url), source })?;
         if address.tls().is_enabled() {
             // Fails if a provider is installed already, which is fine: this program has only one.
-            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let connect_error = |source| RedisConnectError::Connect { url: redact_address(url), source };
         let mut connection = connect(&address).await.map_err(connect_error)?;

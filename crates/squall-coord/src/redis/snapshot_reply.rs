@@ -29,7 +29,8 @@ pub(super) fn parse_snapshot(
     let mut members = Vec::new();
     let mut assignment = BTreeMap::new();
     for (id, deadline) in live {
-        let entry = record.get(&id).ok_or_else(wrong_record)?;
+        // The record was deleted. The member joins again when it does not find itself.
+        let Some(entry) = record.get(&id) else { continue };
         let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(wrong_record);
         let id = MemberId::new(id);
         let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(wrong_record)?;

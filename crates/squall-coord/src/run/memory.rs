@@ -11,7 +11,8 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     BlockGrant, BlockRequest, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportFields, ReportOutcome,
-    ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, WorkerSubscription, content_name,
+    ReportReceipt, RunCheckpoint, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, WorkerSubscription,
+    content_name,
 };
 use crate::{MemoryPoolStore, RunEpoch, StoreError};
 
@@ -56,7 +57,7 @@ struct RunData {
     delta_count: u64,
     deltas: Vec<ShippedDelta>,
     last_sequence: BTreeMap<String, u64>,
-    checkpoint: Option<(String, Vec<u8>)>,
+    checkpoint: Option<RunCheckpoint>,
     notes: BTreeMap<String, String>,
     counters: BTreeMap<String, CounterState>,
 }
@@ -235,15 +236,15 @@ impl RunStore for MemoryRunStore {
     ) -> Result<bool, StoreError> {
         let mut inner = self.lock_and_expire();
         let run = inner.run_mut(epoch);
-        if run.checkpoint.as_ref().map_or(START_POSITION, |(position, _)| position) != previous {
+        if run.checkpoint.as_ref().map_or(START_POSITION, |saved| &saved.position) != previous {
             return Ok(false);
         }
-        run.checkpoint = Some((position.to_owned(), data.to_vec()));
+        run.checkpoint = Some(RunCheckpoint { position: position.to_owned(), data: data.to_vec() });
         run.deltas.retain(|delta| position_number(&delta.position) >= position_number(previous));
         Ok(true)
     }
 
-    async fn load_checkpoint(&self, epoch: u64) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+    async fn load_checkpoint(&self, epoch: u64) -> Result<Option<RunCheckpoint>, StoreError> {
         Ok(self.lock_and_expire().runs.get(&epoch).and_then(|run| run.checkpoint.clone()))
     }
 

@@ -84,6 +84,15 @@ pub struct ShippedDelta {
     pub bytes: Vec<u8>,
 }
 
+/// A checkpoint that a leader saved for its successor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunCheckpoint {
+    /// The position of the last delta that the checkpoint covers.
+    pub position: String,
+    /// The saved bytes.
+    pub data: Vec<u8>,
+}
+
 /// A worker's report as the store keeps it: one text per field. `squall_model::protocol` encodes and
 /// decodes it.
 pub type ReportFields = BTreeMap<String, String>;
@@ -153,9 +162,8 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
         data: &[u8],
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Reads the last checkpoint: its position and its data.
-    fn load_checkpoint(&self, epoch: u64)
-    -> impl Future<Output = Result<Option<(String, Vec<u8>)>, StoreError>> + Send;
+    /// Reads the last checkpoint.
+    fn load_checkpoint(&self, epoch: u64) -> impl Future<Output = Result<Option<RunCheckpoint>, StoreError>> + Send;
 
     /// Stores notes of a run by name; a later note replaces an earlier one.
     fn set_notes(&self, epoch: u64, notes: &[(String, String)]) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -2,6 +2,7 @@
 //! and Redis connections.
 
 mod counter_store;
+mod damaged_store;
 mod lease_store;
 mod lease_store_equivalence;
 mod membership;

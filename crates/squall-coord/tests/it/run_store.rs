@@ -48,15 +48,12 @@ async fn run_random_steps<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
                 format!("{:?}", deltas.into_iter().map(|delta| delta.bytes).collect::<Vec<_>>())
             }
             6 => {
-                let saved_position = run
-                    .load_checkpoint(epoch)
-                    .await
-                    .unwrap()
-                    .map_or(START_POSITION.to_owned(), |(position, _)| position);
+                let saved = run.load_checkpoint(epoch).await.unwrap();
+                let saved_position = saved.map_or(START_POSITION.to_owned(), |saved| saved.position);
                 let previous = if random.u8(..4) > 0 { saved_position } else { "9-9".to_owned() };
                 let position = if last_read.0 == epoch { &last_read.1 } else { START_POSITION };
                 let saved = run.save_checkpoint(epoch, &previous, position, &[step]).await.unwrap();
-                format!("{saved} {:?}", run.load_checkpoint(epoch).await.unwrap().map(|(_, data)| data))
+                format!("{saved} {:?}", run.load_checkpoint(epoch).await.unwrap().map(|saved| saved.data))
             }
             7 => {
                 let note = (format!("n{}", random.u8(..3)), step.to_string());

@@ -10,7 +10,7 @@ fn dropped_request_is_recorded_as_aborted() {
     drop(recorder.begin(metric, now, now));
     recorder.begin(metric, now, now).unwrap().end(now, Outcome::of_status(200), 1, 1);
     let (metrics, _, engine) = recorder.harvest(0, 0);
-    assert_eq!((engine.sent, engine.recorded), (2, 2));
+    assert_eq!((engine.begun, engine.recorded), (2, 2));
     assert_eq!(metrics[0].outcomes, [(Outcome::ABORTED, 1), (Outcome::of_status(200), 1)]);
 }
 
@@ -24,7 +24,7 @@ fn cancelled_requests_are_recorded_with_the_given_outcome() {
     drop(recorder.begin(metric, now, now));
     drop(recorder.open_span(&[recorder.metric(MetricKey::group("task"))], now, now));
     let (metrics, _, engine) = recorder.harvest(0, 0);
-    assert_eq!((engine.sent, engine.recorded), (3, 3));
+    assert_eq!((engine.begun, engine.recorded), (3, 3));
     assert_eq!(metrics[0].outcomes, [(timed_out, 2), (Outcome::ABORTED, 1)]);
     assert_eq!(metrics[1].outcomes, [(Outcome::ABORTED, 1)]);
 }
@@ -72,8 +72,10 @@ fn request_without_budget_or_membership_is_recorded_as_fenced() {
     assert!(!send());
     budget.set_valid_until(now + Duration::from_secs(3600));
     assert!(send());
-    let (_, _, engine) = recorder.harvest(0, 0);
-    assert_eq!((engine.sent, engine.unsent, engine.recorded), (5, 2, 5));
+    let (_, errors, engine) = recorder.harvest(0, 0);
+    assert_eq!((engine.begun, engine.unsent, engine.recorded), (5, 2, 5));
+    let messages: Vec<_> = errors.iter().map(|note| note.message.as_str()).collect();
+    assert_eq!(messages, [NO_BUDGET, NO_MEMBERSHIP]);
 }
 
 #[test]
@@ -113,5 +115,5 @@ fn requests_due_before_measurement_count_as_warm_up() {
     let metric = recorder.metric(MetricKey::request("a"));
     recorder.begin(metric, now, now).unwrap().end(now, Outcome::of_status(500), 1, 1);
     let (metrics, _, engine) = recorder.harvest(0, 0);
-    assert_eq!((metrics.len(), engine.warm_up), (0, 1));
+    assert_eq!((metrics.len(), engine.warm_up_requests), (0, 1));
 }

@@ -1,5 +1,5 @@
-//! Applies share assignments to a thread: when they take effect, what a thread does while the worker's
-//! membership is not valid, and which starts of gained shares it makes late.
+//! Applies share assignments to a thread: when they take effect, what a thread does while the
+//! worker's membership is not valid, and which starts of gained shares it makes late.
 
 use squall_model::ShareSet;
 use std::{
@@ -31,8 +31,8 @@ impl<T: DriverThread> ThreadScheduler<T> {
         now
     }
 
-    /// Stops making load, because the membership may have expired: other workers may already have this
-    /// process's shares.
+    /// Stops making load, because the membership may have expired: other workers may already have
+    /// this process's shares.
     fn fence(&mut self, now: Instant) {
         self.fenced = true;
         if self.active_shares.is_empty() {
@@ -57,7 +57,8 @@ impl<T: DriverThread> ThreadScheduler<T> {
     fn set_active_shares(&mut self, shares: ShareSet, from: Duration) {
         self.active_shares = shares;
         if !shares.is_empty() {
-            // A thread that has lost all shares keeps its limit, because starts due before still need users.
+            // A thread that has lost all shares keeps its limit, because starts due before still
+            // need users.
             self.max_users = shares.count_below(self.state.config.limits.max_users as u64).max(1);
             if let LoadModelState::Open { .. } = self.load_state {
                 self.state.users.limit(self.state.counters.users.get(), self.max_users);
@@ -68,7 +69,8 @@ impl<T: DriverThread> ThreadScheduler<T> {
             LoadModelState::Closed { mailboxes, desired } => {
                 let lost = mailboxes.extract_if(.., |user, _| !shares.contains(*user));
                 lost.for_each(|(_, mailbox)| mailbox.send(UserSignal::Leave));
-                // The next adjustment then creates the users of gained shares up to the present level.
+                // The next adjustment then creates the users of gained shares up to the present
+                // level.
                 *desired = 0;
             }
         }
@@ -115,10 +117,10 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
     }
 
-    /// Makes the starts of gained shares late that fell due between their last holder and this thread.
-    /// It replays none of a share without a holder for longer than [`MAX_REPLAY_GAP`], because all
-    /// these starts at once would be a load that the plan does not have, and none of a share whose
-    /// last holder noted no time.
+    /// Makes the starts of gained shares late that fell due between their last holder and this
+    /// thread. It replays none of a share without a holder for longer than [`MAX_REPLAY_GAP`],
+    /// because all these starts at once would be a load that the plan does not have, and none of a
+    /// share whose last holder noted no time.
     fn replay_starts_of_gap(&self, gained: ShareSet, assignment: &ShareAssignment) {
         let effective_at = assignment.effective_at;
         let mut shares_by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();
@@ -136,8 +138,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
             gap.change(shares, self.profile.clone(), left);
             while let Some(start) = gap.next().filter(|start| start.at < effective_at) {
                 let intended = self.state.run_start + start.at;
-                // The gap between two holders is the fleet's, and the report shows it there. Only where
-                // no worker held the share since the run's start is the delay the engine's lag.
+                // The gap between two holders is the fleet's, and the report shows it there. Only
+                // where no worker held the share since the run's start is the delay the engine's
+                // lag.
                 let scheduler_lag =
                     if left.is_zero() { now.saturating_duration_since(intended) } else { Duration::ZERO };
                 let number = start.number;

@@ -62,7 +62,7 @@ async fn warm_up_requests_are_counted_but_not_in_the_results() {
     load.warm_up = MS(500);
     let config = config(load, &driver);
     let (view, _) = run(driver, config, |_, _| {}).await;
-    assert_eq!((view.all.requests, view.engine.warm_up), (100, 100));
+    assert_eq!((view.all.requests, view.engine.warm_up_requests), (100, 100));
     assert!(view.accounting().balances());
 }
 

@@ -8,7 +8,7 @@ use http::{Method, Response};
 use squall_http::{BodyMode, HttpRequest, HttpVersion, PreparedRequest, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -256,4 +256,33 @@ async fn a_connection_that_ended_while_idle_is_replaced() {
         gone.notified().await;
     }
     server.await.expect("no panic");
+}
+
+/// A frame on stream 1 that ends no stream but ends its headers.
+fn headers_frame(block: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(block.len()).expect("a short block").to_be_bytes();
+    [&length[1..], &[1, 4, 0, 0, 0, 1], block].concat()
+}
+
+#[tokio::test]
+async fn flood_of_interim_responses_is_refused_after_few_bytes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        // `:status: 100` as a literal, and the entry of the static table for `accept-encoding: gzip, deflate`.
+        let block = [&[0x08, 3][..], b"100", &[0x90; 500]].concat();
+        let flood = headers_frame(&block).repeat(100);
+        stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("the settings are read");
+        // Ends when the client closes the connection.
+        while stream.write_all(&flood).await.is_ok() {}
+    });
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let request = get(&connector, &format!("http://{address}/"));
+    let mut session = Session::new(&connector);
+    let exchange = session.send(&request, BodyMode::Keep).await;
+    let bytes = exchange.bytes_in;
+    let error = exchange.result.map(|response| response.status).expect_err("it never ends");
+    assert!(error.to_string().contains("more than 64 interim responses (1xx)"), "{error}");
+    assert!(bytes < 1 << 20, "{bytes} bytes were read");
 }

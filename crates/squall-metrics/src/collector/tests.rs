@@ -12,11 +12,11 @@ fn delta(thread: u32, seq: u64, second: u32, requests: u64) -> Delta {
     let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let metric = recorder.metric(MetricKey::request("browse"));
     for i in 0..requests {
-        recorder.count_sent();
+        recorder.count_begun();
         let outcome = Outcome::of_status(if i == 0 { 500 } else { 200 });
         let service = Duration::from_millis(10 * (i + 1));
         let wait = Duration::ZERO;
-        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, due_in_warm_up: false });
     }
     recorder.record_users(4);
     let (metrics, errors, engine) = recorder.harvest(3, 1);
@@ -95,9 +95,17 @@ fn metrics_of_all_sources_together_are_limited() {
         let mut recorder = MetricRecorder::new(RecorderConfig::default());
         for name in 0..300 {
             let metric = recorder.metric(MetricKey::request(format!("/{thread}/{name}")));
-            recorder.count_sent();
+            recorder.count_begun();
             let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
-            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+            recorder.record(&Sample {
+                metric,
+                wait,
+                service,
+                outcome,
+                bytes_in: 0,
+                bytes_out: 0,
+                due_in_warm_up: false,
+            });
         }
         let (metrics, errors, engine) = recorder.harvest(0, 0);
         Delta { source: source(thread), seq: u64::from(second), second, metrics, errors, engine, last: false }
@@ -143,11 +151,11 @@ fn second_in_which_all_users_leave_shows_their_peak() {
 fn accounting_balances_over_sources() {
     let mut collector = Collector::new([source(0), source(1)], 1);
     collector.merge(delta(0, 0, 0, 5)).unwrap();
-    let engine = EngineDelta { sent: 2, recorded: 2, warm_up: 2, ..EngineDelta::default() };
+    let engine = EngineDelta { begun: 2, recorded: 2, warm_up_requests: 2, ..EngineDelta::default() };
     let (metrics, errors) = (Vec::new(), Vec::new());
     let warm = Delta { source: source(1), seq: 0, second: 0, metrics, errors, engine, last: true };
     collector.merge(warm).unwrap();
-    assert_eq!(collector.view().timeline[0].warm_up, 2);
+    assert_eq!(collector.view().timeline[0].warm_up_requests, 2);
     let accounting = collector.finish().accounting();
     assert_eq!((accounting.sent, accounting.recorded, accounting.reported, accounting.warm_up), (7, 7, 7, 2));
 }

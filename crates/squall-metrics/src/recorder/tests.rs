@@ -10,7 +10,7 @@ fn sample(metric: MetricId) -> Sample {
         outcome: Outcome::of_status(200),
         bytes_in: 10,
         bytes_out: 5,
-        warm_up: false,
+        due_in_warm_up: false,
     }
 }
 
@@ -18,11 +18,11 @@ fn sample(metric: MetricId) -> Sample {
 fn response_is_wait_plus_service() {
     let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let id = recorder.metric(MetricKey::request("a"));
-    recorder.count_sent();
+    recorder.count_begun();
     recorder.record(&sample(id));
     let (metrics, _, engine) = recorder.harvest(0, 0);
     assert_eq!((metrics[0].service.max(), metrics[0].response.max()), (2_000_000, 3_000_000));
-    assert_eq!((engine.sent, engine.recorded, metrics[0].requests()), (1, 1, 1));
+    assert_eq!((engine.begun, engine.recorded, metrics[0].requests()), (1, 1, 1));
     assert!(recorder.harvest(0, 0).0.is_empty(), "a harvest takes everything");
 }
 
@@ -30,10 +30,10 @@ fn response_is_wait_plus_service() {
 fn warm_up_samples_are_counted_but_not_in_the_metrics() {
     let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let id = recorder.metric(MetricKey::request("a"));
-    recorder.record(&Sample { warm_up: true, ..sample(id) });
+    recorder.record(&Sample { due_in_warm_up: true, ..sample(id) });
     let (metrics, _, engine) = recorder.harvest(0, 0);
     assert!(metrics.is_empty());
-    assert_eq!((engine.recorded, engine.warm_up), (1, 1));
+    assert_eq!((engine.recorded, engine.warm_up_requests), (1, 1));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn background_recorder_counts_no_load() {
     let id = recorder.metric(MetricKey::request("a"));
     recorder.record_users(1);
     recorder.record_iteration(Duration::ZERO, false);
-    recorder.count_sent();
+    recorder.count_begun();
     recorder.record(&sample(id));
     let (metrics, _, engine) = recorder.harvest(1, 1);
     assert_eq!((metrics[0].key.kind, metrics[0].requests()), (MetricKind::Custom, 1));

@@ -64,9 +64,9 @@ impl WireWriter {
         });
         let engine = view.engine.clone();
         self.engine(&EngineDelta {
-            sent: engine.sent,
+            begun: engine.begun,
             recorded: engine.recorded,
-            warm_up: engine.warm_up,
+            warm_up_requests: engine.warm_up_requests,
             unsent: engine.unsent,
             iterations: engine.iterations,
             dropped: engine.dropped,
@@ -84,10 +84,20 @@ impl WireWriter {
     /// The index of a second is its time.
     fn second(&mut self, row: &RunSecond) {
         let RunSecond {
-            requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, ..
+            requests,
+            errors,
+            bytes_in,
+            bytes_out,
+            users,
+            busy,
+            iterations,
+            dropped,
+            late,
+            warm_up_requests,
+            ..
         } = *row;
         let RunSecond { p50, p90, p95, p99, max, service_p50, service_p99, lag_p99, .. } = *row;
-        for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up] {
+        for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up_requests] {
             self.number(n);
         }
         self.fixed(row.mean.to_le_bytes());
@@ -110,14 +120,14 @@ impl WireWriter {
             out.number(progress.next_seq);
             out.number(progress.complete_below.into());
             out.byte(progress.lost.into());
-            out.number(progress.sent);
-            out.number(progress.recorded);
+            out.number(progress.begun);
+            out.number(progress.recorded_sent);
         });
         self.list(&align.pending, |out, (second, pending)| {
             out.number((*second).into());
             out.pending(pending);
         });
-        self.list(&align.late, WireWriter::pending);
+        self.list(&align.overdue, WireWriter::pending);
     }
 
     fn pending(&mut self, pending: &PendingSecond) {
@@ -165,7 +175,7 @@ impl WireReader<'_> {
             iterations: self.counter()?,
             dropped: self.counter()?,
             late: self.counter()?,
-            warm_up: self.counter()?,
+            warm_up_requests: self.counter()?,
             mean: f64::from_le_bytes(self.fixed()?),
             p50: self.number()?,
             p90: self.number()?,
@@ -199,8 +209,8 @@ impl WireReader<'_> {
             let source = input.source()?;
             let next_seq = input.sequence()?;
             let complete_below = input.number_below(1 << 32, "second")? as u32;
-            let (lost, sent, recorded) = (input.flag()?, input.counter()?, input.counter()?);
-            Ok((source, SourceProgress { next_seq, complete_below, lost, sent, recorded }))
+            let (lost, begun, recorded_sent) = (input.flag()?, input.counter()?, input.counter()?);
+            Ok((source, SourceProgress { next_seq, complete_below, lost, begun, recorded_sent }))
         };
         let sources = self.list(source)?.into_iter().collect();
         let pending = self.list(|input| Ok((input.number_below(MAX_SECOND, "second")? as u32, input.pending()?)))?;
@@ -209,8 +219,8 @@ impl WireReader<'_> {
             return Err(WireError::Invalid { what: "a pending second is out of range" });
         }
         let pending = pending.into_iter().collect();
-        let late = if self.flag()? { Some(self.pending()?) } else { None };
-        Ok(SecondAligner { sources, pending, late, closed_below })
+        let overdue = if self.flag()? { Some(self.pending()?) } else { None };
+        Ok(SecondAligner { sources, pending, overdue, closed_below })
     }
 
     fn pending(&mut self) -> Result<PendingSecond, WireError> {

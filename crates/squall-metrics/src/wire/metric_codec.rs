@@ -73,10 +73,21 @@ impl WireWriter {
     }
 
     pub(super) fn engine(&mut self, engine: &EngineDelta) {
-        let EngineDelta { sent, recorded, warm_up, unsent, iterations, dropped, late, .. } = *engine;
+        let EngineDelta { begun, recorded, warm_up_requests, unsent, iterations, dropped, late, .. } = *engine;
         let EngineDelta { users, peak_users, busy, metrics_refused, .. } = *engine;
-        for n in [sent, recorded, warm_up, unsent, iterations, dropped, late, users, peak_users, busy, metrics_refused]
-        {
+        for n in [
+            begun,
+            recorded,
+            warm_up_requests,
+            unsent,
+            iterations,
+            dropped,
+            late,
+            users,
+            peak_users,
+            busy,
+            metrics_refused,
+        ] {
             self.number(n);
         }
         self.histogram(&engine.schedule_lag);
@@ -157,9 +168,9 @@ impl WireReader<'_> {
 
     pub(super) fn engine(&mut self) -> Result<EngineDelta, WireError> {
         Ok(EngineDelta {
-            sent: self.counter()?,
+            begun: self.counter()?,
             recorded: self.counter()?,
-            warm_up: self.counter()?,
+            warm_up_requests: self.counter()?,
             unsent: self.counter()?,
             iterations: self.counter()?,
             dropped: self.counter()?,

@@ -54,7 +54,7 @@ fn record(recorder: &mut MetricRecorder, keys: &[MetricKey], event: &Event) {
     let metric = recorder.metric(keys[key % keys.len()].clone());
     let (wait, service) = (Duration::from_nanos(*wait), Duration::from_nanos(*service));
     let bytes = u64::from(*bytes);
-    recorder.count_sent();
+    recorder.count_begun();
     recorder.record_iteration(wait, false);
     recorder.record(&Sample {
         metric,
@@ -63,7 +63,7 @@ fn record(recorder: &mut MetricRecorder, keys: &[MetricKey], event: &Event) {
         outcome: *outcome,
         bytes_in: bytes,
         bytes_out: bytes / 2,
-        warm_up: *warm_up,
+        due_in_warm_up: *warm_up,
     });
     recorder.record_phases(metric, &[service; 5]);
     // Few messages, because which ones are kept beyond the limit depends on the order.

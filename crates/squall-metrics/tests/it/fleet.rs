@@ -10,8 +10,8 @@ use squall_metrics::{
 
 const WINDOW: u32 = 3;
 
-fn empty(instance: u64, seq: u64, second: u32, sent: u64) -> Delta {
-    let engine = EngineDelta { sent, recorded: sent, users: 10, peak_users: 12, busy: 1, ..EngineDelta::default() };
+fn empty(instance: u64, seq: u64, second: u32, begun: u64) -> Delta {
+    let engine = EngineDelta { begun, recorded: begun, users: 10, peak_users: 12, busy: 1, ..EngineDelta::default() };
     Delta { source: source(instance), seq, second, metrics: vec![], errors: vec![], engine, last: false }
 }
 
@@ -71,7 +71,10 @@ fn late_source_delays_open_seconds_but_reopens_none() {
     assert_eq!(collector.merge(empty(1, 2, 2, 1)), Ok(0), "the new one has not reported it");
     assert_eq!(collector.merge(empty(2, 0, 2, 5)), Ok(1));
     assert_eq!(collector.view().timeline.len(), 3);
-    assert_eq!((collector.sent_of(source(2)), collector.next_seq(source(2)), collector.next_seq(source(9))), (5, 1, 0));
+    assert_eq!(
+        (collector.begun_of(source(2)), collector.next_seq(source(2)), collector.next_seq(source(9))),
+        (5, 1, 0)
+    );
 }
 
 #[test]
@@ -91,7 +94,7 @@ fn lost_source_delays_no_second_but_its_deltas_count() {
     assert_eq!(collector.merge(empty(1, 3, 3, 1)), Ok(1), "lost until it is regained");
     let users: Vec<_> = collector.view().timeline.iter().map(|row| row.users).collect();
     assert_eq!(users, [20, 10, 10, 10]);
-    assert_eq!((collector.view().engine.sent, collector.sent_of(source(2))), (14, 10));
+    assert_eq!((collector.view().engine.begun, collector.begun_of(source(2))), (14, 10));
 }
 
 /// After a source returns, seconds must wait for it again.
@@ -118,7 +121,7 @@ fn restored_source_delays_open_seconds_again() {
     collector.mark_lost(source(2));
     collector.restore_source(source(2));
     assert_eq!(collector.merge(empty(1, 5, 5, 1)), Ok(1));
-    assert_eq!(collector.view().engine.sent, 26);
+    assert_eq!(collector.view().engine.begun, 26);
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn delta_after_the_last_second_adds_no_row() {
     assert!(collector.is_complete());
     collector.merge(empty(2, 0, 0, 5)).unwrap();
     let view = reopened(&collector).finish();
-    assert_eq!((view.timeline.len(), view.engine.sent, view.timeline[0].users), (1, 6, 10));
+    assert_eq!((view.timeline.len(), view.engine.begun, view.timeline[0].users), (1, 6, 10));
     assert_eq!(view, collector.finish());
 }
 
@@ -261,13 +264,13 @@ proptest! {
                 successor = reopened(&successor);
             }
         }
-        let (sent, recorded): (u64, u64) = sources(&sources_deltas).iter().map(|s| (collector.sent_of(*s), collector.recorded_of(*s))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (sent, recorded): (u64, u64) = sources(&sources_deltas).iter().map(|s| (collector.begun_of(*s), collector.recorded_sent_of(*s))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let view = collector.finish();
         prop_assert_eq!(&successor.finish(), &view);
 
         let sum = |count: fn(&Delta) -> u64| deltas.iter().map(count).sum::<u64>();
-        prop_assert_eq!((view.engine.sent, view.engine.recorded), (sum(|d| d.engine.sent), sum(|d| d.engine.recorded)));
-        prop_assert_eq!((view.engine.sent, view.engine.recorded), (sent, recorded));
+        prop_assert_eq!((view.engine.begun, view.engine.recorded), (sum(|d| d.engine.begun), sum(|d| d.engine.recorded)));
+        prop_assert_eq!((view.engine.begun, view.engine.recorded), (sent, recorded));
         prop_assert_eq!(view.engine.dropped, sum(|d| d.engine.dropped));
         let samples: u64 = view.metrics.iter().map(|metric| metric.requests).sum();
         prop_assert_eq!(samples, sum(|d| d.metrics.iter().map(MetricDelta::requests).sum()));

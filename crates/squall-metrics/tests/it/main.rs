@@ -58,9 +58,17 @@ fn recording_a_sample_does_not_allocate() {
             let wait = Duration::from_nanos(i * 7);
             let service = Duration::from_nanos(1 << (i % 45));
             let outcome = Outcome { category: OutcomeCategory::Ok, code: codes[i as usize % codes.len()] };
-            recorder.count_sent();
+            recorder.count_begun();
             recorder.record_iteration(wait, false);
-            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 100, bytes_out: 50, warm_up: false });
+            recorder.record(&Sample {
+                metric,
+                wait,
+                service,
+                outcome,
+                bytes_in: 100,
+                bytes_out: 50,
+                due_in_warm_up: false,
+            });
             recorder.record_phases(metric, &[service; 5]);
         }
     });

@@ -28,7 +28,7 @@ fn small() -> Delta {
         phases: None,
     };
     let errors = vec![ErrorNote { metric: key, outcome, message: "slow".into(), count: 1 }];
-    let engine = EngineDelta { sent: 1, recorded: 1, users: 3, ..EngineDelta::default() };
+    let engine = EngineDelta { begun: 1, recorded: 1, users: 3, ..EngineDelta::default() };
     Delta { source: source(0x0102), seq: 5, second: 6, metrics: vec![metric], errors, engine, last: true }
 }
 

@@ -10,17 +10,23 @@
 //! | [`SourceName`]       | the source of stream entries, and the holder of counter blocks | worker | orchestrator |
 //! | [`GroupName`]        | name of a metric of kind group      | Python driver | orchestrator              |
 //!
-//! All of them are version 1. Golden tests pin their bytes, because workers and orchestrators of
-//! different releases share a store. A reader ignores fields and notes that it does not know, so a
-//! later version may add some; it must not give new meaning to old ones.
+//! Golden tests pin the bytes of all of them, because workers and orchestrators of different
+//! releases may share a store. A reader ignores fields and notes that it does not know, so a release
+//! may add some. A release that gives new meaning to old ones gets another [`ProtocolVersion`].
+//!
+//! Each worker report and each [`RunSpec`](crate::RunSpec) names its version, so every other message
+//! of a run has the version of the run's spec. A worker takes no part in a run of another version. A
+//! leader gives a run of another version up, and counts on no worker of another version.
 
 mod group_name;
+mod protocol_version;
 mod run_note;
 mod send_budget_report;
 mod source_name;
 mod worker_report;
 
 pub use group_name::GroupName;
+pub use protocol_version::ProtocolVersion;
 pub use run_note::{HookOutcome, ResumePoints, RunNote, RunNotes, ShareNote};
 pub use send_budget_report::SendBudgetReport;
 pub use source_name::{ParseSourceNameError, SourceName};

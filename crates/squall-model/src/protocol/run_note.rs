@@ -7,10 +7,11 @@ use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr, time::Du
 /// One fact of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunNote {
-    /// `left:<share>`: up to when the starts of a share are made, or `taken` if only its holder knows.
+    /// `left:<share>`: up to when the starts of a share are made, or `taken` if only its holder
+    /// knows.
     Share { share: u32, note: ShareNote },
-    /// `sealed:<instance>`: the worker's final send limit. Its load is over, and it sends at most this
-    /// many requests in total.
+    /// `sealed:<instance>`: the worker's final send limit. Its load is over, and it sends at most
+    /// this many requests in total.
     FinalSendLimit { instance: u64, requests: u64 },
     /// `ended:<instance>`: the time of the run at which the worker's load was over.
     LoadEnd { instance: u64, at: Duration },

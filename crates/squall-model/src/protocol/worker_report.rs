@@ -1,7 +1,7 @@
-//! The worker report: the state that a worker writes with each heartbeat. The store keeps it as one
-//! text per field and adds `last_heartbeat`.
+//! The worker report: the state that a worker writes about once a second. The store keeps it as one
+//! text per field and adds the time, under vikhry's name `last_heartbeat`.
 
-use super::{format_instance, parse_instance};
+use super::{ProtocolVersion, format_instance, parse_instance};
 use crate::ShareSet;
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -11,6 +11,7 @@ const MAX_MESSAGE_CHARS: usize = 2000;
 /// The state of one worker.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WorkerReport {
+    pub protocol: ProtocolVersion,
     pub health: WorkerHealth,
     /// The instance of the worker that reports.
     pub instance: u64,
@@ -45,8 +46,8 @@ pub struct WorkerReport {
     pub given_up_run: Option<GivenUpRun>,
 }
 
-/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still have
-/// given up the run; see [`WorkerReport::given_up_run`].
+/// Whether the fleet can reach a worker and the worker is not leaving. A healthy worker may still
+/// have given up the run; see [`WorkerReport::given_up_run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkerHealth {
     Healthy,
@@ -81,6 +82,7 @@ impl WorkerReport {
     pub fn encode(&self) -> BTreeMap<String, String> {
         let mut fields = BTreeMap::new();
         let mut add = |field: &str, text: String| fields.insert(field.to_owned(), text);
+        add("protocol", self.protocol.to_string());
         add("status", self.health.name().to_owned());
         add("cpu_percent", format!("{:.1}", self.cpu_percent));
         add("cpu_s", format!("{:.3}", self.cpu_s));
@@ -107,11 +109,14 @@ impl WorkerReport {
     }
 
     /// Reads what [`WorkerReport::encode`] wrote. A missing or malformed field is zero or empty,
-    /// because the worker may be of another release.
+    /// because the worker may be of another release. Readers of a report of another protocol version
+    /// rely only on its instance and its version.
     pub fn decode(fields: &BTreeMap<String, String>) -> WorkerReport {
         let text = |field: &str| fields.get(field).map_or("", String::as_str);
         let given_up_run = Some(number(fields, "failed")).filter(|epoch| *epoch != 0);
+        let protocol = fields.get("protocol").map(|text| text.parse().unwrap_or(ProtocolVersion::UNREADABLE));
         WorkerReport {
+            protocol: protocol.unwrap_or_else(ProtocolVersion::unnamed),
             health: WorkerHealth::from_name(text("status")),
             instance: parse_instance(text("instance")).unwrap_or(0),
             cpu_percent: number(fields, "cpu_percent"),
@@ -136,7 +141,7 @@ impl WorkerReport {
 
     /// When the store received the report, in seconds since 1970 by the store's clock. Only the
     /// store writes this field.
-    pub fn last_heartbeat(fields: &BTreeMap<String, String>) -> f64 {
+    pub fn last_report_at(fields: &BTreeMap<String, String>) -> f64 {
         number(fields, "last_heartbeat")
     }
 }
@@ -152,6 +157,7 @@ mod tests {
     fn report() -> WorkerReport {
         let held: ShareSet = [0, 9].into_iter().collect();
         WorkerReport {
+            protocol: ProtocolVersion::CURRENT,
             health: WorkerHealth::Healthy,
             instance: 0xfe,
             cpu_percent: 12.5,
@@ -189,6 +195,7 @@ mod tests {
             "max_rss_bytes=4",
             "memory_percent=0.25",
             "message=no file",
+            "protocol=1",
             "ready=7",
             "revision=6",
             "rss_bytes=3",
@@ -213,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn report_that_names_no_protocol_has_version_1_and_a_malformed_one_is_not_current() {
+        let protocol = |text: Option<&str>| {
+            let field = text.map(|text| ("protocol".to_owned(), text.to_owned()));
+            WorkerReport::decode(&field.into_iter().collect()).protocol
+        };
+        assert_eq!([protocol(None), protocol(Some("1")), protocol(Some("2"))].map(|p| p.to_string()), ["1", "1", "2"]);
+        assert!(!protocol(Some("two")).is_current());
+    }
+
+    #[test]
     fn long_failure_message_is_cut() {
         let given_up_run = Some(GivenUpRun { epoch: 1, message: "ä".repeat(MAX_MESSAGE_CHARS + 1) });
         let fields = WorkerReport { given_up_run, ..report() }.encode();
@@ -224,6 +241,6 @@ mod tests {
         let fields = [("status", "fine"), ("ready", "x"), ("held", "?"), ("instance", "-"), ("other", "1")];
         let fields = fields.map(|(field, text)| (field.to_owned(), text.to_owned())).into();
         assert_eq!(WorkerReport::decode(&fields), WorkerReport::default());
-        assert_eq!(WorkerReport::last_heartbeat(&fields), 0.0);
+        assert_eq!(WorkerReport::last_report_at(&fields), 0.0);
     }
 }

@@ -46,7 +46,7 @@ impl CounterMonitor {
         // Reports are read after the counters: a worker reports before it draws.
         for (name, source, instance) in lost_holders(&counters, fleet).await? {
             if let Some(held) = run_store.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
-                let worker = aggregator.roster().workers.get(&instance).map_or(source, |member| member.id.clone());
+                let worker = aggregator.roster().workers.get(&instance).map_or(source, |entry| entry.id.clone());
                 let text = write_off_message(held, &name, &worker);
                 aggregator.record_event(elapsed, text);
             }

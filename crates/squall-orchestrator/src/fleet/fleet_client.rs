@@ -6,8 +6,9 @@ use serde::Serialize;
 use squall_coord::{FleetStores, RunRecord, RunStore, StoreError, unique_id};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunStopRequest,
-    StopReason, protocol::RunNotes,
+    Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunSpecError,
+    RunStopRequest, StopReason,
+    protocol::{ProtocolVersion, RunNotes},
 };
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ use super::{
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that polls reads the workers' reports at most once per this time and worker, and at
-/// least once per [`MAX_CACHE_TIME`]. Reports change only with each heartbeat.
+/// least once per [`MAX_CACHE_TIME`]. A worker writes its report about once a second.
 const CACHE_TIME_PER_WORKER: Duration = Duration::from_millis(2);
 const MAX_CACHE_TIME: Duration = Duration::from_secs(1);
 
@@ -42,6 +43,15 @@ pub enum FleetError {
     InvalidState { action: &'static str, current: RunPhase, expected: &'static str },
     #[error("no worker is alive: start one with `squall worker`, or a whole fleet with `squall up`")]
     NoWorkers,
+    #[error(
+        "no worker can take part: this program has fleet protocol {}, and {workers} another one; use the same release \
+         of squall for the command line, the orchestrator and the workers",
+        ProtocolVersion::CURRENT
+    )]
+    WorkersOfOtherProtocol {
+        /// Their names and versions.
+        workers: String,
+    },
     #[error("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}")]
     LevelOutOfRange { level: f64 },
     #[error(
@@ -52,7 +62,7 @@ pub enum FleetError {
     #[error("the plan of the run cannot be read: {0}")]
     BundleUnreadable(serde_json::Error),
     #[error("the record of the run cannot be read: {0}")]
-    RunSpecUnreadable(serde_json::Error),
+    RunSpecUnreadable(RunSpecError),
     #[error("the {part} of run {epoch} cannot be read")]
     ResultUnreadable { part: &'static str, epoch: u64 },
     #[error(transparent)]
@@ -143,10 +153,7 @@ impl<C: FleetStores> FleetClient<C> {
         if parse_run_spec(&record).is_ok_and(|spec| spec.run_id == run_id) {
             return Ok(record.epoch);
         }
-        let workers = self.healthy_workers().await?;
-        if workers.is_empty() {
-            return Err(FleetError::NoWorkers);
-        }
+        let workers = self.able_workers().await?;
         let phase = recorded_phase(&record)?;
         let next = phase.step(PhaseEvent::Begin).map_err(|_| FleetError::InvalidState {
             action: "start a test",
@@ -160,7 +167,7 @@ impl<C: FleetStores> FleetClient<C> {
             params,
             ..RunSpec::new(run_id, bundle_name, bundle.plan.load.model.profile().clone())
         };
-        match run_store.compare_and_set(&record, next.name(), &render_run_spec(&spec), true).await? {
+        match run_store.compare_and_set(&record, next.name(), &spec.encode(), true).await? {
             Some(record) => {
                 self.wake_workers(CommandType::StartTest, record.epoch, start_payload(&spec, bundle)).await;
                 Ok(record.epoch)
@@ -210,8 +217,7 @@ impl<C: FleetStores> FleetClient<C> {
                 asked_at_ms: earlier.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms),
                 message: earlier.and_then(|stop| stop.message).or_else(|| message.clone()),
             });
-            if self.stores.run().compare_and_set(&record, next.name(), &render_run_spec(&spec), false).await?.is_some()
-            {
+            if self.stores.run().compare_and_set(&record, next.name(), &spec.encode(), false).await?.is_some() {
                 self.wake_workers(CommandType::StopTest, record.epoch, CommandPayload::new()).await;
                 return Ok(record.epoch);
             }
@@ -276,8 +282,7 @@ impl<C: FleetStores> FleetClient<C> {
                 return Err(not_running());
             }
             let changed = change(&mut spec, at)?;
-            if self.stores.run().compare_and_set(&record, phase.name(), &render_run_spec(&spec), false).await?.is_some()
-            {
+            if self.stores.run().compare_and_set(&record, phase.name(), &spec.encode(), false).await?.is_some() {
                 return Ok((record.epoch, changed));
             }
         }
@@ -318,8 +323,18 @@ impl<C: FleetStores> FleetClient<C> {
         Ok(workers)
     }
 
-    async fn healthy_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
-        Ok(self.workers().await?.into_iter().filter(WorkerInfo::is_healthy).collect())
+    /// The workers that a new run counts on; at least one.
+    async fn able_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+        let healthy = self.workers().await?.into_iter().filter(WorkerInfo::is_healthy);
+        let (able, other): (Vec<_>, Vec<_>) = healthy.partition(|worker| worker.protocol.is_current());
+        if !able.is_empty() {
+            return Ok(able);
+        }
+        if other.is_empty() {
+            return Err(FleetError::NoWorkers);
+        }
+        let names: Vec<_> = other.iter().map(|worker| format!("{} ({})", worker.id, worker.protocol)).collect();
+        Err(FleetError::WorkersOfOtherProtocol { workers: names.join(", ") })
     }
 
     /// Reads the bundle that the store keeps under `name`.
@@ -336,13 +351,13 @@ impl<C: FleetStores> FleetClient<C> {
         let unreadable = |part: &'static str| FleetError::ResultUnreadable { part, epoch };
         let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
         let bundle = self.load_bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;
-        let (_, made) = run_store.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
-        let view = RunAggregator::<C>::view_of_checkpoint(&made).ok_or_else(|| unreadable("measurements"))?;
+        let saved = run_store.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
+        let view = RunAggregator::<C>::view_of_checkpoint(&saved.data).ok_or_else(|| unreadable("measurements"))?;
         Ok(Some(StoredRunResult { bundle, view, facts }))
     }
 
-    /// Sends a command to every worker. A worker that misses it reads the record at its next
-    /// heartbeat.
+    /// Sends a command to every worker. A worker that misses it reads the record after its next
+    /// report.
     pub(crate) async fn wake_workers(&self, kind: CommandType, epoch: u64, payload: CommandPayload) {
         let run_store = self.stores.run();
         let Ok(reports) = run_store.reports().await else { return };
@@ -411,9 +426,5 @@ pub(crate) fn recorded_phase(record: &RunRecord) -> Result<RunPhase, FleetError>
 }
 
 pub(crate) fn parse_run_spec(record: &RunRecord) -> Result<RunSpec, FleetError> {
-    serde_json::from_str(&record.spec).map_err(FleetError::RunSpecUnreadable)
-}
-
-pub(crate) fn render_run_spec(spec: &RunSpec) -> String {
-    serde_json::to_string(spec).expect("a run spec is text and numbers")
+    RunSpec::decode(&record.spec).map_err(FleetError::RunSpecUnreadable)
 }

@@ -9,11 +9,7 @@ use squall_model::{
 };
 use std::time::Duration;
 
-use super::{
-    FleetClient, FleetError, WorkerInfo,
-    command_payload::start_payload,
-    fleet_client::{recorded_phase, render_run_spec},
-};
+use super::{FleetClient, FleetError, WorkerInfo, command_payload::start_payload, fleet_client::recorded_phase};
 
 /// How long a tear-down may take before the run ends without it.
 pub(super) const TEAR_DOWN_TIMEOUT: Duration = Duration::from_secs(600);
@@ -102,7 +98,7 @@ impl HookKind {
             HookKind::TearDown => spec.tear_down = assignment,
         }
         let phase = recorded_phase(record)?.name();
-        if fleet.stores().run().compare_and_set(record, phase, &render_run_spec(&spec), false).await?.is_some() {
+        if fleet.stores().run().compare_and_set(record, phase, &spec.encode(), false).await?.is_some() {
             let (kind, payload) = match self {
                 HookKind::SetUp => (CommandType::StartTest, start_payload(&spec, bundle)),
                 HookKind::TearDown => (CommandType::StopTest, serde_json::Map::new()),

@@ -20,7 +20,7 @@ use super::{
     command_payload::start_payload,
     compat::{RedisMetricView, RedisUserView, UserViewInput},
     counter_monitor::CounterMonitor,
-    fleet_client::{StopRunCommand, recorded_phase, render_run_spec},
+    fleet_client::{StopRunCommand, recorded_phase},
     planned_load::{planned_load_end, queued_starts_end},
     worker_info::unready_workers,
 };
@@ -45,7 +45,7 @@ const START_ROUND_TRIPS: u32 = 4;
 /// long. After a stall of the store every report has expired, so workers need time to report again.
 const HOOK_WORKER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Workers report with every heartbeat, so a silence of this length means that no worker is left.
+/// Workers report about once a second, so a silence of this length means that no worker is left.
 const NO_WORKER_GRACE: Duration = Duration::from_secs(5);
 
 /// A run without any worker is aborted after this.
@@ -193,7 +193,7 @@ impl<C: FleetStores> LeaderRun<C> {
         }
         let lead_time = config.start_delay + START_ROUND_TRIPS * read_began.elapsed();
         spec.start_at_ms = Some(latest.now_ms + lead_time.as_millis() as u64);
-        if run_store.compare_and_set(&latest, next.name(), &render_run_spec(&spec), false).await?.is_some() {
+        if run_store.compare_and_set(&latest, next.name(), &spec.encode(), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "the leader starts the run");
             fleet.wake_workers(CommandType::StartTest, record.epoch, start_payload(&spec, &self.bundle)).await;
         }

@@ -18,6 +18,7 @@ use super::{
     FleetClient, FleetError, LEADER_UNIT, RunAggregator,
     fleet_client::{parse_run_spec, recorded_phase},
     leader_run::LeaderRun,
+    store_contact::StoreContact,
 };
 
 /// How an orchestrator behaves.
@@ -60,9 +61,7 @@ pub struct Orchestrator<C: FleetStores> {
     last_sweep: Instant,
     /// Why the last poll failed.
     last_error: Option<String>,
-    /// When the store last answered a poll.
-    last_response_at: Option<Instant>,
-    store_silent_since: Option<Instant>,
+    store_contact: StoreContact,
 }
 
 impl<C: FleetStores> Orchestrator<C> {
@@ -75,8 +74,7 @@ impl<C: FleetStores> Orchestrator<C> {
             leader_run: None,
             last_sweep: Instant::now(),
             last_error: None,
-            last_response_at: None,
-            store_silent_since: None,
+            store_contact: StoreContact::default(),
         }
     }
 
@@ -104,7 +102,7 @@ impl<C: FleetStores> Orchestrator<C> {
                     }
                     Some(LeaseEvent::ReturnRequested(lease)) => {
                         leading = false;
-                        (self.leader_run, self.last_response_at) = (None, None);
+                        self.leader_run = None;
                         handle.release(lease);
                     }
                     Some(LeaseEvent::Lost(_)) => {
@@ -115,9 +113,14 @@ impl<C: FleetStores> Orchestrator<C> {
                 },
                 // The validity is checked at each poll: a lease that is uncertain for a moment may
                 // become valid again.
-                _ = polls.tick(), if leading => if handle.validity.is_valid() {
-                    let polled = Box::pin(self.poll()).await;
-                    self.log_failure(polled.err());
+                _ = polls.tick() => if handle.validity.is_valid() {
+                    // Heartbeats are answers too, and the only ones while another orchestrator leads.
+                    let last_heartbeat = handle.validity.expires_at() - self.config.ttl;
+                    self.store_contact = self.store_contact.heard(last_heartbeat);
+                    if leading {
+                        let polled = Box::pin(self.poll()).await;
+                        self.log_failure(polled.err());
+                    }
                 },
             }
         }
@@ -138,7 +141,7 @@ impl<C: FleetStores> Orchestrator<C> {
                 );
             }
             Some(FleetError::Store(StoreError::Unreachable(_))) => {
-                self.store_silent_since.get_or_insert_with(|| self.last_response_at.unwrap_or_else(Instant::now));
+                self.store_contact = self.store_contact.unreachable(Instant::now());
                 debug!(error = text, "a poll of the run failed");
             }
             Some(error) => debug!(%error, "a poll of the run failed"),
@@ -160,9 +163,9 @@ impl<C: FleetStores> Orchestrator<C> {
         }
         let run_store = self.fleet.stores().run();
         let record = run_store.read_record().await?;
-        self.last_response_at = Some(Instant::now());
-        let silent =
-            self.store_silent_since.take().map(|since| since.elapsed()).filter(|silent| *silent > self.config.ttl);
+        let (contact, outage) = self.store_contact.heard(Instant::now()).take_outage(Instant::now(), self.config.ttl);
+        self.store_contact = contact;
+        let outage = outage.filter(|outage| *outage > self.config.ttl);
         let phase = recorded_phase(&record)?;
         if phase == RunPhase::Idle {
             self.leader_run = None;
@@ -171,7 +174,8 @@ impl<C: FleetStores> Orchestrator<C> {
         let spec = match parse_run_spec(&record) {
             Ok(spec) => spec,
             Err(error) => {
-                // Workers cannot read it either. Ending the run makes the fleet usable again.
+                // Workers of this release cannot read it either. Ending the run makes the fleet usable
+                // again.
                 warn!(%error, "the orchestrator abandons the run");
                 run_store.compare_and_set(&record, RunPhase::Idle.name(), "", false).await?;
                 return Ok(());
@@ -185,14 +189,15 @@ impl<C: FleetStores> Orchestrator<C> {
             self.leader_run = self.resume_run(&record, &spec).await?;
         }
         let Some(leader_run) = &mut self.leader_run else { return Ok(()) };
-        let workers = self.fleet.cached_workers().await?;
+        let mut workers = self.fleet.cached_workers().await?;
         let elapsed = elapsed(&record, &spec);
-        if let Some(silent) = silent {
-            let silent = silent.as_secs();
-            let text = format!("the store did not answer for {silent} s; workers that cannot reach it make no load");
+        if let Some(outage) = outage {
+            let seconds = outage.as_secs();
+            let text = format!("the store did not answer for {seconds} s; workers that cannot reach it make no load");
             leader_run.aggregator.record_event(elapsed, text);
         }
         leader_run.aggregate(phase, &spec, elapsed, &workers).await?;
+        workers.retain(|worker| worker.protocol.is_current());
         leader_run.update_views(phase, &spec, elapsed, &workers).await;
         let used_up = leader_run.counter_monitor.poll(&self.fleet, &mut leader_run.aggregator, elapsed).await?;
         // The roster may have fewer events than were logged, after the store went back to an older
@@ -233,7 +238,7 @@ impl<C: FleetStores> Orchestrator<C> {
             }
         };
         let saved = self.fleet.stores().run().load_checkpoint(record.epoch).await?;
-        if saved.is_some_and(|(_, made)| RunAggregator::<C>::view_of_checkpoint(&made).is_none()) {
+        if saved.is_some_and(|saved| RunAggregator::<C>::view_of_checkpoint(&saved.data).is_none()) {
             return self.abandon_run(record, "its checkpoint cannot be read").await;
         }
         info!(epoch = record.epoch, plan = bundle.plan.name, "the orchestrator takes the run up");

@@ -8,7 +8,7 @@ mod roster_update;
 #[cfg(test)]
 mod tests;
 
-use squall_coord::{FleetStores, RunStore, START_POSITION, StoreError};
+use squall_coord::{FleetStores, RunCheckpoint, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
 use squall_model::{
     Plan, WorkerFacts, WorkerState,
@@ -62,13 +62,13 @@ impl<C: FleetStores> RunAggregator<C> {
 
     /// Replaces the state of this aggregator by the last checkpoint.
     async fn restore_checkpoint(&mut self) -> Result<(), StoreError> {
-        let Some((position, bytes)) = self.run_store.load_checkpoint(self.epoch).await? else {
+        let Some(RunCheckpoint { position, data }) = self.run_store.load_checkpoint(self.epoch).await? else {
             // The store has none, or has lost it. The next checkpoint counts as the first and holds
             // all state.
             START_POSITION.clone_into(&mut self.saved_position);
             return Ok(());
         };
-        if let Some((roster, collector)) = decode_checkpoint(&bytes, self.window_s) {
+        if let Some((roster, collector)) = decode_checkpoint(&data, self.window_s) {
             self.judge.resume(&roster.judged);
             (self.roster, self.collector) = (roster, collector);
             (self.stream_position, self.saved_position) = (position.clone(), position);
@@ -188,12 +188,12 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Most requests that a lost worker can have sent without reporting them, by its send budget.
     pub(crate) fn lost_at_most(&self, instance: u64) -> u64 {
         match self.roster.workers.get(&instance) {
-            Some(member)
-                if member.state == RosterEntryState::Lost && !self.collector.is_finished(worker_source(instance)) =>
+            Some(entry)
+                if entry.state == RosterEntryState::Lost && !self.collector.is_finished(worker_source(instance)) =>
             {
                 let announced = self.roster.announced.get(&instance).map_or(0, |report| report.most);
-                let most = member.final_send_limit.map_or(announced, |limit| limit.min(announced));
-                most.saturating_sub(self.collector.recorded_of(worker_source(instance)))
+                let most = entry.final_send_limit.map_or(announced, |limit| limit.min(announced));
+                most.saturating_sub(self.collector.recorded_sent_of(worker_source(instance)))
             }
             _ => 0,
         }
@@ -209,13 +209,13 @@ impl<C: FleetStores> RunAggregator<C> {
     /// What each worker contributed to a run whose load ended at `active`. All workers together
     /// cannot have lost more than `max_unreported` requests.
     pub(crate) fn worker_facts(&self, active: Duration, max_unreported: u64) -> Vec<WorkerFacts> {
-        let facts = |(instance, member): (&u64, &RosterEntry)| WorkerFacts {
-            id: member.id.clone(),
+        let facts = |(instance, entry): (&u64, &RosterEntry)| WorkerFacts {
+            id: entry.id.clone(),
             instance: format_instance(*instance),
-            requests: self.collector.recorded_of(worker_source(*instance)),
-            state: member.fact_state(active),
-            joined_s: member.joined_s,
-            ended_s: member.ended_s,
+            requests: self.collector.recorded_sent_of(worker_source(*instance)),
+            state: entry.fact_state(active),
+            joined_s: entry.joined_s,
+            ended_s: entry.ended_s,
             lost_at_most: self.lost_at_most(*instance).min(max_unreported),
         };
         let unable = |(instance, unable): (&u64, &GaveUpWorker)| WorkerFacts {
@@ -246,16 +246,16 @@ impl<C: FleetStores> RunAggregator<C> {
             .roster
             .workers
             .iter()
-            .filter(|(instance, member)| {
-                !member.left_before_start() && !self.collector.is_finished(worker_source(**instance))
+            .filter(|(instance, entry)| {
+                !entry.left_before_start() && !self.collector.is_finished(worker_source(**instance))
             })
             .map(|(instance, _)| *instance)
             .collect();
         for instance in open {
-            if let Some(member) = self.roster.workers.get_mut(&instance) {
-                member.state = if started { RosterEntryState::Lost } else { RosterEntryState::Finished };
-                member.ended_s.get_or_insert(elapsed.as_secs_f64());
-                member.final_send_limit = notes.final_send_limit(instance);
+            if let Some(entry) = self.roster.workers.get_mut(&instance) {
+                entry.state = if started { RosterEntryState::Lost } else { RosterEntryState::Finished };
+                entry.ended_s.get_or_insert(elapsed.as_secs_f64());
+                entry.final_send_limit = notes.final_send_limit(instance);
             }
             self.stop_waiting_for(instance);
         }

@@ -6,20 +6,23 @@ use serde::{Serialize, Serializer};
 use squall_coord::ReportFields;
 use squall_model::{
     SHARE_COUNT, ShareSet,
-    protocol::{WorkerHealth, WorkerReport, format_instance},
+    protocol::{ProtocolVersion, WorkerHealth, WorkerReport, format_instance},
 };
 
 /// The content of a worker's report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WorkerInfo {
     pub id: String,
+    #[serde(skip)]
+    pub protocol: ProtocolVersion,
     /// Unique to one process of the worker; deltas carry it. Serialized as 16 hexadecimal digits.
     #[serde(serialize_with = "as_hex")]
     pub instance: u64,
     /// `healthy` or `unhealthy`.
     pub status: String,
-    /// Unix time by the store's clock.
-    pub last_heartbeat: f64,
+    /// When the store received the report, as Unix time by the store's clock.
+    #[serde(rename = "last_heartbeat")]
+    pub last_report_at: f64,
     pub cpu_percent: f64,
     pub cpu_s: f64,
     pub rss_bytes: u64,
@@ -71,7 +74,7 @@ pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
     for worker in workers {
         for share in worker.held.iter() {
             let holder = &mut holders[share as usize];
-            if holder.is_none_or(|other| other.last_heartbeat < worker.last_heartbeat) {
+            if holder.is_none_or(|other| other.last_report_at < worker.last_report_at) {
                 *holder = Some(worker);
             }
         }
@@ -86,9 +89,10 @@ impl WorkerInfo {
             report.given_up_run.map(|given_up| (given_up.epoch, given_up.message)).unwrap_or_default();
         WorkerInfo {
             id: id.to_owned(),
+            protocol: report.protocol,
             instance: report.instance,
             status: report.health.name().to_owned(),
-            last_heartbeat: WorkerReport::last_heartbeat(fields),
+            last_report_at: WorkerReport::last_report_at(fields),
             cpu_percent: report.cpu_percent,
             cpu_s: report.cpu_s,
             rss_bytes: report.rss_bytes,
@@ -117,7 +121,7 @@ impl WorkerInfo {
 
     /// Whether the worker can make load in the run `epoch`, now or once it has built its users.
     pub fn can_carry_out(&self, epoch: u64) -> bool {
-        self.is_healthy() && self.given_up_run != epoch
+        self.is_healthy() && self.given_up_run != epoch && self.protocol.is_current()
     }
 }
 

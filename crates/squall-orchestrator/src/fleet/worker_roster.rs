@@ -40,8 +40,8 @@ pub(crate) struct RosterEntry {
     pub(crate) joined_s: f64,
     pub(crate) ended_s: Option<f64>,
     pub(crate) state: RosterEntryState,
-    /// The most requests that the worker can have sent, as it noted when its load
-    /// was over (`RunNote::FinalSendLimit`).
+    /// The most requests that the worker can have sent, as it noted when its load was over
+    /// (`RunNote::FinalSendLimit`).
     #[serde(default, rename = "sealed")]
     pub(crate) final_send_limit: Option<u64>,
     pub(crate) first_cpu_s: f64,

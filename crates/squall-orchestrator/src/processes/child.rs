@@ -1,7 +1,7 @@
 //! The child side of `processes`: one process of a run with its part of the shares. It executes the
 //! commands that arrive on its standard input and ships deltas. It decides nothing.
 
-use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome};
+use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome, PlannedScenario};
 use squall_metrics::encode_delta;
 use squall_model::ShareSet;
 use std::{
@@ -13,8 +13,7 @@ use tokio::net::UnixStream;
 
 use super::protocol::{ProcessCommand, ProcessFrame, ProcessSummary};
 use crate::{
-    local_run::{RunError, RunOptions},
-    planned_scenario::PlannedScenario,
+    local_run::{RunError, RunOptions, engine_spec},
     process_usage::ProcessUsage,
 };
 
@@ -43,7 +42,7 @@ pub async fn run_child_process<D: Driver>(
     process: ProcessIndex,
 ) -> Result<(), RunError> {
     let (mut commands, mut out) = parent_socket()?.into_split();
-    let engines = scenarios.into_iter().map(|scenario| process.restrict_engine(scenario.engine_spec(&options)));
+    let engines = scenarios.into_iter().map(|scenario| process.restrict_engine(engine_spec(scenario, &options)));
     let engines: Vec<_> = engines.collect();
     let before = ProcessUsage::now();
     let mut engine = EngineGroup::prepare(engines).await?;

@@ -29,7 +29,7 @@ fn second(second: u32, millis: u64, errors: u64) -> Delta {
     for i in 0..10 {
         let outcome = Outcome::of_status(if i < errors { 500 } else { 200 });
         let (wait, service) = (Duration::ZERO, Duration::from_millis(millis));
-        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, due_in_warm_up: false });
     }
     let (metrics, errors, engine) = recorder.harvest(1, 0);
     Delta { source: SOURCE, seq: u64::from(second), second, metrics, errors, engine, last: false }
@@ -115,7 +115,15 @@ fn judged(threshold: &str, requests: &[u64], load: Duration) -> (Option<f64>, bo
         let metric = recorder.metric(MetricKey::request("browse"));
         let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
         for _ in 0..*n {
-            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+            recorder.record(&Sample {
+                metric,
+                wait,
+                service,
+                outcome,
+                bytes_in: 0,
+                bytes_out: 0,
+                due_in_warm_up: false,
+            });
         }
         let (metrics, errors, engine) = recorder.harvest(1, 0);
         let delta = Delta { source: SOURCE, seq: i as u64, second: i as u32, metrics, errors, engine, last: false };

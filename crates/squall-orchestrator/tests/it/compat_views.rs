@@ -109,7 +109,7 @@ async fn users_are_shown_once_after_a_new_leader_and_a_lost_worker() {
 pub(crate) fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
     let mut recorder = MetricRecorder::new(RecorderConfig::default());
     for _ in 0..requests {
-        recorder.count_sent();
+        recorder.count_begun();
         sample(&mut recorder, MetricKey::request("browse"), 20, Outcome::of_status(200));
     }
     shipped(recorder, instance, seq)
@@ -118,7 +118,7 @@ pub(crate) fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
 fn sample(recorder: &mut MetricRecorder, key: MetricKey, service_ms: u64, outcome: Outcome) {
     let metric = recorder.metric(key);
     let (wait, service) = (Duration::ZERO, Duration::from_millis(service_ms));
-    recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
+    recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, due_in_warm_up: false });
 }
 
 fn shipped(mut recorder: MetricRecorder, instance: u64, seq: u64) -> Vec<u8> {

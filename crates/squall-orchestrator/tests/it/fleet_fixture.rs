@@ -5,7 +5,7 @@
 use squall_coord::{FleetStores, MemoryFleetStores, RedisClient, RedisFleetStores, RunStore, fleet_key_prefix};
 use squall_model::{
     Bundle, EngineLimits, Load, LoadModel, Pause, Plan, Profile, RunPhase, RunSpec, ShareSet, TaskSpec,
-    protocol::{WorkerHealth, WorkerReport},
+    protocol::{ProtocolVersion, WorkerHealth, WorkerReport},
 };
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
 use squall_testkit::redis::RedisServer;
@@ -100,8 +100,18 @@ impl<S: FleetStores> FleetFixture<S> {
 
     /// Starts a worker that reports `shares`.
     pub(crate) fn join(&mut self, id: &str, shares: ShareSet) -> ReportedShares {
+        self.join_with_protocol(id, shares, ProtocolVersion::CURRENT)
+    }
+
+    /// Starts a worker whose reports name a protocol version.
+    pub(crate) fn join_with_protocol(
+        &mut self,
+        id: &str,
+        shares: ShareSet,
+        protocol: ProtocolVersion,
+    ) -> ReportedShares {
         let shares: ReportedShares = Arc::new(Mutex::new(Some(shares)));
-        self.tasks.spawn(report(self.stores.run(), id.to_owned(), shares.clone(), self.stop.clone()));
+        self.tasks.spawn(report(self.stores.run(), (id.to_owned(), protocol), shares.clone(), self.stop.clone()));
         shares
     }
 
@@ -125,7 +135,7 @@ impl<S: FleetStores> FleetFixture<S> {
     pub(crate) async fn until_saved(&self, epoch: u64, text: &str) {
         self.until_true(text, async || {
             let saved = self.stores.run().load_checkpoint(epoch).await.unwrap();
-            saved.is_some_and(|(_, bytes)| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+            saved.is_some_and(|saved| saved.data.windows(text.len()).any(|part| part == text.as_bytes()))
         })
         .await;
     }
@@ -174,7 +184,12 @@ pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
     Bundle::new(plan, limits)
 }
 
-async fn report<R: RunStore>(run: R, id: String, reported: ReportedShares, stop: CancellationToken) {
+async fn report<R: RunStore>(
+    run: R,
+    (id, protocol): (String, ProtocolVersion),
+    reported: ReportedShares,
+    stop: CancellationToken,
+) {
     // A different instance for each name.
     let instance = id.bytes().fold(7u64, |sum, byte| sum * 31 + u64::from(byte));
     while !stop.is_cancelled() {
@@ -183,6 +198,7 @@ async fn report<R: RunStore>(run: R, id: String, reported: ReportedShares, stop:
         let ended = matches!(RunPhase::from_name(&record.state), Some(RunPhase::Stopping | RunPhase::Idle));
         let done = if ended { record.epoch } else { 0 };
         let report = WorkerReport {
+            protocol,
             health: WorkerHealth::Healthy,
             instance,
             ready: record.epoch,

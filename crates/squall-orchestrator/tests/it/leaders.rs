@@ -87,7 +87,7 @@ async fn window_threshold_breached_under_one_leader_stays_breached_under_the_nex
 async fn leader_continues_after_the_store_returns_to_an_older_checkpoint() {
     let (mut fixture, fleet, epoch, _) = running_fleet(&bundle(1.0)).await;
     let run = fixture.stores.run();
-    let (_, older) = run.load_checkpoint(epoch).await.unwrap().expect("the leader saves before the start");
+    let older = run.load_checkpoint(epoch).await.unwrap().expect("the leader saves before the start").data;
     // Two events: a worker joins and is lost.
     while fleet.status().await.unwrap().elapsed_s.is_none_or(|elapsed| elapsed < 1.0) {
         tokio::time::sleep(Duration::from_millis(20)).await;

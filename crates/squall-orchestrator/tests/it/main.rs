@@ -5,5 +5,6 @@ mod bad_input;
 mod compat_views;
 mod fleet_fixture;
 mod leaders;
+mod protocol_version;
 mod run_end;
 mod switched_stores;

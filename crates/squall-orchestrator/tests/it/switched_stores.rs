@@ -4,8 +4,8 @@
 use squall_coord::{
     BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, FleetStores, HeartbeatOutcome, Lease,
     LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemoryFleetStores, MemoryLeaseStore, MemoryPoolStore,
-    MemoryRunStore, ReportFields, ReportOutcome, Revision, RunRecord, RunStore, SecondRow, ShipOutcome, ShippedDelta,
-    StoreError, UnitAssignment, UnitId, UserLocations, UserMove,
+    MemoryRunStore, ReportFields, ReportOutcome, Revision, RunCheckpoint, RunRecord, RunStore, SecondRow, ShipOutcome,
+    ShippedDelta, StoreError, UnitAssignment, UnitId, UserLocations, UserMove,
 };
 use std::{
     collections::BTreeMap,
@@ -114,7 +114,7 @@ impl RunStore for Switched<MemoryRunStore> {
         fn ship(epoch: u64, source: &str, seq: u64, delta: &[u8]) -> ShipOutcome;
         fn deltas(epoch: u64, after: &str, most: usize) -> Vec<ShippedDelta>;
         fn save_checkpoint(epoch: u64, before: &str, position: &str, bytes: &[u8]) -> bool;
-        fn load_checkpoint(epoch: u64) -> Option<(String, Vec<u8>)>;
+        fn load_checkpoint(epoch: u64) -> Option<RunCheckpoint>;
         fn set_notes(epoch: u64, notes: &[(String, String)]) -> ();
         fn extend_retention(epoch: u64, bundle: &str) -> ();
         fn notes(epoch: u64) -> BTreeMap<String, String>;

@@ -26,7 +26,7 @@ use crate::{
     operation::{Operation, OperationWork},
     operation_queue::OperationQueue,
     python_scenario::ScenarioFunction,
-    routes::PreparedCall,
+    routes::RoutedRequest,
 };
 
 /// How long a response is not recorded while the function awaits something other than a Squall
@@ -93,8 +93,8 @@ enum UsedSessions {
 enum OperationOutcome<'p> {
     Slept,
     Value(PyResult<Py<PyAny>>),
-    Request(PythonRequestResult<'p>, PreparedCall),
-    Batch(Vec<PythonRequestResult<'p>>, Vec<PreparedCall>),
+    Request(PythonRequestResult<'p>, RoutedRequest),
+    Batch(Vec<PythonRequestResult<'p>>, Vec<RoutedRequest>),
 }
 
 /// How much longer the response that ended at `response_ended` is not recorded.
@@ -331,7 +331,7 @@ impl<'a> FunctionCall<'a> {
 
     fn take_session(&mut self) -> Session {
         let UserSessions { first, extra } = &mut *self.sessions;
-        extra.pop().unwrap_or_else(|| Session::with_cookies(&self.thread.script.connector, first.cookies().clone()))
+        extra.pop().unwrap_or_else(|| Session::with_cookies(&self.thread.scenario.connector, first.cookies().clone()))
     }
 
     /// Takes the operation's sessions back and returns its result for the scenario's code.

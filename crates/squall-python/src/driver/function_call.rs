@@ -22,7 +22,7 @@ use crate::{
     not_awaited,
     operation::OperationWork,
     response::PyResponse,
-    routes::PreparedCall,
+    routes::RoutedRequest,
     watchdog::{self, CLEANUP_TIME, StepReport},
 };
 
@@ -235,7 +235,7 @@ impl<'a> FunctionCall<'a> {
 
     /// Records the last request before this one, and returns the result of this one for the
     /// scenario's code.
-    pub(super) fn finish_request(&mut self, call: PreparedCall, sent: PythonRequestResult<'a>) -> PyResult<Py<PyAny>> {
+    pub(super) fn finish_request(&mut self, call: RoutedRequest, sent: PythonRequestResult<'a>) -> PyResult<Py<PyAny>> {
         self.thread.routes.recycle(call);
         self.set_last_request(sent.ended_request);
         let response = sent.result?.expect("the body was kept");
@@ -247,11 +247,11 @@ impl<'a> FunctionCall<'a> {
     }
 
     /// Sends all calls at once, each on a session of its own. Results are in the order of `calls`.
-    async fn send_batch(&mut self, calls: Vec<PreparedCall>) -> PyResult<Py<PyAny>> {
+    async fn send_batch(&mut self, calls: Vec<RoutedRequest>) -> PyResult<Py<PyAny>> {
         let (thread, start_delay) = (self.thread, std::mem::take(&mut self.start_delay));
         let UserSessions { first, extra } = &mut *self.sessions;
         while extra.len() + 1 < calls.len() {
-            extra.push(Session::with_cookies(&thread.script.connector, first.cookies().clone()));
+            extra.push(Session::with_cookies(&thread.scenario.connector, first.cookies().clone()));
         }
         let sessions = std::iter::once(first).chain(extra.iter_mut());
         let sent = send_all(thread, sessions, &calls, start_delay).await;
@@ -262,7 +262,7 @@ impl<'a> FunctionCall<'a> {
     pub(super) fn finish_batch(
         &mut self,
         sent: Vec<PythonRequestResult<'a>>,
-        calls: Vec<PreparedCall>,
+        calls: Vec<RoutedRequest>,
     ) -> PyResult<Py<PyAny>> {
         calls.into_iter().for_each(|call| self.thread.routes.recycle(call));
         self.record_last_request();

@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::PythonThreadContext;
-use crate::{exceptions, long_operation::OperationContext, response::PyResponse, routes::PreparedCall, watchdog};
+use crate::{exceptions, long_operation::OperationContext, response::PyResponse, routes::RoutedRequest, watchdog};
 
 /// A response is recorded as delayed if other code blocked the thread for longer than this and for
 /// more than half of the exchange. Its time then says more about the generator than about the
@@ -38,7 +38,7 @@ pub(super) struct PythonRequestResult<'p> {
 pub(super) async fn send_request<'p>(
     thread: &'p PythonThreadContext,
     session: &mut Session,
-    call: &PreparedCall,
+    call: &RoutedRequest,
     start_delay: Duration,
     body_mode: BodyMode,
 ) -> PythonRequestResult<'p> {
@@ -108,7 +108,7 @@ fn request_start(metric: MetricId, start_delay: Duration) -> RequestStart {
 pub(super) async fn send_all<'p, 's>(
     thread: &'p PythonThreadContext,
     sessions: impl Iterator<Item = &'s mut Session>,
-    calls: &[PreparedCall],
+    calls: &[RoutedRequest],
     start_delay: Duration,
 ) -> Vec<PythonRequestResult<'p>> {
     let send = |(call, session)| send_request(thread, session, call, start_delay, BodyMode::Keep);
@@ -119,7 +119,7 @@ pub(super) async fn send_all<'p, 's>(
 pub(super) async fn send_constant(
     thread: &PythonThreadContext,
     session: &mut Session,
-    calls: &[PreparedCall],
+    calls: &[RoutedRequest],
     mut start_delay: Duration,
 ) -> PyResult<()> {
     for call in calls {

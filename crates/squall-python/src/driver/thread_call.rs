@@ -38,7 +38,7 @@ impl Drop for CutOffGuard<'_> {
             return;
         }
         if let Some(location) = Python::attach(|py| self.call.location(py)) {
-            let (recorder, script) = (&self.thread.recorder, &self.thread.script);
+            let (recorder, script) = (&self.thread.recorder, &self.thread.scenario);
             let metric = recorder.metric(MetricKey::group(script.full_metric_name(self.name)));
             let message = format!("{} was cut off at {location}, which had not returned", self.name);
             recorder.note_error(metric, self.started, Outcome::ABORTED, &message);
@@ -56,7 +56,7 @@ impl FunctionCall<'_> {
         context: &ContextVariables,
     ) -> ThreadCallEnd {
         let (thread, name, started) = (self.thread, self.name, Instant::now());
-        let is_on_stop = thread.script.on_stop.iter().any(|hook| std::ptr::eq(hook, function));
+        let is_on_stop = thread.scenario.on_stop.iter().any(|hook| std::ptr::eq(hook, function));
         let part_of = if is_on_stop { CallPhase::End } else { CallPhase::Load };
         let mut guard = match threads.start(function, arguments, context, part_of).await {
             Ok(call) => CutOffGuard { thread, name, started, call, ended: false },

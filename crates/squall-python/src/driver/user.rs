@@ -35,7 +35,7 @@ pub(crate) struct PythonUser {
     sessions: UserSessions,
     /// Created in `start`, so that the engine retries a failed constructor like a failed
     /// `on_start`.
-    instance: Option<PythonUserObject>,
+    object: Option<PythonUserObject>,
 }
 
 /// The scenario's object, and the arguments that every call of its functions gets.
@@ -51,7 +51,7 @@ struct PythonUserObject {
 impl PythonUserObject {
     fn new(py: Python<'_>, thread: &PythonThreadContext, identity: UserIdentity) -> PyResult<PythonUserObject> {
         let context = ContextVariables::new(py)?;
-        let user = context.run(py, || thread.script.make_user.bind(py).call1((identity.number, identity.seed)))?;
+        let user = context.run(py, || thread.scenario.make_user.bind(py).call1((identity.number, identity.seed)))?;
         let arguments_for = |kind| call_arguments(&user, thread.clients.for_kind(kind).bind(py));
         let mut async_arguments = arguments_for(FunctionKind::Coroutine)?.unbind();
         let plain_arguments = arguments_for(FunctionKind::Plain)?.unbind();
@@ -93,7 +93,7 @@ impl PythonUserObject {
         }
         let arguments = self.arguments(function.kind);
         let stepper = Python::attach(|py| {
-            FunctionStepper::start(py, &thread.script, &thread.idle_fibers, function, arguments, &self.context)
+            FunctionStepper::start(py, &thread.scenario, &thread.idle_fibers, function, arguments, &self.context)
         })?;
         call.drive(stepper).await
     }
@@ -132,8 +132,8 @@ impl Drop for PythonUserObject {
 
 impl PythonUser {
     pub(super) fn new(thread: Rc<PythonThreadContext>, identity: UserIdentity) -> PythonUser {
-        let first = Session::new(&thread.script.connector);
-        PythonUser { thread, identity, sessions: UserSessions { first, extra: Vec::new() }, instance: None }
+        let first = Session::new(&thread.scenario.connector);
+        PythonUser { thread, identity, sessions: UserSessions { first, extra: Vec::new() }, object: None }
     }
 
     /// Runs the hooks named `name`, `on_start` or `on_stop`. The first failure is recorded and ends
@@ -145,7 +145,7 @@ impl PythonUser {
     ) -> Result<(), OnStartError> {
         let thread = self.thread.clone();
         for hook in hooks(&thread) {
-            let Some(object) = &mut self.instance else { return Ok(()) };
+            let Some(object) = &mut self.object else { return Ok(()) };
             let started = Instant::now();
             let mut guard = LifecycleGuard { thread: &thread, name, started, ended: false };
             let mut call = FunctionCall {
@@ -167,7 +167,7 @@ impl PythonUser {
                 continue;
             };
             let metric = thread.lifecycle_metric(name);
-            let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, started, &error));
+            let outcome = Python::attach(|py| note_exception(py, &thread, metric, started, &error));
             record_code_failure(&mut call, &error, outcome, (started, started));
             call.record_last_request();
             thread.recorder.record_span(metric, started, Instant::now(), outcome);
@@ -201,40 +201,40 @@ impl VirtualUser for PythonUser {
     async fn on_start(&mut self) -> Result<(), OnStartError> {
         let started = Instant::now();
         let thread = self.thread.clone();
-        if !thread.script.needs_python {
+        if !thread.scenario.needs_python {
             return Ok(());
         }
         match Python::attach(|py| PythonUserObject::new(py, &thread, self.identity)) {
-            Ok(object) => self.instance = Some(object),
+            Ok(object) => self.object = Some(object),
             Err(error) => {
                 let metric = thread.lifecycle_metric("on_start");
-                let outcome = Python::attach(|py| exception_outcome(py, &thread, metric, started, &error));
+                let outcome = Python::attach(|py| note_exception(py, &thread, metric, started, &error));
                 thread.recorder.record_span(metric, started, Instant::now(), outcome);
                 return Err(OnStartError(error.to_string()));
             }
         }
-        if thread.script.on_start.is_empty() {
+        if thread.scenario.on_start.is_empty() {
             return Ok(());
         }
-        Box::pin(self.run_lifecycle_hooks(|thread| &thread.script.on_start, "on_start")).await
+        Box::pin(self.run_lifecycle_hooks(|thread| &thread.scenario.on_start, "on_start")).await
     }
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let thread = &*self.thread;
         let index = iteration.task.0;
-        let (task, metric) = (&thread.script.tasks[index], &thread.task_metrics[index]);
+        let (task, metric) = (&thread.scenario.tasks[index], &thread.task_metrics[index]);
         let start_delay = iteration.started.saturating_duration_since(iteration.intended);
         let span = thread.recorder.open_span(std::slice::from_ref(metric), iteration.intended, iteration.started);
-        if let Some(calls) = &thread.constant_calls[index] {
+        if let Some(calls) = &thread.constant_requests[index] {
             let ended = send_constant(thread, &mut self.sessions.first, calls, start_delay).await;
             let outcome = match &ended {
                 Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-                Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, iteration.intended, error)),
+                Err(error) => Python::attach(|py| note_exception(py, thread, *metric, iteration.intended, error)),
             };
             span.end(Instant::now(), outcome);
             return ended.is_ok();
         }
-        let Some(object) = &mut self.instance else { return false };
+        let Some(object) = &mut self.object else { return false };
         let mut call = FunctionCall {
             thread,
             sessions: &mut self.sessions,
@@ -258,7 +258,7 @@ impl VirtualUser for PythonUser {
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-            Err(error) => Python::attach(|py| exception_outcome(py, thread, *metric, iteration.intended, error)),
+            Err(error) => Python::attach(|py| note_exception(py, thread, *metric, iteration.intended, error)),
         };
         if let Err(error) = &ended {
             record_code_failure(&mut call, error, outcome, (iteration.intended, iteration.started));
@@ -275,11 +275,11 @@ impl VirtualUser for PythonUser {
 
     async fn on_stop(&mut self) {
         let thread = self.thread.clone();
-        if self.instance.is_some() && !thread.script.on_stop.is_empty() {
+        if self.object.is_some() && !thread.scenario.on_stop.is_empty() {
             // The failure is already recorded, and the engine does not retry `on_stop`.
-            let _ = Box::pin(self.run_lifecycle_hooks(|thread| &thread.script.on_stop, "on_stop")).await;
+            let _ = Box::pin(self.run_lifecycle_hooks(|thread| &thread.scenario.on_stop, "on_stop")).await;
         }
-        self.instance = None;
+        self.object = None;
     }
 }
 
@@ -302,9 +302,9 @@ fn record_code_failure(
     }
 }
 
-/// The outcome of an exception. Also keeps the exception's message for the report.
+/// Keeps the message of an exception for the report. Returns the outcome that the exception stands for.
 #[cold]
-fn exception_outcome(
+fn note_exception(
     py: Python<'_>,
     thread: &PythonThreadContext,
     metric: MetricId,
@@ -321,7 +321,7 @@ fn exception_outcome(
     };
     // A failed request has its own message; this one adds the line of the task. `into_value`, not
     // `value`: in Python older than 3.12 only `into_value` keeps the traceback.
-    let described = thread.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
+    let described = thread.scenario.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
     let message = described.and_then(|message| message.extract::<String>()).unwrap_or_else(|_| error.to_string());
     thread.recorder.note_error(metric, intended, outcome, &message);
     outcome

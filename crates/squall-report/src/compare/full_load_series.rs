@@ -61,7 +61,7 @@ impl FullLoadSeries {
 pub(super) fn full_load_seconds(file: &ResultFile) -> BTreeSet<u32> {
     // Runs end slightly before or after a whole second, so allow a tenth of a second.
     let active = |t_s: u32| f64::from(t_s) <= file.run.active_s + 0.1 && f64::from(t_s) > file.run.warm_up_s + 0.999;
-    let whole: Vec<_> = file.timeline.iter().filter(|second| !second.warm_up && active(second.t_s)).collect();
+    let whole: Vec<_> = file.timeline.iter().filter(|second| !second.in_warm_up && active(second.t_s)).collect();
     let peak = whole.iter().map(|second| second.target).fold(0.0, f64::max);
     let full: BTreeSet<u32> = whole.iter().filter(|s| s.target >= 0.999 * peak).map(|s| s.t_s).collect();
     if full.len() >= MIN_SECONDS { full } else { whole.iter().map(|second| second.t_s).collect() }

@@ -68,7 +68,7 @@ fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
         for other in &chunk[..chunk.len() - 1] {
             second.requests += other.requests;
             second.errors += other.errors;
-            second.warm_up += other.warm_up;
+            second.warm_up_requests += other.warm_up_requests;
             second.users = second.users.max(other.users);
             for (highest, value) in [
                 (&mut second.p50, other.p50),
@@ -94,7 +94,7 @@ impl ChartPoint {
 
     /// Warm-up requests count here: they are not in the results, but they are load.
     fn requests_per_second(&self) -> f64 {
-        self.per_second(self.second.requests + self.second.warm_up)
+        self.per_second(self.second.requests + self.second.warm_up_requests)
     }
 }
 

@@ -67,8 +67,8 @@ fn engine_families<'a>(scrape: &ScrapeInput<'a>) -> Vec<MetricFamily<'a>> {
     vec![
         gauge("squall_users", "Virtual users alive.", engine.users as f64),
         gauge("squall_users_busy", "Virtual users in an iteration.", engine.busy as f64),
-        counter("squall_sent_total", "Requests begun, warm-up included.", engine.sent as f64),
-        counter("squall_warm_up_total", "Requests kept out of the results as warm-up.", engine.warm_up as f64),
+        counter("squall_sent_total", "Requests begun, unsent ones and the warm-up included.", engine.begun as f64),
+        counter("squall_warm_up_total", "Requests kept out of the results as warm-up.", engine.warm_up_requests as f64),
         counter("squall_iterations_total", "Iterations started.", engine.iterations as f64),
         counter("squall_dropped_total", "Starts that were due and never happened.", engine.dropped as f64),
         counter("squall_late_total", "Starts that happened later than allowed.", engine.late as f64),

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use crate::{
-    ReportInput,
+    ReportInput, ScheduleRule,
     format::{count, ms, rfc3339, round},
     report_input::describe_load,
     verdict,
@@ -69,7 +69,8 @@ fn run_json(run: &ReportInput<'_>) -> RunJson {
         warm_up_s: rounded_seconds(load.warm_up),
         measured_s: rounded_seconds(run.measured_time()),
         stop: stop_name(facts.stop).to_owned(),
-        strict: run.strict,
+        strict: run.schedule_rule == ScheduleRule::Strict,
+        allow_missing: run.schedule_rule == ScheduleRule::AllowMissing,
         load: LoadJson {
             model: match load.model {
                 LoadModel::Open { .. } => "open".to_owned(),
@@ -115,8 +116,8 @@ fn accounting(run: &ReportInput<'_>) -> AccountingJson {
     AccountingJson { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
-/// The accounting without the requests that lost workers had in flight at their last report, and
-/// the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
+/// The accounting without the requests that lost workers had in flight in their last merged delta,
+/// and the number of those. They are part of `lost_at_most`, so `sent` excludes them and no request is
 /// counted twice: the target received between `sent` and `sent + lost_at_most` requests.
 pub(crate) fn accounting_without_lost(run: &ReportInput<'_>) -> (Accounting, u64) {
     let accounting = run.view.accounting();
@@ -143,21 +144,23 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
         let sender = if run.facts.fleet.is_some() { "lost workers" } else { "code that did not return" };
         reasons.push(format!("{sender} may have sent up to {} requests that are not reported", count(lost)));
     }
-    let sent = sent + unsent;
+    let begun = sent + unsent;
     match in_flight {
         0 => {}
-        1 => reasons.push("1 of them was in flight at its worker's last report".to_owned()),
-        n => reasons.push(format!("{} of them were in flight at their worker's last report", count(n))),
+        1 => reasons.push("1 of them was in flight when its worker last sent results".to_owned()),
+        n => reasons.push(format!("{} of them were in flight when their worker last sent results", count(n))),
     }
-    if sent > recorded {
+    if begun > recorded {
         reasons.push(format!(
             "{} requests started and their end was never recorded: a worker or thread died",
-            count(sent - recorded)
+            count(begun - recorded)
         ));
     }
-    if recorded > sent {
-        reasons
-            .push(format!("{} more requests were recorded than sent: please report this bug", count(recorded - sent)));
+    if recorded > begun {
+        reasons.push(format!(
+            "{} more requests were recorded than begun: please report this bug",
+            count(recorded - begun)
+        ));
     }
     if recorded > reported {
         reasons.push(format!("{} recorded requests are not reported: a delta was lost", count(recorded - reported)));
@@ -276,7 +279,7 @@ fn threshold(result: &ThresholdResult) -> ThresholdJson {
 
 fn generator(run: &ReportInput<'_>) -> GeneratorJson {
     let generator = &run.facts.generator;
-    let per_request = |us: f64| if run.view.engine.sent == 0 { 0.0 } else { us / run.view.engine.sent as f64 };
+    let per_request = |us: f64| if run.view.engine.begun == 0 { 0.0 } else { us / run.view.engine.begun as f64 };
     GeneratorJson {
         threads: generator.threads,
         cpu_s: round(generator.cpu_s),
@@ -290,9 +293,9 @@ fn generator(run: &ReportInput<'_>) -> GeneratorJson {
 
 fn second(run: &ReportInput<'_>, second: &RunSecond) -> SecondJson {
     let begin = Duration::from_secs(u64::from(second.t_s) - 1);
-    let warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
+    let in_warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
     let length =
-        if warm_up { run.second_length(second.t_s) } else { run.measured_second_length(second.t_s).max(0.001) };
+        if in_warm_up { run.second_length(second.t_s) } else { run.measured_second_length(second.t_s).max(0.001) };
     let middle = begin + Duration::from_secs_f64(run.second_length(second.t_s) / 2.0);
     SecondJson {
         t_s: second.t_s,
@@ -317,7 +320,7 @@ fn second(run: &ReportInput<'_>, second: &RunSecond) -> SecondJson {
         late: second.late,
         bytes_in: second.bytes_in,
         bytes_out: second.bytes_out,
-        warm_up,
+        in_warm_up,
     }
 }
 

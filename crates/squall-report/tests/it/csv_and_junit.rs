@@ -27,6 +27,23 @@ fn csv_quotes_commas_quotes_and_line_breaks() {
 }
 
 #[test]
+fn csv_cells_that_a_spreadsheet_would_execute_are_text() {
+    let formulas = ["=1+2", "+1", "-2+3", "@SUM(A1)", " =1", "\t=1", "=HYPERLINK(\"http://x\")"];
+    for formula in formulas {
+        let mut finished = shop();
+        let key = std::sync::Arc::make_mut(&mut finished.view.metrics[0].key);
+        (key.name, key.group) = (formula.to_owned(), Some(formula.to_owned()));
+        key.tags = [(formula.to_owned(), "1".to_owned())].into();
+        let text = csv(&finished.run());
+        let line = text.lines().nth(2).expect("the first metric");
+        let begin = line.trim_start_matches('"');
+        assert!(begin.starts_with(&format!("'{}", formula.replace('"', "\"\""))), "{line}");
+        assert_eq!(line.matches(&format!("'{}", formula.replace('"', "\"\""))).count(), 3, "{line}");
+    }
+    assert!(!csv(&shop().run()).contains('\''), "other cells are unchanged");
+}
+
+#[test]
 fn junit_has_one_test_per_threshold() {
     insta::assert_snapshot!(junit(&shop_with_thresholds().run()));
 }

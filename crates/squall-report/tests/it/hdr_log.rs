@@ -92,10 +92,10 @@ fn metrics_with_colliding_tag_names_get_distinct_tags() {
         for (name, requests) in [("a b", 1), ("a,b", 2), ("a_b", 3)] {
             let metric = recorder.metric(MetricKey::request(name));
             for _ in 0..requests {
-                recorder.count_sent();
+                recorder.count_begun();
                 let (wait, service) = (Duration::ZERO, Duration::from_millis(1));
-                let (outcome, bytes_in, bytes_out, warm_up) = (Outcome::of_status(200), 0, 0, false);
-                recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up });
+                let (outcome, bytes_in, bytes_out, due_in_warm_up) = (Outcome::of_status(200), 0, 0, false);
+                recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, due_in_warm_up });
             }
         }
         let (metrics, errors, engine) = recorder.harvest(1, 1);

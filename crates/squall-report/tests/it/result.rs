@@ -48,7 +48,7 @@ fn rates_exclude_the_warm_up_time() {
     assert_eq!((file.totals.requests, file.totals.rate, file.run.measured_s), (3000, 200.0, 15.0));
     assert_eq!((file.accounting.sent, file.accounting.reported, file.accounting.warm_up), (4000, 4000, 1000));
     assert!(file.accounting.balanced && file.accounting.explanation.is_none());
-    let warm_up: Vec<_> = file.timeline.iter().filter(|s| s.warm_up).map(|s| s.t_s).collect();
+    let warm_up: Vec<_> = file.timeline.iter().filter(|s| s.in_warm_up).map(|s| s.t_s).collect();
     assert_eq!(warm_up, [1, 2, 3, 4, 5]);
 }
 
@@ -80,11 +80,11 @@ fn seconds_outside_the_warm_up_add_up_to_the_totals() {
     let mut finished = Recipe { seconds: 10, warm_up: 2, ..Recipe::default() }.make();
     finished.plan.load.warm_up = std::time::Duration::from_millis(1_500);
     let file = build_result(&finished.run());
-    let marked: Vec<_> = file.timeline.iter().filter(|second| second.warm_up).map(|second| second.t_s).collect();
+    let marked: Vec<_> = file.timeline.iter().filter(|second| second.in_warm_up).map(|second| second.t_s).collect();
     assert_eq!(marked, [1]);
     let lengths: Vec<_> = file.timeline[..3].iter().map(|second| second.length_s).collect();
     assert_eq!(lengths, [1.0, 0.5, 1.0]);
-    let rest = file.timeline.iter().filter(|second| !second.warm_up);
+    let rest = file.timeline.iter().filter(|second| !second.in_warm_up);
     assert_eq!(rest.map(|second| second.requests).sum::<u64>(), file.totals.requests);
 }
 
@@ -112,7 +112,7 @@ fn latencies_are_in_milliseconds_and_in_order() {
 #[test]
 fn unbalanced_accounting_has_an_explanation() {
     let mut finished = shop();
-    finished.view.engine.sent += 3;
+    finished.view.engine.begun += 3;
     let accounting = build_result(&finished.run()).accounting;
     assert!(!accounting.balanced);
     assert!(accounting.explanation.unwrap().starts_with("3 requests started"));
@@ -122,9 +122,9 @@ fn unbalanced_accounting_has_an_explanation() {
 fn accounting_with_lost_workers_is_balanced_and_gives_the_upper_bound() {
     let mut finished = fleet();
     let stated = "lost workers may have sent up to 131 requests that are not reported";
-    let in_flight = |n| format!("{stated}; {n} of them were in flight at their worker's last report");
+    let in_flight = |n| format!("{stated}; {n} of them were in flight when their worker last sent results");
     for (more, expected) in [(0, stated.to_owned()), (100, in_flight(100)), (31, in_flight(131))] {
-        finished.view.engine.sent += more;
+        finished.view.engine.begun += more;
         let accounting = build_result(&finished.run()).accounting;
         assert_eq!((accounting.lost_at_most, accounting.balanced), (131, true));
         assert_eq!(accounting.explanation, Some(expected));
@@ -135,13 +135,13 @@ fn accounting_with_lost_workers_is_balanced_and_gives_the_upper_bound() {
             (accounting.recorded, accounting.recorded)
         );
     }
-    finished.view.engine.sent += 2;
+    finished.view.engine.begun += 2;
     let accounting = build_result(&finished.run()).accounting;
     assert!(!accounting.balanced);
     let more =
         format!("{}; 2 requests started and their end was never recorded: a worker or thread died", in_flight(131));
     assert_eq!(accounting.explanation, Some(more));
-    finished.view.engine.sent -= 134;
+    finished.view.engine.begun -= 134;
     assert!(
         !build_result(&finished.run()).accounting.balanced,
         "a lost worker does not explain a recorded request that was never sent"

@@ -9,7 +9,7 @@ use squall_model::{
     Arrivals, FleetEvent, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
     Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
-use squall_report::ReportInput;
+use squall_report::{ReportInput, ScheduleRule};
 use std::{collections::BTreeMap, time::Duration};
 
 /// A finished run; it owns the data that a [`ReportInput`] borrows.
@@ -17,7 +17,7 @@ pub(crate) struct Finished {
     pub(crate) plan: Plan,
     pub(crate) view: RunView,
     pub(crate) facts: RunFacts,
-    pub(crate) strict: bool,
+    pub(crate) schedule_rule: ScheduleRule,
 }
 
 impl Finished {
@@ -26,7 +26,7 @@ impl Finished {
             plan: &self.plan,
             view: &self.view,
             facts: &self.facts,
-            strict: self.strict,
+            schedule_rule: self.schedule_rule,
             command: Some("squall run shop.toml --json result.json"),
             version: "0.1.0 (abc1234)",
         }
@@ -94,7 +94,12 @@ impl Recipe {
             }
             each_second(collector.view());
         }
-        Finished { plan: self.plan(), facts: self.facts(), view: collector.finish(), strict: false }
+        Finished {
+            plan: self.plan(),
+            facts: self.facts(),
+            view: collector.finish(),
+            schedule_rule: ScheduleRule::default(),
+        }
     }
 
     pub(crate) fn plan(&self) -> Plan {
@@ -214,7 +219,7 @@ impl Thread {
     fn request(&mut self, recipe: &Recipe, second: u32, drift_factor: f64) {
         let lag = Duration::from_nanos(20_000 + (self.random.unit() * 60_000.0) as u64);
         self.recorder.record_iteration(lag, false);
-        self.recorder.count_sent();
+        self.recorder.count_begun();
         let dice = self.random.unit();
         let (metric, base_ms, bytes_in) = match dice {
             d if d < 0.7 => (self.browse, 4.0, 2_400),
@@ -224,7 +229,7 @@ impl Thread {
         let service_ms = base_ms * drift_factor * recipe.slowness * self.random.lognormal(0.35);
         let (outcome, service_ms, bytes_in) = self.outcome_of_request(recipe, second, metric, service_ms, bytes_in);
         let (service, warm_up) = (Duration::from_secs_f64(service_ms / 1e3), second < recipe.warm_up);
-        let sample = Sample { metric, wait: lag, service, outcome, bytes_in, bytes_out: 180, warm_up };
+        let sample = Sample { metric, wait: lag, service, outcome, bytes_in, bytes_out: 180, due_in_warm_up: warm_up };
         self.recorder.record(&sample);
         let ms = |share: f64| Duration::from_secs_f64(service_ms * share / 1e3);
         self.recorder.record_phases(metric, &[Duration::ZERO, ms(0.1), Duration::ZERO, ms(0.7), ms(0.2)]);

@@ -5,7 +5,7 @@
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use serde_json::{Value, json};
 use squall_model::StopReason;
-use squall_report::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
+use squall_report::{SEARCH_SCHEMA, ScheduleRule, SearchFile, SearchOutcome, SearchProbeJson, build_result};
 
 const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
 const SEARCH: &str = include_str!("../../../../docs/search.schema.json");
@@ -97,10 +97,10 @@ fn results_of_all_kinds_match_the_schema() {
         threshold_result("p99<500ms", Some(4e7), true, None),
         threshold_result("unused:p95[5s]<1s", None, false, Some(3)),
     ];
-    let mut saturated = Finished { strict: true, ..shop() };
+    let mut saturated = Finished { schedule_rule: ScheduleRule::Strict, ..shop() };
     saturated.facts.generator.saturated = true;
     saturated.facts.generator.saturated_because = vec!["no free users".to_owned()];
-    saturated.view.engine.sent += 1;
+    saturated.view.engine.begun += 1;
     let refusing = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
     let mut empty = Recipe { seconds: 1, warm_up: 5, ..Recipe::default() }.make();
     empty.facts.stop = StopReason::Aborted;
@@ -165,7 +165,7 @@ fn schema_describes_every_written_field() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
     finished.facts.thresholds = vec![threshold_result("browse:p99<500ms", Some(4e7), true, None)];
-    finished.view.engine.sent += 1;
+    finished.view.engine.begun += 1;
     finished.facts.fleet = fleet().facts.fleet;
     let mut unknown = Vec::new();
     collect_undescribed_fields(&schema, &schema, &result_json(&finished), "", &mut unknown);

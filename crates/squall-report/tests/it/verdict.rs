@@ -2,9 +2,9 @@
 
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::{MetricKey, Outcome, OutcomeCategory};
-use squall_model::StopReason;
-use squall_report::{RunVerdict, TerminalStyle, summary, verdict};
-use std::sync::Arc;
+use squall_model::{LoadModel, Pause, StopReason, WorkerState};
+use squall_report::{RunVerdict, ScheduleRule, TerminalStyle, failure_text, junit, summary, verdict};
+use std::{sync::Arc, time::Duration};
 
 #[track_caller]
 fn check(finished: &Finished, expected: RunVerdict, exit_code: u8) {
@@ -101,7 +101,7 @@ fn missed_schedule_fails_only_strict_runs() {
     let mut finished = shop();
     finished.facts.generator.saturated = true;
     check(&finished, RunVerdict::Passed, 0);
-    finished.strict = true;
+    finished.schedule_rule = ScheduleRule::Strict;
     check(&finished, RunVerdict::ScheduleMissed, 4);
     finished.facts.thresholds = vec![threshold_result("rate>450", Some(200.0), false, None)];
     check(&finished, RunVerdict::ThresholdBreached, 1);
@@ -109,7 +109,7 @@ fn missed_schedule_fails_only_strict_runs() {
 
 #[test]
 fn dropped_starts_miss_the_schedule() {
-    let mut finished = Finished { strict: true, ..shop() };
+    let mut finished = Finished { schedule_rule: ScheduleRule::Strict, ..shop() };
     finished.view.engine.dropped = 1;
     check(&finished, RunVerdict::ScheduleMissed, 4);
 }
@@ -131,9 +131,67 @@ fn exit_codes_are_stable_and_never_2() {
 }
 
 #[test]
-fn starts_that_no_worker_held_miss_the_schedule() {
-    let finished = fleet();
+fn run_with_less_than_99_percent_of_its_starts_passes_only_if_missing_starts_are_allowed() {
+    let mut finished = shop();
+    let made = finished.view.engine.iterations;
+    finished.view.engine.dropped = made / 99;
     check(&finished, RunVerdict::Passed, 0);
-    let expected = RunVerdict::ScheduleMissed;
-    check(&Finished { strict: true, ..finished }, expected, expected.exit_code());
+    finished.view.engine.dropped += 1;
+    check(&finished, RunVerdict::ScheduleMissed, 4);
+    finished.schedule_rule = ScheduleRule::AllowMissing;
+    check(&finished, RunVerdict::Passed, 0);
+    finished.facts.thresholds = vec![threshold_result("rate>450", Some(200.0), false, None)];
+    check(&finished, RunVerdict::ThresholdBreached, 1);
+}
+
+#[test]
+fn run_with_missing_starts_never_says_that_it_is_complete() {
+    let mut finished = fleet();
+    check(&finished, RunVerdict::ScheduleMissed, 4);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    assert!(text.contains("✗ Failed: up to 412 of 6,412 planned starts are missing; --allow-missing"), "{text}");
+    finished.schedule_rule = ScheduleRule::AllowMissing;
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    assert!(text.contains("✓ Passed: up to 412 of 6,412 planned starts are missing; no thresholds were set"), "{text}");
+    finished.facts.thresholds = vec![threshold_result("p99<500ms", Some(4e7), true, None)];
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    assert!(text.contains("1 of 1 thresholds held; up to 412 of 6,412 planned starts are missing"), "{text}");
+    let xml = junit(&finished.run());
+    assert!(xml.contains("<skipped message=\"up to 412 of 6,412 planned starts are missing"), "{xml}");
+}
+
+#[test]
+fn closed_load_whose_workers_were_all_lost_does_not_pass() {
+    let mut finished = fleet();
+    let users = finished.plan.load.model.profile().clone();
+    finished.plan.load.model = LoadModel::Closed { users, pause: Pause::Fixed(Duration::ZERO) };
+    finished.facts.fleet.as_mut().expect("a fleet").missed_starts = 0;
+    check(&finished, RunVerdict::Passed, 0);
+    let workers = &mut finished.facts.fleet.as_mut().expect("a fleet").workers;
+    workers.iter_mut().for_each(|worker| worker.state = WorkerState::Lost);
+    check(&finished, RunVerdict::ScheduleMissed, 4);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    assert!(text.contains("✗ Failed: no worker stayed until the end of the load"), "{text}");
+}
+
+#[test]
+fn failure_text_names_the_breached_thresholds_only() {
+    let mut finished = shop();
+    assert_eq!(failure_text(&finished.run()), None);
+    finished.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(4e7), true, None),
+        threshold_result("rate>450", Some(200.0), false, None),
+    ];
+    let text = failure_text(&finished.run()).expect("it failed");
+    assert_eq!(text, "Failed: 1 of 2 thresholds breached (exit code 1)\n  rate>450: 200/s");
+}
+
+#[test]
+fn failure_text_names_the_reason_of_every_failed_verdict() {
+    let text = failure_text(&unreachable_target().run()).expect("it failed");
+    assert!(text.contains("could not be reached") && text.contains("600× CONNECT_REFUSED"), "{text}");
+    let mut finished = fleet();
+    finished.facts.stop = StopReason::Aborted;
+    let text = failure_text(&finished.run()).expect("it failed");
+    assert!(text.starts_with("Interrupted after 30.0 s") && text.ends_with("\n  w3 left"), "{text}");
 }

@@ -132,10 +132,10 @@ impl ScenarioBuilder<'_, '_> {
         }
         let default = raw.default.as_ref().map(|given| given.value.clone());
         match self.scope.variables.get(&name.value) {
-            Some(VariableBinding::Slot(slot)) => {
-                Some(ValueExtractor { slot: *slot, name: name.value.clone(), source, default })
+            Some(VariableBinding::Variable(index)) => {
+                Some(ValueExtractor { variable: *index, name: name.value.clone(), source, default })
             }
-            _ => unreachable!("every extracted name was given a slot"),
+            _ => unreachable!("every extracted name is a variable"),
         }
     }
 }

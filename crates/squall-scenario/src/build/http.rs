@@ -9,6 +9,7 @@ use crate::{
     RawHttp, Sourced,
     compiled_scenario::CompiledFlow,
     error::{ProblemList, SourceLocation},
+    files::check_regular_file,
 };
 
 impl ScenarioBuilder<'_, '_> {
@@ -91,7 +92,7 @@ impl ScenarioBuilder<'_, '_> {
 
     fn require_readable(&mut self, given: &Sourced<String>) -> Option<PathBuf> {
         let path = self.locate_file(given);
-        match std::fs::File::open(&path) {
+        match check_regular_file(&path).and_then(|()| std::fs::File::open(&path)) {
             Ok(_) => Some(path),
             Err(error) => {
                 self.problems.add_with_hint(

@@ -108,6 +108,12 @@ impl ScenarioBuilder<'_, '_> {
         let (origin, mut path) = self.split_url(url, defaults)?;
         self.add_query(&raw.query, &mut path);
         let path = path.fold_constants();
+        // Again, because each request has a copy of the target's path and of the scenario's headers.
+        let header_bytes = headers.iter().map(|header| header.value.longest_text(&self.scope.variable_lengths));
+        let bytes = header_bytes.fold(path.longest_text(&self.scope.variable_lengths), usize::saturating_add);
+        if !self.add_template_bytes(bytes, &url.location) {
+            return None;
+        }
         let (constant, dynamic): (Vec<SourcedHeader>, Vec<SourcedHeader>) =
             headers.into_iter().partition(|header| header.value.constant().is_some());
         let (bytes, template) = match body.map(|body| body.content) {

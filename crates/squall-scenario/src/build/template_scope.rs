@@ -4,26 +4,26 @@
 use super::{ScenarioBuilder, http::path_base_hint};
 use crate::{
     Sourced,
-    compiled_scenario::VariableSlot,
+    compiled_scenario::ScenarioVariable,
     data::{DataTable, DataTableError, RowLifetime, RowOrder},
     read::{RawData, RawJson, RawScenario},
     template::{DataSourceInfo, TemplateValue, VariableBinding},
 };
 
 impl ScenarioBuilder<'_, '_> {
-    /// Fills the scope. Returns the tables and slots behind its names.
-    pub(super) fn build_scope(&mut self, raw: &RawScenario) -> (Vec<DataTable>, Vec<VariableSlot>) {
-        let mut slots = Vec::new();
+    /// Fills the scope. Returns the tables and variables behind its names.
+    pub(super) fn build_scope(&mut self, raw: &RawScenario) -> (Vec<DataTable>, Vec<ScenarioVariable>) {
+        let mut variables = Vec::new();
         let extracted = self.extracted_names(raw);
         self.scope.resolving_variables = true;
         for (name, value) in &raw.variables {
-            self.variable(name, value, extracted.contains(&name.value), &mut slots);
+            self.variable(name, value, extracted.contains(&name.value), &mut variables);
         }
         self.scope.resolving_variables = false;
         for name in extracted {
             if !self.scope.variables.contains_key(&name) {
-                self.scope.variables.insert(name.clone(), VariableBinding::Slot(slots.len()));
-                slots.push(VariableSlot { name, initial: None, literal: false });
+                self.scope.variables.insert(name.clone(), VariableBinding::Variable(variables.len()));
+                variables.push(ScenarioVariable { name, initial: None, literal: false });
             }
         }
         let mut tables = Vec::new();
@@ -35,7 +35,7 @@ impl ScenarioBuilder<'_, '_> {
             let table = self.resource(resource);
             self.add_data_source(resource.name.as_ref(), resource.file.as_ref(), table, &mut tables);
         }
-        (tables, slots)
+        (tables, variables)
     }
 
     /// Lets templates use a data source.
@@ -60,7 +60,13 @@ impl ScenarioBuilder<'_, '_> {
 
     /// Adds a variable, which may use those above it. A constant is folded into every template; any other
     /// variable is rendered once for each user.
-    fn variable(&mut self, name: &Sourced<String>, value: &RawJson, extracted: bool, slots: &mut Vec<VariableSlot>) {
+    fn variable(
+        &mut self,
+        name: &Sourced<String>,
+        value: &RawJson,
+        extracted: bool,
+        variables: &mut Vec<ScenarioVariable>,
+    ) {
         if !is_name(&name.value) {
             let hint = "use letters, digits, _ and -, beginning with a letter";
             self.problems.add_with_hint(&name.location, format!("`{}` cannot be a variable's name", name.value), hint);
@@ -75,10 +81,11 @@ impl ScenarioBuilder<'_, '_> {
             RawJson::Array(_) | RawJson::Object(_) => unreachable!("the reader rejects these"),
         };
         let binding = match template.constant() {
-            Some(text) if !extracted => VariableBinding::Constant(TemplateValue { text: text.to_owned(), literal }),
+            Some(text) if !extracted => VariableBinding::constant(TemplateValue { text: text.to_owned(), literal }),
             _ => {
-                slots.push(VariableSlot { name: name.value.clone(), initial: Some(template), literal });
-                VariableBinding::Slot(slots.len() - 1)
+                self.scope.variable_lengths.push(template.longest_text(&self.scope.variable_lengths));
+                variables.push(ScenarioVariable { name: name.value.clone(), initial: Some(template), literal });
+                VariableBinding::Variable(variables.len() - 1)
             }
         };
         self.scope.variables.insert(name.value.clone(), binding);

@@ -11,7 +11,7 @@ use crate::template::TemplateValue;
 #[derive(Debug)]
 pub(crate) struct ValueExtractor {
     /// The variable that it sets.
-    pub(crate) slot: usize,
+    pub(crate) variable: usize,
     /// The variable's name.
     pub(crate) name: String,
     pub(crate) source: ExtractSource,

@@ -6,7 +6,7 @@ use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
 use std::{borrow::Cow, time::Duration};
 
 use super::{JsonCheck, JsonExpectation, ResponseChecks, TextCheck};
-use crate::template::{RenderContext, Template, UnsetVariableError};
+use crate::template::{RenderContext, RenderTemplateError, Template};
 
 /// A response for checks and extractors. Its JSON is parsed at most once.
 pub(crate) struct LazyJsonResponse<'r> {
@@ -45,7 +45,7 @@ impl ResponseChecks {
         lazy: &mut LazyJsonResponse<'_>,
         service: Duration,
         context: &mut RenderContext<'_>,
-    ) -> Result<RequestVerdict, UnsetVariableError> {
+    ) -> Result<RequestVerdict, RenderTemplateError> {
         let status = lazy.response.status;
         if !self.accepts_status(status) {
             return Ok(self.unexpected_status(status));
@@ -101,7 +101,7 @@ fn check_header(
     check: &TextCheck,
     lazy: &LazyJsonResponse<'_>,
     context: &mut RenderContext<'_>,
-) -> Result<Option<String>, UnsetVariableError> {
+) -> Result<Option<String>, RenderTemplateError> {
     // A header can occur several times (Set-Cookie). One that passes is enough.
     let mut found =
         lazy.response.headers().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
@@ -129,7 +129,7 @@ fn check_body(
     check: &TextCheck,
     found: &[u8],
     context: &mut RenderContext<'_>,
-) -> Result<Option<String>, UnsetVariableError> {
+) -> Result<Option<String>, RenderTemplateError> {
     let holds = match check {
         TextCheck::Present(wanted) => *wanted != found.is_empty(),
         TextCheck::Equals(wanted) => render(wanted, context)?.as_bytes() == found,
@@ -147,7 +147,7 @@ fn check_json(
     check: &JsonCheck,
     lazy: &mut LazyJsonResponse<'_>,
     context: &mut RenderContext<'_>,
-) -> Result<Option<String>, UnsetVariableError> {
+) -> Result<Option<String>, RenderTemplateError> {
     let json = match lazy.json() {
         Ok(json) => json,
         Err(error) => return Ok(Some(format!("expected JSON, got something else: {error}"))),
@@ -196,7 +196,7 @@ fn as_integer(number: &serde_json::Number) -> Option<i128> {
     number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
-fn describe_expectation(check: &TextCheck, context: &mut RenderContext<'_>) -> Result<String, UnsetVariableError> {
+fn describe_expectation(check: &TextCheck, context: &mut RenderContext<'_>) -> Result<String, RenderTemplateError> {
     Ok(match check {
         TextCheck::Equals(wanted) => format!("to be {:?}", truncate(&render(wanted, context)?)),
         TextCheck::Contains(wanted) => format!("to contain {:?}", truncate(&render(wanted, context)?)),
@@ -206,7 +206,7 @@ fn describe_expectation(check: &TextCheck, context: &mut RenderContext<'_>) -> R
     })
 }
 
-fn render<'t>(template: &'t Template, context: &mut RenderContext<'_>) -> Result<Cow<'t, str>, UnsetVariableError> {
+fn render<'t>(template: &'t Template, context: &mut RenderContext<'_>) -> Result<Cow<'t, str>, RenderTemplateError> {
     if let Some(text) = template.constant() {
         return Ok(Cow::Borrowed(text));
     }

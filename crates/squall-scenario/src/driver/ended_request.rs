@@ -11,7 +11,7 @@ use super::RequestStart;
 
 /// A finished request that is not recorded yet; it may have failed without a response. Dropping it
 /// records it with its present outcome, for example when a timeout cuts a batch.
-#[must_use = "a finished request is recorded by an explicit call"]
+#[must_use = "dropping it records it at once, with its present outcome"]
 pub struct EndedRequest<'p> {
     recorder: &'p ThreadRecorder,
     metric: MetricId,

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     compiled_scenario::{CompiledFlow, CompiledStep, RequestTemplate},
     data::{RowLifetime, RowOrder, UserRow},
-    template::{RenderContext, TemplateValue, UnsetVariableError},
+    template::{MAX_RENDERED_BYTES, RenderContext, RenderTemplateError, TemplateValue},
 };
 
 /// A user on its way through one iteration.
@@ -30,7 +30,7 @@ pub(super) struct FlowRun<'u> {
 /// What templates, checks and extractors use of a user.
 pub(super) struct UserState<'u> {
     pub(super) rng: &'u mut fastrand::Rng,
-    pub(super) slots: &'u mut [Option<TemplateValue>],
+    pub(super) variables: &'u mut [Option<TemplateValue>],
     pub(super) rows: &'u mut [Option<UserRow>],
     pub(super) leases: &'u mut [Option<ResourceLease>],
     pub(super) number: u64,
@@ -40,7 +40,7 @@ pub(super) struct UserState<'u> {
 impl UserState<'_> {
     pub(super) fn context<'c>(&'c mut self, shared: &'c ScenarioThreadState) -> RenderContext<'c> {
         RenderContext {
-            slots: self.slots,
+            variables: self.variables,
             data: &shared.compiled.data,
             rows: self.rows,
             user: self.number,
@@ -97,7 +97,7 @@ impl FlowRun<'_> {
         started: Instant,
     ) -> bool {
         if let Err(error) = self.acquire_rows(flow).await {
-            self.record_unsent(prepared, intended, started, &error).await;
+            self.record_missing_data_and_pause(prepared, intended, started, &error).await;
             return false;
         }
         // The wait for a row or a resource is not part of the target's service time.
@@ -182,7 +182,13 @@ impl FlowRun<'_> {
     }
 
     /// Records an iteration that failed before its first request, and pauses.
-    async fn record_unsent(&mut self, prepared: &PreparedFlow, intended: Instant, started: Instant, error: &RowError) {
+    async fn record_missing_data_and_pause(
+        &mut self,
+        prepared: &PreparedFlow,
+        intended: Instant,
+        started: Instant,
+        error: &RowError,
+    ) {
         let outcome = Outcome::new(OutcomeCategory::Exception, error.code());
         let (recorder, now) = (&self.shared.recorder, Instant::now());
         if let Some(first) = prepared.steps.first() {
@@ -238,7 +244,7 @@ impl FlowRun<'_> {
                 Err((code, note)) => return self.record_unrendered(prepared, times, code, &note).await,
             },
         };
-        let request = rendered.as_ref().map_or(&prepared.constant, RenderedRequest::get);
+        let request = rendered.as_ref().map_or(&prepared.base_request, RenderedRequest::get);
         StepHandler::new(self.shared, (step, prepared), &mut self.user)
             .send(self.session, request, (times.intended, times.started), times.deadline)
             .await
@@ -259,7 +265,7 @@ impl FlowRun<'_> {
         let mut context = self.user.context(shared);
         let rendered = shared.render_buffers.borrow_mut().render(&step.request, template, prepared, &mut context);
         rendered.map_err(|error| match error {
-            RenderError::Unset(unset) => ("VARIABLE_UNSET", unset_note(shared, unset)),
+            RenderError::Template(error) => describe_render_error(shared, error),
             RenderError::InvalidRequest(reason) => ("BAD_REQUEST", reason),
         })
     }
@@ -298,7 +304,19 @@ impl FlowRun<'_> {
     }
 }
 
-pub(super) fn unset_note(shared: &ScenarioThreadState, unset: UnsetVariableError) -> String {
-    let name = &shared.compiled.slots[unset.slot].name;
-    format!("the variable `{name}` has no value yet: no response has set it")
+/// The code of an outcome and a message.
+pub(super) fn describe_render_error(
+    shared: &ScenarioThreadState,
+    error: RenderTemplateError,
+) -> (&'static str, String) {
+    match error {
+        RenderTemplateError::Unset { variable } => {
+            let name = &shared.compiled.variables[variable].name;
+            ("VARIABLE_UNSET", format!("the variable `{name}` has no value yet: no response has set it"))
+        }
+        RenderTemplateError::TooLong => {
+            let limit = MAX_RENDERED_BYTES >> 20;
+            ("VALUE_TOO_LONG", format!("the path, a header, the body or an expected text is longer than {limit} MiB"))
+        }
+    }
 }

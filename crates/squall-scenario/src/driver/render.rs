@@ -8,7 +8,7 @@ use super::PreparedStep;
 use crate::{
     build::encode_header,
     compiled_scenario::{CompiledRequest, HeaderEncoding, RequestTemplate},
-    template::{RenderContext, UnsetVariableError},
+    template::{RenderContext, RenderTemplateError},
 };
 
 /// The buffers of one thread, which renders one request at a time.
@@ -22,14 +22,14 @@ pub(super) struct RenderBuffers {
 /// Why a request could not be rendered.
 #[derive(Debug)]
 pub(super) enum RenderError {
-    Unset(UnsetVariableError),
+    Template(RenderTemplateError),
     /// The values make a request that cannot be sent, such as a line break in a header.
     InvalidRequest(String),
 }
 
-impl From<UnsetVariableError> for RenderError {
-    fn from(unset: UnsetVariableError) -> RenderError {
-        RenderError::Unset(unset)
+impl From<RenderTemplateError> for RenderError {
+    fn from(error: RenderTemplateError) -> RenderError {
+        RenderError::Template(error)
     }
 }
 
@@ -66,7 +66,7 @@ impl RenderBuffers {
         let headers: Vec<(&str, &str)> = names.zip(self.headers.iter().map(String::as_str)).collect();
         let body = if template.body.is_some() { self.body.as_bytes() } else { &compiled.constant.body };
         let idle = step.idle_requests.borrow_mut().pop();
-        let mut prepared = idle.unwrap_or_else(|| step.constant.clone());
+        let mut prepared = idle.unwrap_or_else(|| step.base_request.clone());
         match prepared.update(path, &headers, body) {
             Ok(()) => Ok(RenderedRequest { prepared: Some(prepared), return_to: &step.idle_requests }),
             Err(error) => Err(RenderError::InvalidRequest(error.to_string())),
@@ -77,7 +77,7 @@ impl RenderBuffers {
         &mut self,
         template: &RequestTemplate,
         context: &mut RenderContext<'_>,
-    ) -> Result<(), UnsetVariableError> {
+    ) -> Result<(), RenderTemplateError> {
         self.path.clear();
         template.path.render(context, &mut self.path)?;
         self.headers.resize_with(template.headers.len(), String::new);

@@ -1,6 +1,6 @@
 //! Sends one request and the redirects that it leads to, and records each of them exactly once. It
-//! does not judge responses: its caller does, as a [`RequestHandler`]. Users of declared scenarios
-//! (the fast path and flows) and users of Python scenarios (requests, streams and WebSockets) call it.
+//! does not judge responses: its caller does, as a [`RequestHandler`]. Users of TOML scenarios
+//! (constant tasks and flows) and users of Python scenarios (requests, streams and WebSockets) call it.
 
 use squall_engine::{InFlightRequest, ThreadRecorder};
 use squall_http::{

@@ -1,6 +1,6 @@
 //! Sends the request of one step, judges its response and sets the variables that the step extracts.
 //! The [`RequestRunner`] sends and records; the task's time limit is kept here. Called by
-//! [`FlowRun`](super::flow_run::FlowRun) and, for tasks of one constant request, by the user itself.
+//! [`FlowRun`](super::flow_run::FlowRun) and, for constant tasks, by the user itself.
 
 use squall_engine::{FENCED, ThreadRecorder};
 use squall_http::{BodyMode, Exchange, HttpResponse, PreparedRequest, Session};
@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     EndedRequest, PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState,
-    flow_run::{UserState, unset_note},
+    flow_run::{UserState, describe_render_error},
 };
 use crate::{
     check::{LazyJsonResponse, RequestVerdict},
@@ -137,11 +137,11 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         let mut context = self.user.context(self.shared);
         match self.compiled.checks.judge(&mut response, service_time, &mut context) {
             Ok(verdict) if verdict.outcome.is_error() => verdict,
-            Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.slots).unwrap_or(verdict),
-            Err(unset) => RequestVerdict {
-                outcome: Outcome::new(OutcomeCategory::Exception, "VARIABLE_UNSET"),
-                note: Some(unset_note(self.shared, unset)),
-            },
+            Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.variables).unwrap_or(verdict),
+            Err(error) => {
+                let (code, note) = describe_render_error(self.shared, error);
+                RequestVerdict { outcome: Outcome::new(OutcomeCategory::Exception, code), note: Some(note) }
+            }
         }
     }
 }
@@ -205,11 +205,11 @@ fn record_failure(failure: RequestFailure<'_, '_>) -> StepResult {
 fn extract_variables(
     step: &CompiledStep,
     response: &mut LazyJsonResponse<'_>,
-    slots: &mut [Option<TemplateValue>],
+    variables: &mut [Option<TemplateValue>],
 ) -> Option<RequestVerdict> {
     for extract in &step.extracts {
         match extract.extract(response) {
-            Ok(value) => slots[extract.slot] = Some(value),
+            Ok(value) => variables[extract.variable] = Some(value),
             Err(error) => return Some(RequestVerdict::failed("EXTRACT", error.to_string())),
         }
     }

@@ -1,6 +1,6 @@
-//! One virtual user: its session, its variables, its rows and leases. It sends tasks of one constant
-//! request itself (the fast path); a [`FlowRun`] runs all others. The engine decides when a user runs
-//! which task.
+//! One virtual user: its session, its variables, its rows and leases. It sends constant tasks itself
+//! (one constant request of which only the status is checked); a [`FlowRun`] runs all others. The
+//! engine decides when a user runs which task.
 
 use squall_engine::{Iteration, OnStartError, ResourceLease, UserIdentity, VirtualUser};
 use squall_http::Session;
@@ -26,7 +26,7 @@ pub struct ScenarioUser {
     seed: u64,
     number: u64,
     /// The user's variables, in the order of the compiled scenario.
-    slots: Box<[Option<TemplateValue>]>,
+    variables: Box<[Option<TemplateValue>]>,
     /// The current row of each data source.
     rows: Box<[Option<UserRow>]>,
     /// The current lease of each data source; empty where the scenario leases nothing.
@@ -38,20 +38,27 @@ impl ScenarioUser {
         let compiled = &shared.compiled;
         let number = identity.number;
         let mut rng = fastrand::Rng::with_seed(identity.seed);
-        let mut slots: Vec<Option<TemplateValue>> = Vec::with_capacity(compiled.slots.len());
-        for slot in &compiled.slots {
-            let mut context =
-                RenderContext { slots: &slots, data: &[], rows: &[], user: number, iteration: 0, rng: &mut rng };
+        let mut variables: Vec<Option<TemplateValue>> = Vec::with_capacity(compiled.variables.len());
+        for variable in &compiled.variables {
+            let mut context = RenderContext {
+                variables: &variables,
+                data: &[],
+                rows: &[],
+                user: number,
+                iteration: 0,
+                rng: &mut rng,
+            };
             let mut text = String::new();
-            let rendered = slot.initial.as_ref().is_some_and(|initial| initial.render(&mut context, &mut text).is_ok());
-            slots.push(rendered.then_some(TemplateValue { text, literal: slot.literal }));
+            let rendered =
+                variable.initial.as_ref().is_some_and(|initial| initial.render(&mut context, &mut text).is_ok());
+            variables.push(rendered.then_some(TemplateValue { text, literal: variable.literal }));
         }
         let session = Session::new(&compiled.connector);
         let rows = compiled.data.iter().map(|_| None).collect();
         let has_leases = compiled.data.iter().any(|table| matches!(table.order, RowOrder::Leased { .. }));
         let leases = (0..if has_leases { compiled.data.len() } else { 0 }).map(|_| None).collect();
         let seed = compiled.open_model_seed.unwrap_or(identity.seed);
-        ScenarioUser { session, rng, seed, number, slots: slots.into(), rows, leases, shared }
+        ScenarioUser { session, rng, seed, number, variables: variables.into(), rows, leases, shared }
     }
 
     fn flow_run(&mut self, iteration: u64) -> FlowRun<'_> {
@@ -60,7 +67,7 @@ impl ScenarioUser {
             session: &mut self.session,
             user: UserState {
                 rng: &mut self.rng,
-                slots: &mut self.slots,
+                variables: &mut self.variables,
                 rows: &mut self.rows,
                 leases: &mut self.leases,
                 number: self.number,
@@ -95,7 +102,7 @@ impl VirtualUser for ScenarioUser {
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let index = iteration.task.0;
         let task = &self.shared.tasks[index];
-        if !task.fast_path {
+        if !task.constant {
             let shared = self.shared.clone();
             self.rng = fastrand::Rng::with_seed(mix_seed(self.seed, iteration.number));
             let mut run = self.flow_run(iteration.number);
@@ -106,7 +113,9 @@ impl VirtualUser for ScenarioUser {
         let mut handler = StatusHandler { shared: &self.shared, compiled, prepared };
         let Iteration { intended, started, .. } = iteration;
         let start = RequestStart { metric: prepared.metric, intended, started };
-        RequestRunner::new(&self.shared.recorder).run(&mut self.session, &prepared.constant, start, &mut handler).await
+        RequestRunner::new(&self.shared.recorder)
+            .run(&mut self.session, &prepared.base_request, start, &mut handler)
+            .await
     }
 
     async fn on_stop(&mut self) {

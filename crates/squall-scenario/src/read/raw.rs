@@ -54,8 +54,8 @@ impl ScenarioLanguage {
         }
     }
 
-    /// Whether the run may have metrics that the plan does not name: Python code names its metrics at run
-    /// time. A threshold on a metric that never appears fails.
+    /// Whether the run may have metrics that the plan does not name: Python code names its metrics
+    /// at run time. A threshold on a metric that never appears fails.
     pub(crate) fn allows_unknown_metrics(self) -> bool {
         self == ScenarioLanguage::Python
     }

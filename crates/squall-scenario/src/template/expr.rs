@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -27,9 +28,10 @@ impl TemplateValue {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
-    Constant(TemplateValue),
+    /// Shared, so that many uses of one long variable cost no memory before they are rendered.
+    Constant(Arc<TemplateValue>),
     /// A variable of the user.
-    Slot(usize),
+    Variable(usize),
     Column(ColumnRef),
     /// Both ends included.
     Random {
@@ -58,15 +60,18 @@ pub(crate) struct ColumnRef {
     pub(crate) column: usize,
 }
 
-/// A variable was used before a response set it.
+/// Why a template cannot be rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UnsetVariableError {
-    pub(crate) slot: usize,
+pub(crate) enum RenderTemplateError {
+    /// A variable was used before a response set it.
+    Unset { variable: usize },
+    /// The text exceeds [`MAX_RENDERED_BYTES`](super::MAX_RENDERED_BYTES).
+    TooLong,
 }
 
 /// The values that expressions can use: one user in one iteration.
 pub(crate) struct RenderContext<'a> {
-    pub(crate) slots: &'a [Option<TemplateValue>],
+    pub(crate) variables: &'a [Option<TemplateValue>],
     pub(crate) data: &'a [DataTable],
     /// The current row of each data source. A flow draws the rows that it uses before it renders.
     pub(crate) rows: &'a [Option<UserRow>],
@@ -79,6 +84,25 @@ impl Expr {
     /// Whether JSON writes the result without quotes, as far as the kind of expression determines it.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self, Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration)
+    }
+
+    pub(crate) fn constant(value: TemplateValue) -> Expr {
+        Expr::Constant(Arc::new(value))
+    }
+
+    /// The longest text that it renders, as in [`Template::longest_text`](super::Template::longest_text).
+    pub(crate) fn longest_text(&self, variables: &[usize]) -> usize {
+        match self {
+            Expr::Constant(value) => value.text.len(),
+            Expr::Variable(index) => variables.get(*index).copied().unwrap_or(0),
+            Expr::RandomString(length) => *length,
+            Expr::Choice(options) => options.iter().map(|option| option.longest_text(variables)).max().unwrap_or(0),
+            Expr::Uuid { .. } => 36,
+            Expr::Now => 24,
+            // The longest 64-bit number with its sign.
+            Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration => 20,
+            Expr::Column(_) => 0,
+        }
     }
 
     pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
@@ -94,11 +118,12 @@ impl Expr {
         context: &mut RenderContext<'_>,
         escape: Escape,
         out: &mut String,
-    ) -> Result<(), UnsetVariableError> {
+    ) -> Result<(), RenderTemplateError> {
         match self {
             Expr::Constant(value) => escape.write(&value.text, value.literal, out),
-            Expr::Slot(slot) => {
-                let value = context.slots[*slot].as_ref().ok_or(UnsetVariableError { slot: *slot })?;
+            Expr::Variable(index) => {
+                let value =
+                    context.variables[*index].as_ref().ok_or(RenderTemplateError::Unset { variable: *index })?;
                 escape.write(&value.text, value.literal, out);
             }
             Expr::Column(ColumnRef { data, column }) => {
@@ -130,7 +155,7 @@ impl Expr {
             Expr::NowMs => write_number(unix_ms(), out),
             Expr::User => write_number(context.user, out),
             Expr::Iteration => write_number(context.iteration, out),
-            Expr::Constant(_) | Expr::Slot(_) | Expr::Column(_) | Expr::Choice(_) => {
+            Expr::Constant(_) | Expr::Variable(_) | Expr::Column(_) | Expr::Choice(_) => {
                 unreachable!("written by `write`")
             }
         }

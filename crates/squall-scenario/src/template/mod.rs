@@ -1,6 +1,6 @@
 //! Templates: texts with `{{ expressions }}`, parsed once, with constants folded, and rendered into reused
 //! buffers. Rendering does no I/O, reads the clock only for `now()`, and fails only if a variable that a
-//! response should have set is unset.
+//! response should have set is unset or if the text exceeds [`MAX_RENDERED_BYTES`].
 
 mod escape;
 mod expr;
@@ -8,9 +8,13 @@ mod parse;
 mod scope;
 
 pub(crate) use escape::{Escape, write_json_string};
-pub(crate) use expr::{ColumnRef, Expr, RenderContext, TemplateValue, UnsetVariableError};
+pub(crate) use expr::{ColumnRef, Expr, RenderContext, RenderTemplateError, TemplateValue};
 pub(crate) use parse::{ParsedExpr, ParsedExprKind, ParsedPart, parse};
 pub(crate) use scope::{DataSourceInfo, TemplateScope, VariableBinding};
+
+/// The longest text that a template may render. A few variables that repeat each other would otherwise
+/// use up the memory of every machine that opens the scenario.
+pub(crate) const MAX_RENDERED_BYTES: usize = 16 << 20;
 
 /// A compiled template.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -102,12 +106,25 @@ impl Template {
         }
     }
 
+    /// The longest text that it renders, without values that only the run brings: data and responses.
+    /// `variables` has the longest initial value of each variable.
+    pub(crate) fn longest_text(&self, variables: &[usize]) -> usize {
+        let longest = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => text.len(),
+            TemplatePart::Value(expr, _) => expr.longest_text(variables),
+        };
+        self.parts.iter().map(longest).fold(0, usize::saturating_add)
+    }
+
     /// Appends the text with the values of `context`.
-    pub(crate) fn render(&self, context: &mut RenderContext<'_>, out: &mut String) -> Result<(), UnsetVariableError> {
+    pub(crate) fn render(&self, context: &mut RenderContext<'_>, out: &mut String) -> Result<(), RenderTemplateError> {
         for part in &self.parts {
             match part {
                 TemplatePart::Text(text) => out.push_str(text),
                 TemplatePart::Value(expr, escape) => expr.write(context, *escape, out)?,
+            }
+            if out.len() > MAX_RENDERED_BYTES {
+                return Err(RenderTemplateError::TooLong);
             }
         }
         Ok(())
@@ -139,8 +156,8 @@ mod tests {
 
     fn compile(text: &str) -> Template {
         let mut scope = TemplateScope::default();
-        scope.variables.insert("constant".to_owned(), VariableBinding::Constant(TemplateValue::text("a/b c")));
-        scope.variables.insert("slot".to_owned(), VariableBinding::Slot(0));
+        scope.variables.insert("constant".to_owned(), VariableBinding::constant(TemplateValue::text("a/b c")));
+        scope.variables.insert("slot".to_owned(), VariableBinding::Variable(0));
         let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
         scope.data.insert(
             "d".to_owned(),
@@ -162,10 +179,10 @@ mod tests {
 
     fn render(template: &Template) -> String {
         let data = [crate::data::DataTable::csv("d", b"x,y\n1,2&3\n").expect("well formed")];
-        let slots = [Some(TemplateValue::text("\"é\""))];
+        let variables = [Some(TemplateValue::text("\"é\""))];
         let mut rng = fastrand::Rng::with_seed(1);
         let mut context = RenderContext {
-            slots: &slots,
+            variables: &variables,
             data: &data,
             rows: &[Some(crate::data::UserRow::TableIndex(0))],
             user: 3,
@@ -191,10 +208,24 @@ mod tests {
     #[test]
     fn unset_variable_error_names_its_slot() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut context = RenderContext { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        let mut context =
+            RenderContext { variables: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
         assert_eq!(
             compile("a{{ slot }}").render(&mut context, &mut String::new()),
-            Err(UnsetVariableError { slot: 0 })
+            Err(RenderTemplateError::Unset { variable: 0 })
         );
+    }
+    #[test]
+    fn text_above_the_limit_is_not_rendered() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let variables = [Some(TemplateValue::text("x".repeat(MAX_RENDERED_BYTES / 2)))];
+        let mut context =
+            RenderContext { variables: &variables, data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        let mut out = String::new();
+        assert_eq!(compile("{{ slot }}{{ slot }}").render(&mut context, &mut out), Ok(()));
+        out.clear();
+        let repeated = compile(&"{{ slot }}".repeat(1000));
+        assert_eq!(repeated.render(&mut context, &mut out), Err(RenderTemplateError::TooLong));
+        assert!(out.len() <= 2 * MAX_RENDERED_BYTES, "rendering stops at the first part above the limit");
     }
 }

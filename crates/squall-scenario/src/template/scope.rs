@@ -1,7 +1,7 @@
 //! The names that templates may use, and the resolution of parsed expressions. Called while a scenario is
 //! built.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{ColumnRef, Expr, ParsedExpr, TemplateValue, parse::ParsedExprKind};
 use crate::{ScenarioFiles, error::did_you_mean};
@@ -10,9 +10,15 @@ use crate::{ScenarioFiles, error::did_you_mean};
 #[derive(Debug, Clone)]
 pub(crate) enum VariableBinding {
     /// A constant value.
-    Constant(TemplateValue),
-    /// A slot of the user's variables.
-    Slot(usize),
+    Constant(Arc<TemplateValue>),
+    /// One of the user's variables, by its index.
+    Variable(usize),
+}
+
+impl VariableBinding {
+    pub(crate) fn constant(value: TemplateValue) -> VariableBinding {
+        VariableBinding::Constant(Arc::new(value))
+    }
 }
 
 /// A data source for the resolution of names.
@@ -32,6 +38,8 @@ pub(crate) struct DataSourceInfo {
 pub(crate) struct TemplateScope {
     pub(crate) variables: HashMap<String, VariableBinding>,
     pub(crate) data: HashMap<String, DataSourceInfo>,
+    /// The longest initial value of each variable of the user, by its index.
+    pub(crate) variable_lengths: Vec<usize>,
     /// Set while variables are resolved. They cannot use data, because they outlive every row.
     pub(crate) resolving_variables: bool,
     /// The seed is given, so random values must be reproducible.
@@ -67,8 +75,8 @@ impl TemplateScope {
         files: &mut dyn ScenarioFiles,
     ) -> Result<Expr, Vec<ResolveExprError>> {
         match &parsed.kind {
-            ParsedExprKind::Text(text) => Ok(Expr::Constant(TemplateValue::text(text))),
-            ParsedExprKind::Number(text) => Ok(Expr::Constant(TemplateValue::literal(text))),
+            ParsedExprKind::Text(text) => Ok(Expr::constant(TemplateValue::text(text))),
+            ParsedExprKind::Number(text) => Ok(Expr::constant(TemplateValue::literal(text))),
             ParsedExprKind::Name(name) => self.variable(name, parsed),
             ParsedExprKind::Column(data, column) => self.column(data, column, parsed),
             ParsedExprKind::Call(name, arguments) => self.call(name, arguments, parsed, files),
@@ -78,7 +86,7 @@ impl TemplateScope {
     fn variable(&self, name: &str, parsed: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
         match self.variables.get(name) {
             Some(VariableBinding::Constant(value)) => Ok(Expr::Constant(value.clone())),
-            Some(VariableBinding::Slot(slot)) => Ok(Expr::Slot(*slot)),
+            Some(VariableBinding::Variable(index)) => Ok(Expr::Variable(*index)),
             None => Err(vec![ResolveExprError {
                 span: parsed.span.clone(),
                 message: format!("unknown variable `{name}`"),
@@ -196,7 +204,7 @@ impl TemplateScope {
             ("choice", 1..) => Ok(Expr::Choice(arguments)),
             ("env", 1 | 2) => match (&arguments[0], arguments.get(1)) {
                 (Expr::Constant(variable), default) => match (files.env(&variable.text), default) {
-                    (Some(value), _) => Ok(Expr::Constant(TemplateValue::text(value))),
+                    (Some(value), _) => Ok(Expr::constant(TemplateValue::text(value))),
                     (None, Some(default)) => Ok(default.clone()),
                     (None, None) => reject(
                         format!("the environment variable {} is not set", variable.text),

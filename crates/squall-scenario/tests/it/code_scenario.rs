@@ -1,5 +1,5 @@
-//! Scenarios written as code: what they declare becomes a plan, and mistakes name the code's file, line and
-//! argument.
+//! Scenarios written as code: what they declare becomes a plan, and mistakes name the code's file,
+//! line and argument.
 
 use squall_model::LoadModel;
 use squall_scenario::{

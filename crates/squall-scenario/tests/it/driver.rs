@@ -15,7 +15,7 @@ fn check(rest: &str, requests: &[&str], groups: &[&str]) {
     let (record, _) = run(&scenario(&target, rest), 2);
     assert_eq!(record.lines(MetricKind::Request), requests, "{:?}", record.notes());
     assert_eq!(record.lines(MetricKind::Group), groups);
-    assert_eq!((record.engine.sent, record.engine.recorded), (target.requests(), target.requests()));
+    assert_eq!((record.engine.begun, record.engine.recorded), (target.requests(), target.requests()));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn refused_connection_is_recorded_with_its_reason() {
     drop(target);
     let (record, completed) = run(&scenario, 2);
     assert_eq!(record.lines(MetricKind::Request), ["x: CONNECT_REFUSED×2"]);
-    assert_eq!((completed, record.engine.sent), (vec![false, false], 2));
+    assert_eq!((completed, record.engine.begun), (vec![false, false], 2));
     assert!(record.notes()[0].contains("refused"));
 }
 
@@ -372,7 +372,7 @@ fn request_in_flight_at_abort_is_recorded_as_aborted() {
             () = arrived => {}
         }
         let (metrics, _, engine) = recorder.harvest(0, 0);
-        assert_eq!((engine.sent, engine.recorded), (1, 1));
+        assert_eq!((engine.begun, engine.recorded), (1, 1));
         assert_eq!(metrics[0].outcomes[0].0.code.to_string(), "ABORTED");
     });
 }

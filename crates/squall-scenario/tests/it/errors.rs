@@ -100,7 +100,7 @@ fn metric_name_with_two_meanings_is_rejected() {
 
 #[test]
 fn ineffective_settings_are_rejected() {
-    reject("[http]\ninsecure = true\nca = '/dev/null'", (7, 6), "keep one of them");
+    reject("[http]\ninsecure = true\nca = '/etc/hosts'", (7, 6), "keep one of them");
     reject("[http]\nunix_socket = '/tmp/s'\nip = '4'", (7, 6), "a Unix socket has no address to choose");
     reject("[http]\nunix_socket = '/tmp/s'\nresolve = { a = '127.0.0.1' }", (7, 13), "a Unix socket has no address");
     reject("[http]\nproxy = 'http://p:1'\nresolve = { h = '127.0.0.1' }", (7, 13), "`h` is looked up by the proxy");
@@ -440,5 +440,37 @@ proptest! {
         let cut = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let damaged = format!("{}{with}{}", &text[..cut(at)], &text[cut(at + length)..]);
         let _ = parse(&damaged).map_err(|errors| errors.to_string());
+    }
+}
+
+/// Variables that double each other, `count` of them, beginning with `first`.
+fn doubling_variables(first: &str, count: usize) -> String {
+    let doubled = |n: usize| format!("v{} = '{{{{ v{n} }}}}{{{{ v{n} }}}}'\n", n + 1);
+    format!("[variables]\nv0 = '{first}'\n{}", (0..count - 1).map(doubled).collect::<String>())
+}
+
+#[test]
+fn variables_that_double_each_other_are_rejected_at_the_first_above_16_mib() {
+    // v22 has 16 MiB exactly, in line 28; v23 is one line below.
+    let message = "this text can become longer than 16 MiB / shorten the variables in it";
+    reject(&doubling_variables("abcd", 40), (29, 7), message);
+    reject(&doubling_variables("{{ random_string(4) }}", 40), (29, 7), message);
+    reject(&doubling_variables("{{ choice(\"abcd\", \"x\") }}", 40), (29, 7), message);
+}
+
+#[test]
+fn long_variable_used_in_many_places_is_rejected() {
+    let long = doubling_variables("abcd", 21);
+    let choice = format!("body = '{{{{ choice({}) }}}}'", vec!["v20"; 2000].join(", "));
+    let accepted = format!("target = 'http://h'\n{long}[[task]]\nname = 'x'\npost = '/'\n{choice}");
+    parse(&accepted).unwrap_or_else(|errors| panic!("only one of the options is sent:\n{errors}"));
+    let form: String = (0..2000).map(|n| format!("f{n} = '{{{{ v20 }}}}'\n")).collect();
+    let headers = "[http.headers]\nX-Long = '{{ v20 }}'\n";
+    let tasks: String = (0..2000).map(|n| format!("[[task]]\nname = 'y{n}'\nget = '/'\n")).collect();
+    for more in [format!("[[task]]\nname = 'y'\npost = '/'\n[task.form]\n{form}"), format!("{headers}{tasks}")] {
+        let text = format!("target = 'http://h'\n{long}[[task]]\nname = 'x'\nget = '/'\n{more}");
+        let errors = parse(&text).expect_err("the scenario is too large");
+        let first = &errors.problems[0].message;
+        assert!(first.contains("the texts of the scenario have more than 128 MiB"), "{first}");
     }
 }

@@ -52,7 +52,7 @@ fn every_example_runs_and_its_accounting_balances() {
         };
         let scenario = parse(&path, overrides);
         let deltas = block_on(run(&scenario));
-        let sent: u64 = deltas.iter().map(|delta| delta.engine.sent).sum();
+        let sent: u64 = deltas.iter().map(|delta| delta.engine.begun).sum();
         let recorded: u64 = deltas.iter().map(|delta| delta.engine.recorded).sum();
         assert_eq!((sent, recorded), (target.requests(), target.requests()), "{path:?}");
         let errors: Vec<_> = deltas.iter().flat_map(|delta| &delta.errors).collect();

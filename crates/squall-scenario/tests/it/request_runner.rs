@@ -56,7 +56,7 @@ async fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Both for the fast path and for a flow: the time limit makes the task a flow.
+/// Both for a constant task and for a flow: the time limit makes the task a flow.
 #[test]
 fn redirect_is_not_sent_before_the_budget_allows_redirects() {
     for task in ["get = '/redirect/2'", "get = '/redirect/2'\ntimeout = '60s'"] {

@@ -10,7 +10,7 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_model::{RunPhase, StopReason};
-use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result, json_line, result_summary};
+use squall_report::{LiveSnapshot, LoadPhase, ReportInput, ScheduleRule, build_result, json_line, result_summary};
 use std::{sync::Arc, time::Duration};
 
 use super::{ApiState, LevelUnit, add_params};
@@ -53,7 +53,7 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
             plan,
             view,
             facts: watched.facts()?,
-            strict: false,
+            schedule_rule: ScheduleRule::default(),
             command: None,
             version,
         }))
@@ -103,7 +103,7 @@ pub(crate) async fn result<C: FleetStores>(
         plan: &run.bundle.plan,
         view: &run.view,
         facts: &run.facts,
-        strict: false,
+        schedule_rule: ScheduleRule::default(),
         command: None,
         version: app.config.version,
     };

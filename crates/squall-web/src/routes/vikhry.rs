@@ -24,8 +24,8 @@ const MAX_TEST_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Workers have a minute to build their users; then the leader starts or stops the run.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(75);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Workers read the record at their next heartbeat at the latest, and lose their membership after a
-/// few missed ones. The limit counts polls and not time, so that a machine that stalls does not
+/// Workers read the record after their next report at the latest, and a report expires after a few
+/// missed ones. The limit counts polls and not time, so that a machine that stalls does not
 /// reach it sooner.
 const MAX_POLLS: u32 = 200;
 

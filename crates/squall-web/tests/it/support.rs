@@ -183,7 +183,7 @@ fn record_probe(recorder: &mut MetricRecorder, second: u64) {
 
 fn sample(metric: MetricId, service_ms: u64, outcome: Outcome) -> Sample {
     let service = Duration::from_millis(service_ms);
-    Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 10, bytes_out: 10, warm_up: false }
+    Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 10, bytes_out: 10, due_in_warm_up: false }
 }
 
 /// Follows the run record as a worker does, but reports ten made-up requests per second.
@@ -229,7 +229,7 @@ async fn ship<C: FleetStores>(cell: &C, instance: u64, epoch: u64, second: u64, 
     let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let metric = recorder.metric(MetricKey::request("browse"));
     for number in 0..REQUESTS_PER_SECOND {
-        recorder.count_sent();
+        recorder.count_begun();
         let status = if number == 0 { 500 } else { 200 };
         recorder.record(&sample(metric, number + 1, Outcome::of_status(status)));
     }

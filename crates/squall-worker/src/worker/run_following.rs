@@ -3,16 +3,19 @@
 //! calls it.
 
 use squall_coord::{FleetStores, RunStore};
-use squall_model::{HookAssignment, RunPhase, error_chain, protocol::RunNote};
+use squall_model::{
+    HookAssignment, RunPhase, error_chain,
+    protocol::{GivenUpRun, RunNote},
+};
 use std::time::Instant;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::Worker;
 use crate::{
-    desired_run::DesiredRun,
+    desired_run::{DesiredRun, RecordError},
     hooks::{self, HookKind, RunHooks},
-    run_builder::{WorkerRunConfig, build_run},
+    run_builder::{BuildRunError, WorkerRunConfig, build_run},
     worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
     worker_run_state::{RunEffect, RunEvent, WorkerRunState},
@@ -20,7 +23,7 @@ use crate::{
 
 /// What a worker's part in a run did by itself.
 pub(super) enum RunProgress {
-    BuildEnded(Box<Result<WorkerRun, String>>),
+    BuildEnded(Box<Result<WorkerRun, BuildRunError>>),
     DeltaForwarded,
 }
 
@@ -38,6 +41,11 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         self.clock.record_reading(sent_at, record.now_ms);
         let desired = match DesiredRun::parse(&record) {
             Ok(desired) => desired,
+            Err(RecordError::OtherProtocol(error)) => {
+                self.seen_revision = record.revision;
+                self.refuse_run(run_store, GivenUpRun { epoch: record.epoch, message: error.to_string() }).await;
+                return true;
+            }
             Err(error) => {
                 warn!(error = error_chain(&error), "the worker ignores an invalid run record");
                 return false;
@@ -49,12 +57,26 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run_id.clone());
         let is_withdrawn =
             desired.is_none() || self.desired_run.is_some() && run_id(&self.desired_run) != run_id(&desired);
-        self.desired_run = desired;
+        (self.desired_run, self.refused_run) = (desired, None);
         if is_withdrawn {
             self.apply_event(run_store, RunEvent::Withdrawn).await;
         }
         self.apply_record(run_store).await;
         true
+    }
+
+    /// Takes no part in a run of another protocol version: gives the membership up, so that the
+    /// shares go to other workers, and reports why.
+    async fn refuse_run(&mut self, run_store: &C::Run, refused: GivenUpRun) {
+        let is_new = self.refused_run.as_ref() != Some(&refused);
+        if is_new {
+            warn!(epoch = refused.epoch, reason = refused.message, "the worker takes no part in the run");
+        }
+        (self.desired_run, self.refused_run) = (None, Some(refused));
+        self.apply_event(run_store, RunEvent::Withdrawn).await;
+        if is_new {
+            self.report_now(run_store).await;
+        }
     }
 
     /// Derives the worker's instruction from the record and applies it.
@@ -85,8 +107,8 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             RunEffect::PassSharesToEngine => self.share_leases.mark_changed(),
             RunEffect::StopRun => self.stop_worker_run(),
             RunEffect::ReportEarlyEnd => {
-                if let Some(failed) = self.run_state.given_up_run() {
-                    let (epoch, reason) = (failed.epoch, failed.message);
+                if let Some(given_up) = self.run_state.given_up_run() {
+                    let (epoch, reason) = (given_up.epoch, given_up.message);
                     warn!(epoch, reason, "the worker ends its part of the run early; other workers take its shares");
                 }
                 self.report_now(run_store).await;
@@ -156,14 +178,15 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         }
     }
 
-    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, String>, run_store: &C::Run) {
+    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, BuildRunError>, run_store: &C::Run) {
         let event = match result {
             Ok(worker_run) => {
                 info!(epoch = worker_run.epoch, "the worker has built its users");
                 self.hooks = RunHooks::of_run(self.hooks.take(), worker_run.epoch, worker_run.hooks.clone());
                 RunEvent::Built(Box::new(worker_run))
             }
-            Err(reason) => {
+            Err(error) => {
+                let reason = error_chain(&error);
                 warn!(epoch = self.run_state.epoch(), reason, "the run cannot be carried out here");
                 RunEvent::BuildFailed(reason)
             }
@@ -210,7 +233,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
 
 /// Waits for the next progress of a run; never ready without a run. Cancel-safe.
 pub(super) async fn next_progress(
-    build_tasks: &mut JoinSet<Result<WorkerRun, String>>,
+    build_tasks: &mut JoinSet<Result<WorkerRun, BuildRunError>>,
     run_state: &mut WorkerRunState<Box<WorkerRun>>,
 ) -> RunProgress {
     if let Some(worker_run) = run_state.worker_run_mut() {
@@ -219,7 +242,7 @@ pub(super) async fn next_progress(
     }
     match build_tasks.join_next().await {
         Some(result) => {
-            let panicked = |_| Err("building the users failed; the log says why".to_owned());
+            let panicked = |_| Err(BuildRunError::BuildPanicked);
             RunProgress::BuildEnded(Box::new(result.unwrap_or_else(panicked)))
         }
         None => std::future::pending().await,

@@ -11,7 +11,7 @@ use squall_model::{
     protocol::{WorkerHealth, WorkerReport},
 };
 use squall_testkit::redis::RedisServer;
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -23,7 +23,7 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{TEST_TIMEOUT, bundle_of};
+use crate::{TEST_TIMEOUT, bundle_of, only_scenario};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -37,12 +37,9 @@ struct CountingDriver {
 impl DriverFactory for CountingDriver {
     type Driver = CountingDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<CountingDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<CountingDriver>, OpenBundleError> {
         Ok(RunnableBundle {
-            driver: self.clone(),
-            threads: Some(2),
-            plan: None,
-            additional: Vec::new(),
+            scenarios: vec![only_scenario(bundle, self.clone(), 2)],
             pools: Vec::new(),
             shared_counters: Vec::new(),
             hooks: None,

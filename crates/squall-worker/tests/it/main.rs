@@ -7,12 +7,14 @@ mod shared_counters;
 mod unshipped_deltas;
 
 use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore};
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_engine::{
+    Driver, DriverError, DriverThread, Iteration, PlannedScenario, ThreadRecorder, UserIdentity, VirtualUser,
+};
 use squall_model::{
     Bundle, EngineLimits, Load, Plan, TaskSpec,
-    protocol::{WorkerHealth, WorkerReport},
+    protocol::{ProtocolVersion, WorkerHealth, WorkerReport},
 };
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerError};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,11 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     Bundle::new(plan, limits)
 }
 
+/// The scenario of `bundle` with a driver.
+pub(crate) fn only_scenario<D>(bundle: &Bundle, driver: D, threads: usize) -> PlannedScenario<D> {
+    PlannedScenario { plan: bundle.plan.clone(), driver, threads: Some(threads), background: false }
+}
+
 /// Refuses every bundle.
 struct RefusingFactory;
 
@@ -37,8 +44,8 @@ pub(crate) struct IdleDriver;
 impl DriverFactory for RefusingFactory {
     type Driver = IdleDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<IdleDriver>, String> {
-        Err("closed".to_owned())
+    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<IdleDriver>, OpenBundleError> {
+        Err(OpenBundleError::Scenario("closed".to_owned()))
     }
 }
 
@@ -77,8 +84,8 @@ async fn wait_for_report(stores: &MemoryFleetStores, what: &str, done: impl Fn(&
 }
 
 /// When the store last received a report of the worker.
-async fn last_heartbeat(stores: &MemoryFleetStores) -> f64 {
-    stores.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_heartbeat)
+async fn last_report_at(stores: &MemoryFleetStores) -> f64 {
+    stores.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_report_at)
 }
 
 /// A worker with a short heartbeat interval that has reported once.
@@ -157,8 +164,8 @@ async fn unreadable_run_spec_is_ignored() {
         let seen = run.read_record().await.unwrap();
         run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
     }
-    let (before, started) = (last_heartbeat(&stores).await, Instant::now());
-    while last_heartbeat(&stores).await == before {
+    let (before, started) = (last_report_at(&stores).await, Instant::now());
+    while last_report_at(&stores).await == before {
         assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for another report");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -202,6 +209,39 @@ async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
         run.compare_and_set(&seen, "IDLE", &spec(&epoch.to_string()), false).await.unwrap().expect("no other writer");
         wait_for_shares(true).await;
     }
+    stop.cancel();
+    task.await.expect("no panic");
+}
+
+/// It joins again when the run is over.
+#[tokio::test]
+async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let run = stores.run();
+    let task = spawn_worker(&stores, &stop).await;
+    let wait_for_shares = async |holds: bool| {
+        let started = Instant::now();
+        while stores.workers().snapshot().await.unwrap().leases.is_empty() == holds {
+            assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for shares: {holds}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    wait_for_shares(true).await;
+    let spec = r#"{"protocol":2,"other":"fields"}"#;
+    let seen = run.read_record().await.unwrap();
+    let seen = run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
+    wait_for_shares(false).await;
+    let report = wait_for_report(&stores, "a refused run", |report| report.given_up_run.is_some()).await;
+    let given_up = report.given_up_run.expect("the condition above");
+    assert_eq!((given_up.epoch, report.protocol), (1, ProtocolVersion::CURRENT));
+    assert!(
+        given_up.message.starts_with("the run has fleet protocol 2 and this program has 1"),
+        "{}",
+        given_up.message
+    );
+    run.compare_and_set(&seen, "IDLE", spec, false).await.unwrap().expect("no other writer");
+    wait_for_shares(true).await;
+    wait_for_report(&stores, "no failure", |report| report.given_up_run.is_none()).await;
     stop.cancel();
     task.await.expect("no panic");
 }

@@ -5,7 +5,7 @@ use squall_engine::{
     Driver, DriverError, DriverThread, Iteration, ResourceLease, ThreadRecorder, UserIdentity, VirtualUser,
 };
 use squall_model::{Bundle, Load, LoadModel, Pause, PoolContents, Profile, RunPhase, RunSpec};
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{TEST_TIMEOUT, bundle_of};
+use crate::{TEST_TIMEOUT, bundle_of, only_scenario};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -36,14 +36,11 @@ struct Thread(LeasingDriver, ThreadRecorder);
 impl DriverFactory for LeasingDriver {
     type Driver = LeasingDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<LeasingDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<LeasingDriver>, OpenBundleError> {
         let pools = vec![PoolContents { pool: "only".to_owned(), payloads: vec!["{}".to_owned()] }];
-        let (driver, threads) = (self.clone(), Some(1));
+        let driver = self.clone();
         Ok(RunnableBundle {
-            driver,
-            threads,
-            plan: None,
-            additional: Vec::new(),
+            scenarios: vec![only_scenario(bundle, driver, 1)],
             pools,
             shared_counters: Vec::new(),
             hooks: None,

@@ -10,7 +10,7 @@ use squall_model::{
     Bundle, ITERATIONS_COUNTER, Load, LoadModel, Pause, Profile, RunPhase, RunSpec, RunStopRequest, StopReason,
     protocol::{SourceName, WorkerReport},
 };
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
@@ -19,7 +19,7 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{TEST_TIMEOUT, bundle_of};
+use crate::{TEST_TIMEOUT, bundle_of, only_scenario};
 
 /// The iterations of the users of all workers.
 #[derive(Clone, Default)]
@@ -49,15 +49,12 @@ struct Thread(RowFactory, NumberQuota, ThreadRecorder);
 impl DriverFactory for RowFactory {
     type Driver = RowDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<RowDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<RowDriver>, OpenBundleError> {
         let (quota, refill) = NumberQuota::with_refill();
         let shared_counters = vec![SharedCounter { name: "rows".to_owned(), limit: self.limit, refill }];
         let driver = RowDriver(self.clone(), quota);
         Ok(RunnableBundle {
-            driver,
-            threads: Some(2),
-            plan: None,
-            additional: Vec::new(),
+            scenarios: vec![only_scenario(bundle, driver, 2)],
             pools: Vec::new(),
             shared_counters,
             hooks: None,

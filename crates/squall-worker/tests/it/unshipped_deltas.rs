@@ -3,11 +3,11 @@
 use squall_coord::{FleetStores, RedisClient, RedisFleetStores, RunStore, START_POSITION, ShippedDelta};
 use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunPhase, RunSpec};
 use squall_testkit::redis::RedisServer;
-use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, OpenBundleError, RunnableBundle, Worker, WorkerConfig};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{IdleDriver, TEST_TIMEOUT, bundle_of};
+use crate::{IdleDriver, TEST_TIMEOUT, bundle_of, only_scenario};
 
 /// Opens every bundle with users that do nothing.
 struct IdleFactory;
@@ -15,12 +15,9 @@ struct IdleFactory;
 impl DriverFactory for IdleFactory {
     type Driver = IdleDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<IdleDriver>, String> {
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<IdleDriver>, OpenBundleError> {
         Ok(RunnableBundle {
-            driver: IdleDriver,
-            threads: Some(1),
-            plan: None,
-            additional: Vec::new(),
+            scenarios: vec![only_scenario(bundle, IdleDriver, 1)],
             pools: Vec::new(),
             shared_counters: Vec::new(),
             hooks: None,

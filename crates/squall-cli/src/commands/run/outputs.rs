@@ -103,7 +103,10 @@ impl RunOutputs {
             // A partial run is not comparable with later ones.
             let is_partial = matches!(
                 verdict(report),
-                RunVerdict::Interrupted | RunVerdict::TargetUnreachable | RunVerdict::NothingMeasured
+                RunVerdict::Interrupted
+                    | RunVerdict::TargetUnreachable
+                    | RunVerdict::NothingMeasured
+                    | RunVerdict::ScheduleMissed
             );
             if document == ReportDocument::Baseline && is_partial {
                 notices.push(format!("{path} is unchanged: a run without a complete result cannot be a baseline"));

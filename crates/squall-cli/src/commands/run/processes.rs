@@ -13,7 +13,7 @@ use super::run_options;
 use crate::{
     args::RunArgs,
     exit::{CliError, PASSED, error_chain},
-    loaded_scenario::{ConcurrentScenario, LoadedScenario, SET_UP_ENV, ScriptScenario, pool_error},
+    loaded_scenario::{LoadedScenario, SET_UP_ENV, ScriptScenario, pool_error},
     script_host::ScriptHost,
 };
 
@@ -25,15 +25,12 @@ pub(super) fn split_into_processes<H: ScriptHost>(
     host: &H,
 ) -> Result<(), CliError> {
     let Some(count) = args.script.processes.filter(|count| *count > 1) else { return Ok(()) };
-    let LoadedScenario::Script(ScriptScenario { plan, process_commands, threads, concurrent, .. }) = scenario else {
+    let LoadedScenario::Script(ScriptScenario { plan, process_commands, scenarios, .. }) = scenario else {
         return Ok(());
     };
     if host.is_free_threaded() {
-        *threads = usize::from(count);
-        concurrent
-            .iter_mut()
-            .filter(|member| !member.background)
-            .for_each(|member| member.threads = usize::from(count));
+        let load_scenarios = scenarios.iter_mut().filter(|scenario| !scenario.background);
+        load_scenarios.for_each(|scenario| scenario.threads = Some(usize::from(count)));
         return Ok(());
     }
     if args.search.find_max.is_some() {
@@ -70,8 +67,8 @@ pub(super) fn run_as_process<D: Driver>(
     let mut options = run_options(&args.engine, scenario);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
-    let mut members: Vec<_> = script.concurrent_scenarios().iter().map(ConcurrentScenario::instantiate).collect();
-    members.iter_mut().for_each(|member| member.plan.seed = seed);
+    let mut scenarios = script.instantiate();
+    scenarios.iter_mut().for_each(|scenario| scenario.plan.seed = seed);
     let slice = PoolSlice { index: part.index as u64, count: part.count as u64 };
     let ended = runtime.block_on(async {
         let (resources, pool_server) = serve_local_pools(&script.pools, slice).await.map_err(pool_error)?;
@@ -79,9 +76,10 @@ pub(super) fn run_as_process<D: Driver>(
         if let (Some(hooks), Ok(set_up_data)) = (&script.hooks, std::env::var(SET_UP_ENV)) {
             hooks
                 .apply_set_up_data(&set_up_data)
-                .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError::SetUpData { reason })))?;
+                .map_err(|error| DriverError::SetUpData { reason: error_chain(&error) })
+                .map_err(|error| RunError::Engine(EngineError::Driver(error)))?;
         }
-        let ended = processes::run_child_process(members, options, part).await;
+        let ended = processes::run_child_process(scenarios, options, part).await;
         pool_server.abort();
         ended
     });

@@ -36,7 +36,7 @@ pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, data: &DashboardDat
         item("in", format!("{}/s", bytes(traffic.0 as f64)), Color::Reset),
         item("out", format!("{}/s", bytes(traffic.1 as f64)), Color::Reset),
         item("iterations", count(engine.iterations), Color::Reset),
-        item("warm-up", count(engine.warm_up), Color::Reset),
+        item("warm-up", count(engine.warm_up_requests), Color::Reset),
     ];
     let block = panel(Span::from(" generator ").bold());
     let width = block.inner(area).width;

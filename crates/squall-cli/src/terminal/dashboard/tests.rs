@@ -15,12 +15,12 @@ fn view(seconds: u32) -> RunView {
         for (name, requests) in [("browse", 30u64), ("buy", 10)] {
             let metric = recorder.metric(MetricKey::request(name));
             for i in 0..requests {
-                recorder.count_sent();
+                recorder.count_begun();
                 let status = if name == "buy" && i == 0 { 503 } else { 200 };
                 let service = Duration::from_millis(5 + i + u64::from(second % 7) * 3);
                 let (wait, outcome) = (Duration::ZERO, Outcome::of_status(status));
-                let (bytes_in, bytes_out, warm_up) = (400, 90, false);
-                recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up });
+                let (bytes_in, bytes_out, due_in_warm_up) = (400, 90, false);
+                recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, due_in_warm_up });
                 recorder.record_iteration(Duration::from_micros(120), false);
             }
         }

@@ -2,8 +2,9 @@
 -- Keys: as the prelude, 5 heartbeat (string that expires with the member; only for people who look
 --   at the keys).
 -- Args: as the prelude, 3 member, 4 ttl in ms. Reply: the revision.
--- Invariant: a second join only renews the first.
-if not redis.call('ZSCORE', KEYS[2], ARGV[3]) then
+-- Invariant: a second join only renews the first; afterwards the members record lists the member, even
+--   if the record alone was deleted.
+if not redis.call('ZSCORE', KEYS[2], ARGV[3]) or not members()[ARGV[3]] then
   bump_revision('join', {ARGV[3]})
   local record = redis.call('GET', KEYS[1]) or '{}'
   -- Appends the entry in the form that `save` writes. Decoding and encoding the whole record for

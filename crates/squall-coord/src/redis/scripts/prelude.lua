@@ -4,7 +4,7 @@
 --   (stream).
 -- Args: 1 clock skew in ms (0 outside tests), 2 the field of the units in the members record.
 -- Invariant: an expired member has lost its membership and its leases before the operation reads
---   anything.
+--   anything; revisions and epochs grow, even if the hash is deleted alone.
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + tonumber(ARGV[1])
 
@@ -41,8 +41,8 @@ end
 local function revision() return tonumber(redis.call('HGET', KEYS[3], 'revision') or '0') end
 
 -- The id of a control entry is the revision, so a reader that asks for all entries after the last
--- one it has seen misses none. `executor_ids` is runnel's name for member ids, and 'dead' its reason
--- for expired members.
+-- one it has seen misses none. `executor_ids` is the name for member ids, and 'dead' the reason for
+-- expired members, in runnel, a stream library whose format on Redis squall-streams keeps.
 local function bump_revision(reason, ids)
   local id = redis.call('HINCRBY', KEYS[3], 'revision', 1) .. '-0'
   local function add()
@@ -72,6 +72,15 @@ local function remove_member(all, id)
       if holder == id then redis.call('HDEL', KEYS[3], held[at]) end
     end
   end
+end
+
+-- The hash was deleted alone. If it counted from 0 again, each wait for a change would end at once with
+-- an old entry of the stream, and leases would get epochs that earlier holders had. The time is above
+-- every epoch that was counted from 0.
+if redis.call('HEXISTS', KEYS[3], 'revision') == 0 and redis.call('EXISTS', KEYS[2], KEYS[4]) > 0 then
+  local last = redis.call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)[1]
+  redis.call('HSET', KEYS[3], 'revision', last and string.match(last[1], '^%d+') or 0, 'epoch', whole(now))
+  bump_revision('repair', {})
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', whole(now))

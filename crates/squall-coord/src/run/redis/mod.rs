@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use self::counters::CounterScripts;
 pub use self::run_keys::RunKeys;
 use super::{
-    INSTANCE_FIELD, RUN_RETENTION, ReportFields, ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION,
-    ShipOutcome, ShippedDelta, WorkerSubscription, content_name,
+    INSTANCE_FIELD, RUN_RETENTION, ReportFields, ReportOutcome, ReportReceipt, RunCheckpoint, RunRecord, RunStore,
+    START_POSITION, ShipOutcome, ShippedDelta, WorkerSubscription, content_name,
 };
 use crate::{
     RedisClient, SharedConnection, StoreError,
@@ -312,7 +312,7 @@ impl RunStore for RedisRunStore {
         self.invoke(&call).await
     }
 
-    async fn load_checkpoint(&self, epoch: u64) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+    async fn load_checkpoint(&self, epoch: u64) -> Result<Option<RunCheckpoint>, StoreError> {
         let key = self.inner.keys.checkpoint(epoch);
         let reply: Result<(Option<String>, Option<Vec<u8>>), RedisError> = async {
             let size = redis::cmd("HSTRLEN").arg(&key).arg("made").query_async(&mut self.connection()).await?;
@@ -320,7 +320,7 @@ impl RunStore for RedisRunStore {
         }
         .await;
         let (position, data) = self.check_reply(reply).await?;
-        Ok(position.zip(data))
+        Ok(position.zip(data).map(|(position, data)| RunCheckpoint { position, data }))
     }
 
     async fn set_notes(&self, epoch: u64, notes: &[(String, String)]) -> Result<(), StoreError> {

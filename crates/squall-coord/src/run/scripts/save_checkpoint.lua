@@ -1,6 +1,6 @@
 -- Stores a checkpoint of the deltas up to a position.
--- Keys: 1 saved (hash: place = position, made = data), 2 deltas (stream). Args: 1 previous position, 2 new position, 3 data, 4 ttl
---   in ms, 5 start position.
+-- Keys: 1 saved (hash: place = position, made = data), 2 deltas (stream). Args: 1 previous
+--   position, 2 new position, 3 data, 4 ttl in ms, 5 start position.
 -- Reply: 1 if stored, 0 if another client stored one first.
 -- Invariant: deltas are dropped only when two checkpoints cover them, so a reader slightly behind
 --   loses none.

@@ -34,9 +34,9 @@ pub(super) fn silent_workers_message(workers: &[WorkerInfo], now_ms: u64) -> Opt
     if workers.is_empty() {
         return Some(NO_WORKER_LEFT.to_owned());
     }
-    let silent_s = |worker: &WorkerInfo| now_ms as f64 / 1e3 - worker.last_heartbeat;
+    let silent_s = |worker: &WorkerInfo| now_ms as f64 / 1e3 - worker.last_report_at;
     let silent = workers.iter().filter(|worker| {
-        worker.last_heartbeat > 0.0 && silent_s(worker) > 1.5 * WAITING_MESSAGE_INTERVAL.as_secs_f64()
+        worker.last_report_at > 0.0 && silent_s(worker) > 1.5 * WAITING_MESSAGE_INTERVAL.as_secs_f64()
     });
     let longest = silent.clone().max_by(|a, b| silent_s(a).total_cmp(&silent_s(b)))?;
     let others = match silent.count() - 1 {
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn silent_workers_are_named_after_a_missed_report() {
-        let heard = |id: &str, last_heartbeat: f64| {
+        let heard = |id: &str, last_report_at: f64| {
             let (id, status) = (id.to_owned(), "healthy".to_owned());
-            WorkerInfo { id, status, last_heartbeat, ..WorkerInfo::default() }
+            WorkerInfo { id, status, last_report_at, ..WorkerInfo::default() }
         };
         let message = |workers: &[WorkerInfo]| silent_workers_message(workers, 10_000);
         assert_eq!(message(&[heard("w1", 9.5), heard("w2", 9.0)]), None);

@@ -33,11 +33,11 @@ impl<C: FleetStores> LeaderRun<C> {
             true => StopReason::Aborted,
             false => stop.reason,
         });
-        let threads: u32 = roster.workers.values().map(|member| member.threads).sum();
-        let cpu_s: f64 = roster.workers.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
-        let max_rss_bytes = roster.workers.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
+        let threads: u32 = roster.workers.values().map(|entry| entry.threads).sum();
+        let cpu_s: f64 = roster.workers.values().map(|entry| entry.cpu_s - entry.first_cpu_s).sum();
+        let max_rss_bytes = roster.workers.values().map(|entry| entry.max_rss_bytes).max().unwrap_or(0);
         let usage = GeneratorUsage { elapsed, cpu_s, threads };
-        let lost = roster.workers.values().filter(|member| member.state == RosterEntryState::Lost).count();
+        let lost = roster.workers.values().filter(|entry| entry.state == RosterEntryState::Lost).count();
         let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost));
         let unreported = self.max_unreported_requests(view, begun);
         let lost_by_announcements: u64 =
@@ -76,8 +76,9 @@ impl<C: FleetStores> LeaderRun<C> {
         begun.saturating_mul(each).saturating_sub(accounting.recorded.saturating_sub(accounting.unsent))
     }
 
-    /// Starts of an open load that were due before `at`, including the warm-up. Unknown after a
-    /// change of the rate, because it depends on when each worker read the change.
+    /// The most starts of an open load that workers can have made before `at`, including the
+    /// warm-up. Unknown after a change of the rate: a worker that reads the change late makes starts
+    /// at the old rate until then, and these may be more.
     pub(super) fn starts_due_by(&self, at: Duration, spec: &RunSpec) -> Option<u64> {
         let load = &self.bundle.plan.load;
         let is_open = matches!(load.model, LoadModel::Open { .. });
@@ -85,8 +86,15 @@ impl<C: FleetStores> LeaderRun<C> {
         (is_open && as_planned).then(|| starts_due_before(load, &spec.profile, self.bundle.plan.seed, at))
     }
 
-    /// Starts that were due and are missing in the report, for any reason. 0 if a load is closed,
-    /// because the number of due starts is then unknown.
+    /// Starts of an open load that were due and were reported neither as made nor as dropped. 0 if a
+    /// load is closed, because the number of due starts is then unknown.
+    ///
+    /// After a change of the rate, the profile in the record decides what was due. A worker that
+    /// reads the change late makes starts at the old rate until then. Too few starts count as
+    /// missed, and too many hide as many missed ones. This is acceptable, because a worker reads a
+    /// change before it takes effect unless the store is slow or a Pub/Sub message is lost, and
+    /// because this number is no bound.
+    /// The upper bound `lost_at_most` needs [`LeaderRun::starts_due_by`].
     fn missed_starts(&self, view: &RunView, spec: &RunSpec, active: Duration) -> u64 {
         let mut planned = 0;
         for (load, profile) in planned_loads(&self.bundle, spec) {

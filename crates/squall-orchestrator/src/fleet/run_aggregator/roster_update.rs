@@ -3,6 +3,7 @@
 //! do that.
 
 use squall_coord::{FleetStores, StoreError};
+use squall_model::protocol::ProtocolVersion;
 use std::{collections::btree_map::Entry, time::Duration};
 
 use super::{RunAggregator, worker_source};
@@ -15,15 +16,19 @@ use crate::fleet::{
 const LATE_JOIN_S: f64 = 0.5;
 
 impl<C: FleetStores> RunAggregator<C> {
-    /// Brings the roster up to date with the reports of all `workers` that are present.
+    /// Brings the roster up to date with the reports of all `workers` that are present. A worker of
+    /// another protocol version takes no part: it refuses the run and holds no shares.
     pub async fn update_roster(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let epoch = self.epoch;
+        let other_protocol = workers.iter().filter(|worker| !worker.protocol.is_current() && worker.instance != 0);
+        other_protocol.for_each(|worker| self.record_other_protocol(worker, elapsed));
+        let workers: Vec<&WorkerInfo> = workers.iter().filter(|worker| worker.protocol.is_current()).collect();
         // A last delta that is already in the store must be merged before its worker is called
         // lost.
         if workers.iter().any(|worker| self.ended_early_without_last_delta(worker)) {
             self.pending_closed_seconds += self.poll().await?;
         }
-        for worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
+        for &worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
             self.record_prepared(worker, elapsed);
             if self.ended_early_without_last_delta(worker) {
                 self.lose_early_ended_worker(worker, elapsed);
@@ -32,10 +37,10 @@ impl<C: FleetStores> RunAggregator<C> {
                 self.record_rejoin(worker, elapsed);
             }
         }
-        for worker in workers.iter().filter(|worker| worker.given_up_run == epoch && worker.instance != 0) {
+        for &worker in workers.iter().filter(|worker| worker.given_up_run == epoch && worker.instance != 0) {
             self.record_gave_up(worker, elapsed);
         }
-        self.record_absent_workers(workers, elapsed).await
+        self.record_absent_workers(&workers, elapsed).await
     }
 
     /// Adds a worker that the collector waits for from now on. Returns whether it is new.
@@ -59,42 +64,61 @@ impl<C: FleetStores> RunAggregator<C> {
         if self.add_to_roster(worker.instance, &worker.id, at_s) && at_s > LATE_JOIN_S {
             self.record_event(elapsed, format!("worker {} joined", worker.id));
         }
-        if let Some(member) = self.roster.workers.get_mut(&worker.instance) {
-            member.record_usage(worker);
+        if let Some(entry) = self.roster.workers.get_mut(&worker.instance) {
+            entry.record_usage(worker);
         }
     }
 
     fn lose_early_ended_worker(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
-        if member.state != RosterEntryState::Lost {
-            member.end(RosterEntryState::Lost, elapsed.as_secs_f64());
-            self.pending_closed_seconds += self.collector.mark_lost(worker_source(worker.instance));
+        let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
+        if entry.state != RosterEntryState::Lost {
+            entry.end(RosterEntryState::Lost, elapsed.as_secs_f64());
+            self.stop_waiting_for(worker.instance);
         }
     }
 
     /// A worker that is leaving reports itself unhealthy; it counts as left once it is absent.
     fn record_finish(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
-        if worker.done == self.epoch && worker.is_healthy() && member.state == RosterEntryState::Working {
-            member.end(RosterEntryState::Finished, elapsed.as_secs_f64());
+        let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
+        if worker.done == self.epoch && worker.is_healthy() && entry.state == RosterEntryState::Working {
+            entry.end(RosterEntryState::Finished, elapsed.as_secs_f64());
         }
     }
 
     /// A worker rejoins after it was lost, or after it was frozen before the start and so counted
     /// as left.
     fn record_rejoin(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Some(member) = self.roster.workers.get_mut(&worker.instance) else { return };
-        let returned_before_end = member.state == RosterEntryState::Left && worker.done != self.epoch;
-        if member.state == RosterEntryState::Lost || returned_before_end {
-            (member.state, member.ended_s) = (RosterEntryState::Working, None);
+        let Some(entry) = self.roster.workers.get_mut(&worker.instance) else { return };
+        let returned_before_end = entry.state == RosterEntryState::Left && worker.done != self.epoch;
+        if entry.state == RosterEntryState::Lost || returned_before_end {
+            (entry.state, entry.ended_s) = (RosterEntryState::Working, None);
             self.collector.restore_source(worker_source(worker.instance));
             self.record_event(elapsed, format!("worker {} is back", worker.id));
         }
     }
 
-    fn record_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) {
-        let Entry::Vacant(entry) = self.roster.gave_up.entry(worker.instance) else { return };
+    fn record_other_protocol(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+        if self.add_gave_up(worker, elapsed) {
+            let (id, found, current) = (&worker.id, worker.protocol, ProtocolVersion::CURRENT);
+            let text = format!(
+                "worker {id} takes no part: it has fleet protocol {found}, and the run has {current}; \
+                 use the same release of squall for the orchestrator and the workers"
+            );
+            self.record_event(elapsed, text);
+        }
+    }
+
+    /// Returns whether the worker is new among those that cannot carry out the run.
+    fn add_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) -> bool {
+        let Entry::Vacant(entry) = self.roster.gave_up.entry(worker.instance) else { return false };
         entry.insert(GaveUpWorker { id: worker.id.clone(), since_s: elapsed.as_secs_f64() });
+        true
+    }
+
+    fn record_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+        if !self.add_gave_up(worker, elapsed) {
+            return;
+        }
         let what = match self.roster.workers.contains_key(&worker.instance) {
             true => "ended its part early, and its load moves to the other workers",
             false => "takes no part: it cannot carry out the run",
@@ -103,12 +127,12 @@ impl<C: FleetStores> RunAggregator<C> {
     }
 
     /// Workers that no longer report have left if they shipped everything, and are lost otherwise.
-    async fn record_absent_workers(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
+    async fn record_absent_workers(&mut self, workers: &[&WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
-        let members = self.roster.workers.iter();
-        let absent: Vec<(u64, String)> = members
-            .filter(|(instance, member)| member.state == RosterEntryState::Working && !present(instance))
-            .map(|(instance, member)| (*instance, member.id.clone()))
+        let entries = self.roster.workers.iter();
+        let absent: Vec<(u64, String)> = entries
+            .filter(|(instance, entry)| entry.state == RosterEntryState::Working && !present(instance))
+            .map(|(instance, entry)| (*instance, entry.id.clone()))
             .collect();
         if absent.is_empty() {
             return Ok(());
@@ -134,8 +158,8 @@ impl<C: FleetStores> RunAggregator<C> {
         // Before the start a worker has measured nothing that could be lost.
         let complete = elapsed.is_zero() || self.collector.is_finished(worker_source(instance));
         let state = if complete { RosterEntryState::Left } else { RosterEntryState::Lost };
-        if let Some(member) = self.roster.workers.get_mut(&instance) {
-            member.end(state, elapsed.as_secs_f64());
+        if let Some(entry) = self.roster.workers.get_mut(&instance) {
+            entry.end(state, elapsed.as_secs_f64());
         }
         self.stop_waiting_for(instance);
         state

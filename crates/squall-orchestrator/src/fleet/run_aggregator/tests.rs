@@ -2,7 +2,7 @@
 
 use super::*;
 use squall_coord::MemoryFleetStores;
-use squall_metrics::{Delta, EngineDelta};
+use squall_metrics::{Delta, EngineDelta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample};
 use squall_model::{Load, LoadModel, Pause};
 
 use crate::fleet::WorkerInfo;
@@ -17,19 +17,38 @@ fn profile() -> squall_model::Profile {
     squall_model::Profile::constant(9.0, Duration::from_secs(60)).expect("a load")
 }
 
-/// A worker ends early when one of its threads panics, or when the store has lost what it shipped.
-#[tokio::test]
-async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() {
+/// A delta with one request of `millis`.
+fn delta_with_request(instance: u64, second: u32, millis: u64) -> Delta {
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
+    let metric = recorder.metric(MetricKey::request("a"));
+    let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(millis), Outcome::of_status(200));
+    recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, due_in_warm_up: false });
+    let (metrics, errors, engine) = recorder.harvest(1, 0);
+    Delta { metrics, errors, engine, last: false, ..delta(instance, second, 1, 1) }
+}
+
+/// The run 1 in a store, and its aggregator.
+async fn open_run(thresholds: &[&str]) -> (MemoryFleetStores, RunAggregator<MemoryFleetStores>) {
     let stores = MemoryFleetStores::default();
     let model = LoadModel::Closed { users: profile(), pause: Pause::NONE };
     let load = Load { model, iterations: None, warm_up: Duration::ZERO };
     let tasks = vec![squall_model::TaskSpec::new("a")];
-    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
+    let thresholds = thresholds.iter().map(|text| text.parse().expect("a threshold")).collect();
+    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds, seed: 1 };
     let run_store = stores.run();
     let record = run_store.read_record().await.unwrap();
     run_store.compare_and_set(&record, "RUNNING", "{}", true).await.unwrap().expect("no other writer");
-    let mut aggregator = RunAggregator::open(&stores, 1, &plan, 1).await.unwrap();
-    let worker = |instance: u64, given_up_run: u64, done: u64| WorkerInfo {
+    let aggregator = RunAggregator::open(&stores, 1, &plan, 1).await.unwrap();
+    (stores, aggregator)
+}
+
+async fn ship(stores: &MemoryFleetStores, delta: Delta) {
+    let name = format!("{:016x}.0", delta.source.instance);
+    stores.run().ship(1, &name, delta.seq, &squall_metrics::encode_delta(&delta)).await.unwrap();
+}
+
+fn worker(instance: u64, given_up_run: u64, done: u64) -> WorkerInfo {
+    WorkerInfo {
         id: format!("w{instance}"),
         instance,
         status: "healthy".into(),
@@ -38,22 +57,22 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
         done,
         message: "a thread panicked".into(),
         ..WorkerInfo::default()
-    };
-    let ship = async |instance: u64, delta: Delta| {
-        run_store
-            .ship(1, &format!("{instance:016x}.0"), delta.seq, &squall_metrics::encode_delta(&delta))
-            .await
-            .unwrap();
-    };
+    }
+}
+
+/// A worker ends early when one of its threads panics, or when the store has lost what it shipped.
+#[tokio::test]
+async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() {
+    let (stores, mut aggregator) = open_run(&[]).await;
     let second = Duration::from_secs(1);
     aggregator.update_roster(&[worker(1, 0, 0), worker(2, 0, 0), worker(3, 0, 0)], second / 10).await.unwrap();
     for instance in 1..=3 {
-        ship(instance, delta(instance, 0, 3, 3)).await;
+        ship(&stores, delta(instance, 0, 3, 3)).await;
     }
     assert_eq!(aggregator.poll().await.unwrap(), 1);
     // Worker 2 ends early with its last delta in the store, worker 3 without one.
-    ship(1, Delta { last: false, ..delta(1, 1, 3, 3) }).await;
-    ship(2, delta(2, 1, 3, 3)).await;
+    ship(&stores, Delta { last: false, ..delta(1, 1, 3, 3) }).await;
+    ship(&stores, delta(2, 1, 3, 3)).await;
     for at in [2, 3] {
         aggregator.update_roster(&[worker(1, 0, 0), worker(2, 1, 1), worker(3, 1, 1)], at * second).await.unwrap();
     }
@@ -65,6 +84,23 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
     let text =
         |id| format!("worker {id} ended its part early, and its load moves to the other workers: a thread panicked");
     assert_eq!(events, [text("w2"), text("w3")]);
+}
+
+/// The loss of worker 2 closes seconds 0 and 1 together, and the next delta closes second 2, after
+/// which the histograms of second 0 are gone.
+#[tokio::test]
+async fn seconds_that_close_when_a_worker_ends_early_are_judged_with_their_histograms() {
+    let (stores, mut aggregator) = open_run(&["p99[1s]<100ms"]).await;
+    let second = Duration::from_secs(1);
+    aggregator.update_roster(&[worker(1, 0, 0), worker(2, 0, 0)], second / 10).await.unwrap();
+    for (at, millis) in [(0, 500), (1, 10)] {
+        ship(&stores, delta_with_request(1, at, millis)).await;
+    }
+    aggregator.update_roster(&[worker(1, 0, 0), worker(2, 1, 1)], 2 * second).await.unwrap();
+    ship(&stores, delta_with_request(1, 2, 10)).await;
+    assert_eq!(aggregator.poll().await.unwrap(), 3);
+    let result = aggregator.judge().clone().final_results(aggregator.view(), 3 * second).remove(0);
+    assert_eq!((result.passed, result.breached_at_s), (false, Some(1)), "{result:?}");
 }
 
 #[test]

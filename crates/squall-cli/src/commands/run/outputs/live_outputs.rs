@@ -16,6 +16,7 @@ use std::{
 use crate::{
     args::OutputArgs,
     exit::CliError,
+    output_file::FifoWriter,
     terminal::background_writer::{self, BackgroundWriter},
     tick::tick,
 };
@@ -142,6 +143,7 @@ impl FinishedOutput {
 fn open_sink(path: &Path) -> Result<(OutputSink, Option<BackgroundWriter>), CliError> {
     let background_writer = match path == Path::new("-") {
         true => background_writer::stdout().clone(),
+        false if FifoWriter::is_fifo(path) => BackgroundWriter::spawn(FifoWriter::new(path)),
         false => {
             let file = File::create(path).map_err(|error| CliError::file_error("write", path, &error))?;
             if file.metadata().is_ok_and(|found| found.is_file()) {

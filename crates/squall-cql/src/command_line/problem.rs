@@ -1,0 +1,89 @@
+//! What can be wrong with a command line, in words that name the mistake and the remedy.
+
+use super::{command_table::COMMANDS, grammar::GroupSpec, group_table::GROUPS};
+use crate::hint::nearest;
+use std::fmt;
+
+/// All mistakes of a command line; never empty.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct CommandLineError {
+    pub problems: Vec<CommandLineProblem>,
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandLineProblem {
+    #[error("there is not a command: begin with write, read, mixed, counter_write, counter_read, user, print or help")]
+    NoCommand,
+    #[error("{typed} is not a command: {hint}")]
+    UnknownCommand { typed: String, hint: String },
+    #[error("{typed} is not a group of options: {hint}")]
+    UnknownGroup { typed: String, hint: String },
+    #[error("{group} does not know {typed}: {hint}")]
+    UnknownOption { group: &'static str, typed: String, hint: String },
+    #[error("{group} is there twice: write all of its options after the first")]
+    RepeatedGroup { group: &'static str },
+    #[error("{group} has {option} twice: remove one of them")]
+    RepeatedOption { group: &'static str, option: &'static str },
+    #[error("{group} cannot have {} together: remove all but one", options.join(" and "))]
+    Contradiction { group: &'static str, options: Vec<&'static str> },
+    #[error("{group} needs {option}; see `help {group}`")]
+    MissingOption { group: &'static str, option: &'static str },
+    #[error("{group} {option}: {reason}")]
+    Value { group: &'static str, option: String, reason: String },
+    #[error("{0}")]
+    Combination(String),
+}
+
+impl CommandLineProblem {
+    pub(super) fn unknown_command(typed: &str) -> CommandLineProblem {
+        let names = COMMANDS.iter().map(|command| command.name);
+        let hint = match nearest(&typed.to_lowercase(), names.clone()) {
+            _ if typed.eq_ignore_ascii_case("legacy") => {
+                "write the command line of cassandra-stress 2.1 or later".to_owned()
+            }
+            Some(name) => format!("did you mean {name}?"),
+            None => format!("the commands are {}", names.collect::<Vec<_>>().join(", ")),
+        };
+        CommandLineProblem::UnknownCommand { typed: typed.to_owned(), hint }
+    }
+
+    pub(super) fn unknown_group(typed: &str) -> CommandLineProblem {
+        let names = GROUPS.iter().map(|group| group.name);
+        let hint = match nearest(typed, names.clone()) {
+            _ if typed == "-sendto" => "--cluster runs the command on a fleet".to_owned(),
+            Some(name) => format!("did you mean {name}?"),
+            None => format!("the groups are {}", names.collect::<Vec<_>>().join(", ")),
+        };
+        CommandLineProblem::UnknownGroup { typed: typed.to_owned(), hint }
+    }
+
+    pub(super) fn unknown_option(spec: &'static GroupSpec, typed: &str) -> CommandLineProblem {
+        let lower = typed.to_lowercase();
+        let name = lower.split_inclusive(['=', '<', '>', '(']).next().unwrap_or_default();
+        let options = spec.all_options().map(|option| option.name).filter(|option| !option.is_empty());
+        let elsewhere = GROUPS.iter().find(|group| group.all_options().any(|option| option.name == name));
+        let hint = match (nearest(name, options.clone()), elsewhere) {
+            _ if matches!(lower.as_str(), "thrift" | "simplenative") => "only native cql3 is left".to_owned(),
+            (_, Some(group)) if group.name != spec.name => format!("{} has it", group.name),
+            (Some(option), _) => format!("did you mean {option}?"),
+            (None, _) => format!("its options are {}", options.collect::<Vec<_>>().join(" ")),
+        };
+        CommandLineProblem::UnknownOption { group: spec.name, typed: typed.to_owned(), hint }
+    }
+}
+
+impl fmt::Display for CommandLineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.problems.iter().enumerate() {
+            write!(f, "{}{problem}", if i == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl From<CommandLineProblem> for CommandLineError {
+    fn from(problem: CommandLineProblem) -> CommandLineError {
+        CommandLineError { problems: vec![problem] }
+    }
+}

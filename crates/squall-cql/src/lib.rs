@@ -1,0 +1,39 @@
+//! cassandra-stress for Squall: its command line, its data byte for byte, and its output.
+//! It opens no connection and makes no load; it turns words into settings, seeds into rows and
+//! measured values into text. The command line calls it.
+
+mod command_line;
+mod cql_text;
+mod distribution;
+mod hint;
+mod output;
+mod profile;
+mod random;
+mod run_rules;
+mod seeds;
+mod settings;
+mod standard;
+
+pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
+pub use distribution::{Distribution, DistributionError, Extreme, Ratio, RatioSampler, Sampler, print_distribution};
+pub use output::{
+    Latencies, OperationRates, OperationSummary, TableRow, hdr_log_header, hdr_log_line, host_line, improvement_line,
+    labelled_line, running_line, settings_dump, summary, table_header, warm_up_line,
+};
+pub use profile::{
+    ArgumentSource, ColumnSpec, CqlType, CqlTypeError, CqlValue, GeneratedRow, Partition, PartitionGenerator,
+    ProfileInsert, ProfileQuery, TableColumn, TableColumns, TokenRangeQuery, UnsupportedType, UserProfile,
+    UserProfileError, insert_statement,
+};
+pub use run_rules::{RateUncertainty, ThreadSearch, next_thread_count, warm_up_operations, warm_up_threads};
+pub use seeds::{DataSet, SeedDistribution, SeedMultiplier, SeedSequence, SequenceEnd, WrittenSeeds};
+pub use settings::{
+    BasicOperation, BatchKind, ColumnSettings, CommandSettings, ConnectionMode, Consistency, DelayPolicy,
+    ErrorSettings, FrameCompression, GraphSettings, InsertSettings, LogLevel, LogSettings, NodeAddress, NodeList,
+    NodeSettings, Pacing, PartitionOrder, Population, PopulationSettings, RateSettings, RowValidation,
+    SerialConsistency, StopRule, StressOperation, StressSettings, ThreadPlan, TlsSettings, TokenRangeSettings,
+    Truncate, WarmUp, parse_node_file,
+};
+pub use standard::{
+    CompressionStyle, KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns,
+};

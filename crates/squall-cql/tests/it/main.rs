@@ -1,0 +1,3 @@
+//! Tests of squall-cql's public interface against what the Java tool wrote.
+
+mod profile_rows;
