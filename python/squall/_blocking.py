@@ -1,14 +1,17 @@
 """Runs plain ``def`` functions as fibers (greenlets). A fiber yields while its request is in
-flight, so thousands of them share one thread."""
+flight, so thousands of them share one thread. Functions that block run on threads instead, which
+the engine provides; their operations wait here too."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from squall import _squall
+from squall._errors import location_of
 
 if TYPE_CHECKING:
     from squall._squall import Client, Operation, Response
@@ -47,11 +50,21 @@ def in_fiber() -> bool:
     return available and isinstance(getcurrent(), Fiber)
 
 
+def fiber_location(thread: int) -> str | None:
+    """Returns the line of scenario code that a thread runs as a fiber; None if it runs no fiber."""
+    frame = sys._current_frames().get(thread)
+    while available and frame is not None and frame.f_code is not _fiber_loop.__code__:
+        frame = frame.f_back
+    return location_of(thread) if frame is not None else None
+
+
 def wait(operation: Operation[Any]) -> Any:
     """Yields to the engine until ``operation`` is done and returns its result."""
     try:
         yield_to_engine = getcurrent().parent.switch
     except AttributeError:
+        if _squall.wait_on_thread(operation):
+            return operation.result()
         operation.discard()
         raise RuntimeError(_WRONG_THREAD) from None
     yield_to_engine(operation)
@@ -60,7 +73,7 @@ def wait(operation: Operation[Any]) -> Any:
 
 def pause(seconds: float) -> Any:
     """``squall.sleep`` for callers that the engine does not resume itself: fibers and asyncio."""
-    if in_fiber():
+    if in_fiber() or _squall.on_blocking_thread():
         return wait(_squall.timer(seconds))
     if _get_running_loop() is not None:
         return asyncio.sleep(seconds)

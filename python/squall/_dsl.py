@@ -67,6 +67,7 @@ class ScenarioMark:
     thresholds: tuple[str, ...]
     file: str
     line: int
+    threads_for_blocking: int | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ def scenario(
     thresholds: Mapping[str, float] | Sequence[str] | None = None,
     target: str | None = None,
     name: str | None = None,
+    threads_for_blocking: int | None = None,
 ) -> Callable[[C], C]:
     """Sets the load of a class of users. Flags of the command line override it.
 
@@ -148,7 +150,8 @@ def scenario(
     the shape over time: ``constant``, ``ramp``, ``step`` (with ``steps``) or ``spike``; ``stages``
     is a list of (duration, level) instead. ``thresholds`` decide whether the run passes:
     ``{"p99_ms": 500, "error_rate": 1.0}`` (the rate in percent) or ``["p99<500ms",
-    "error_rate<1%"]``.
+    "error_rate<1%"]``. ``threads_for_blocking`` runs plain functions on up to that number of threads,
+    so that calls such as ``time.sleep`` block only their own user; 0 never does.
     """
     file, line = _caller()
     if cls is not None:
@@ -158,6 +161,8 @@ def scenario(
             raise ScenarioError(f"{argument}={text!r}: give a string", file, line)
     if rate is not None and rps is not None:
         raise ScenarioError("rate and rps mean the same: give only one", file, line)
+    if threads_for_blocking is not None and (type(threads_for_blocking) is not int or not 0 <= threads_for_blocking <= 10_000):
+        raise ScenarioError(f"threads_for_blocking={threads_for_blocking!r}: give a number from 0 to 10000", file, line)
     given: dict[str, Any] = {
         "rate": rate,
         "rps": rps,
@@ -172,7 +177,7 @@ def scenario(
     }
     times = {"pause", "duration", "ramp_up", "warm_up"}
     load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
-    mark = ScenarioMark(name, target, load, _thresholds(thresholds, file, line), file, line)
+    mark = ScenarioMark(name, target, load, _thresholds(thresholds, file, line), file, line, threads_for_blocking)
 
     def decorate(cls: C) -> C:
         if not isinstance(cls, type):

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall import _blocking, _dsl, _not_awaited, _probe, compat
+from squall import _blocking, _dsl, _not_awaited, _probe, _squall, compat
 from squall._absolute_urls import first_origin
 from squall._asyncio_usage import asyncio_reason
+from squall._blocking_usage import blocking_reason
 from squall._constant import ConstantRequest, NotConstant, constant_requests
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, display_path, line_in_file
@@ -36,6 +37,11 @@ from squall._strategy import StrategyTask
 
 #: Name of the package that stands for the scenario's folder if the scenario uses relative imports.
 _FOLDER_PACKAGE = "squall_scenario_folder"
+#: Threads for plain functions that block, unless the scenario or the command line gives a number.
+_DEFAULT_THREADS = 256
+
+# A child process that a scenario forks must not continue the run of its parent.
+os.register_at_fork(after_in_child=_squall.mark_forked_child)
 
 
 @dataclass
@@ -95,6 +101,10 @@ class PythonScenario:
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
     #: Class name of its step strategy, if it has one.
     strategy: str | None = None
+    #: The most threads for plain functions that block; 0 if they run on the engine's thread only.
+    threads_for_blocking: int = _DEFAULT_THREADS
+    #: Why plain functions run on threads from the start; None if they do not.
+    blocking_reason: str | None = None
 
 
 def load(
@@ -116,12 +126,14 @@ def load_all(
     scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
+    threads_for_blocking: int | None = None,
 ) -> list[PythonScenario]:
     """Loads all scenarios of the file ``path`` that run together, or only the one named
     ``scenario``; then its probes, if it has any.
 
     ``mode`` is ``auto`` (chosen from the code), ``static`` (all tasks must be constant),
     ``stepped`` (the engine resumes coroutines) or ``asyncio`` (coroutines run on an asyncio loop).
+    ``threads_for_blocking`` is the flag of that name.
     """
     compat.install()
     _not_awaited.install_hook()
@@ -141,6 +153,7 @@ def load_all(
         sources = ScenarioSources([module.__name__, *(base.__module__ for cls in classes for base in cls.__mro__)])
         for one in loaded:
             _choose_modes(one, mode or "auto", sources)
+            _choose_threads(one, threads_for_blocking)
         if _dsl.probes:
             target = loaded[0].plan.target
             loaded.append(_load_probes(path, given, pools, target.value if target else None, first_url_origin))
@@ -254,6 +267,21 @@ def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) ->
             # Background tasks of the user keep running on the loop during this task, and the engine
             # performs their operations only while a function of the user runs on the loop.
             task.requests, task.mode_reason = None, "its user runs on asyncio"
+
+
+def _choose_threads(loaded: PythonScenario, flag: int | None) -> None:
+    """Decides whether plain functions run on threads from the start, and on how many."""
+    mark: ScenarioMark | None = getattr(loaded.cls, "__squall_scenario__", None)
+    declared = mark.threads_for_blocking if mark else None
+    given = flag if flag is not None else declared
+    running = [*loaded.on_start, *loaded.on_stop, *(task for task in loaded.tasks if task.requests is None)]
+    plain = [function.call for function in running if not function.is_async]
+    if given is not None:
+        loaded.threads_for_blocking = given
+        if plain and given:
+            loaded.blocking_reason = f"of {'threads_for_blocking' if flag is None else '--threads-for-blocking'}"
+    elif plain and (reason := blocking_reason(loaded.cls, plain)):
+        loaded.blocking_reason = reason
 
 
 def _execute(path: str) -> ModuleType:

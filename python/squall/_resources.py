@@ -73,7 +73,7 @@ class Resources:
         ``ResourcesExhausted``.
         """
         make, limit = self._pools.factory_of(name)
-        if _blocking.in_fiber():
+        if _blocking.in_fiber() or _squall.on_blocking_thread():
             return self._hold(name, _blocking.wait(_squall.acquire_resource(name, wait, make, limit, None)))
         return _PendingAcquire(self, name, _squall.acquire_resource(name, wait, make, limit, self.queue))
 

@@ -156,12 +156,6 @@ class Shop(VUser):
     assert "Traceback" not in said
 
 
-def test_endless_c_call_is_reported(write, target, tmp_path):
-    sleeping = SPINNING.replace("while True:\n            pass", "import time; time.sleep(3600)")
-    code, _ = interrupted(write, target, tmp_path, sleeping, ["draining", "cannot be interrupted", ""])
-    assert code == 130
-
-
 HOOKS = """
 @set_up
 def prepare():

@@ -98,6 +98,7 @@ pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
         ("--scenario", args.script.scenario.is_some()),
         ("--mode", script_mode(args).is_some()),
         ("--processes", args.script.processes.is_some()),
+        ("--threads-for-blocking", args.script.threads_for_blocking.is_some()),
         ("--requirements", args.script.requirements.is_some()),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))

@@ -47,6 +47,11 @@ pub use script_error::{ScriptError, ScriptKind};
 pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
 pub use squall_worker::{HookError, ScenarioHooks};
 
+/// Prints a line on standard error during a run. Does not wait for its reader.
+pub fn print_notice(line: &str) {
+    terminal::print_stderr(format!("{line}\n"));
+}
+
 /// Runs one command line, program name included, and returns the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();

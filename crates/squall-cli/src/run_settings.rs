@@ -48,6 +48,9 @@ pub(crate) struct ScriptSource {
     pub(crate) scenario: Option<String>,
     /// How the script's tasks run; the script host decides if it is `None`.
     pub(crate) mode: Option<String>,
+    /// Threads for plain functions that block; the script host decides if it is `None`.
+    #[serde(default)]
+    pub(crate) threads_for_blocking: Option<u16>,
     /// The text of the requirements file.
     pub(crate) requirements: Option<String>,
 }
@@ -77,7 +80,9 @@ impl RunSettings {
                 let requirements = args.script.requirements.as_deref().map(&read_text).transpose()?;
                 let (scenario, mode) = (args.script.scenario.clone(), flag_settings::script_mode(args));
                 let mode = mode.map(str::to_owned);
-                ScenarioSource::Script(ScriptSource { file: path.clone(), scenario, mode, requirements })
+                let threads_for_blocking = args.script.threads_for_blocking;
+                let file = path.clone();
+                ScenarioSource::Script(ScriptSource { file, scenario, mode, threads_for_blocking, requirements })
             }
         };
         match flag_settings::script_only_flag(args) {
@@ -99,10 +104,11 @@ impl RunSettings {
         let RunSettings { source, mut overrides } = self;
         let variable = |(name, value): (String, String)| (name, Sourced::from_flag("--param", value));
         let scenario = match source {
-            ScenarioSource::Script(ScriptSource { file, scenario, mode, requirements }) => {
+            ScenarioSource::Script(ScriptSource { file, scenario, mode, threads_for_blocking, requirements }) => {
                 check_flag_errors(&overrides)?;
                 let params = params.into_iter().collect();
-                let options = ScriptOptions { file, overrides, scenario, params, mode, part, requirements };
+                let options =
+                    ScriptOptions { file, overrides, scenario, params, mode, threads_for_blocking, part, requirements };
                 return Ok(open(options)?);
             }
             ScenarioSource::Url(request) => {

@@ -86,6 +86,8 @@ pub struct ScriptOptions {
     pub params: Vec<(String, String)>,
     /// How the scenario's code runs; the host decides if it is `None`.
     pub mode: Option<String>,
+    /// Threads for code that blocks; the host decides if it is `None`.
+    pub threads_for_blocking: Option<u16>,
     /// Which of the run's processes this is.
     pub part: ProcessIndex,
     /// The text of a requirements file of pip. The host checks that the packages are installed.

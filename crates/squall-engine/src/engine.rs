@@ -3,7 +3,7 @@
 //! orchestrator does.
 
 use squall_metrics::{Delta, SourceId};
-use squall_model::{LoadModel, ShareSet};
+use squall_model::{LoadModel, Profile, ShareSet};
 use std::{
     future::poll_fn,
     io,
@@ -15,10 +15,12 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    Driver, DriverError, ShareAssignment, ThreadDeadline,
+    Driver, DriverError, Schedule, ShareAssignment, ThreadDeadline,
     engine_config::EngineConfig,
     engine_thread::{EngineContext, ThreadContext, run_thread},
+    load_end::{LateStarts, LoadEnd},
     thread_counters::ThreadActivity,
+    thread_progress::{GivenUpThread, ThreadProgress, ThreadReporting},
     thread_shares::assign_to_threads,
 };
 
@@ -57,11 +59,23 @@ pub struct LoadOutcome {
     pub elapsed: Duration,
     /// Whether iterations were aborted, because the grace period was over or the run was aborted.
     pub cut_off: bool,
+    /// The most requests that were sent and are in no delta, because the code of their thread blocked
+    /// it beyond the end of the run.
+    pub lost_at_most: u64,
 }
 
 impl LoadOutcome {
-    pub(crate) const NONE: LoadOutcome =
-        LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
+    /// The outcome of an engine that made no load.
+    pub const NONE: LoadOutcome =
+        LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false, lost_at_most: 0 };
+
+    /// Adds the outcome of threads that ran at the same time.
+    pub fn include(&mut self, other: LoadOutcome) {
+        self.active = self.active.max(other.active);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.cut_off |= other.cut_off;
+        self.lost_at_most += other.lost_at_most;
+    }
 }
 
 /// A prepared or running engine.
@@ -71,20 +85,33 @@ pub struct Engine {
     assignments: Vec<mpsc::UnboundedSender<ShareAssignment>>,
     thread_shares: Mutex<Vec<ShareSet>>,
     start_time: StartTimeLock,
-    load_duration: Arc<Mutex<Duration>>,
+    load_end: Arc<LoadEnd>,
+    /// The load of the latest assignment, for the last delta of a thread that is given up.
+    profile: Mutex<Profile>,
+    config: Arc<EngineConfig>,
     messages: mpsc::UnboundedReceiver<ThreadMessage>,
     /// Why the first failed thread has failed.
     failure: Option<String>,
     threads: Vec<JoinHandle<Result<LoadOutcome, EngineError>>>,
     sources: Vec<SourceId>,
     busy_users: BusyUsers,
+    /// One for each thread.
+    progress: Vec<ThreadProgress>,
 }
 
 /// A message of a thread to the engine.
 pub(crate) enum ThreadMessage {
     Delta(Box<Delta>),
     /// The thread has ended early, with this reason. Its last delta may be missing.
-    Failed(String),
+    Failed {
+        thread: u32,
+        reason: String,
+    },
+    /// The thread does not end, because this code blocks it and cannot be interrupted.
+    GivenUp {
+        thread: u32,
+        blocking_code: String,
+    },
 }
 
 /// The number of users in an iteration. Clones share it.
@@ -113,6 +140,7 @@ pub(crate) type StartTimeLock = Arc<Mutex<Option<Instant>>>;
 #[derive(Clone)]
 pub struct EngineStopHandle {
     commands: watch::Sender<EngineCommand>,
+    load_end: Arc<LoadEnd>,
 }
 
 impl EngineStopHandle {
@@ -121,7 +149,9 @@ impl EngineStopHandle {
         self.commands.send_if_modified(|command| {
             let running = matches!(command, EngineCommand::Prepare | EngineCommand::Start(_));
             if running {
-                *command = EngineCommand::Drain(Instant::now());
+                let now = Instant::now();
+                self.load_end.drain(now);
+                *command = EngineCommand::Drain(now);
             }
             running
         });
@@ -129,6 +159,7 @@ impl EngineStopHandle {
 
     /// Aborts all iterations in progress and records their requests as aborted.
     pub fn abort(&self) {
+        self.load_end.abort();
         self.commands.send_replace(EngineCommand::Abort);
     }
 }
@@ -142,28 +173,38 @@ impl Engine {
         let thread_shares = assign_to_threads(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
         let (messages_tx, messages) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
+        let late_starts = LateStarts {
+            grace: config.limits.grace,
+            limited: config.load.iterations.is_some(),
+            in_fleet: config.send_permit.is_some(),
+        };
+        let (iteration_quota, config) = (config.effective_quota(), Arc::new(config));
         let mut engine = Engine {
             commands,
             assignments: Vec::new(),
             thread_shares: Mutex::new(thread_shares),
             start_time: StartTimeLock::default(),
-            load_duration: Arc::new(Mutex::new(first.profile.duration())),
+            load_end: Arc::new(LoadEnd::new(first.profile.duration(), late_starts)),
+            profile: Mutex::new(first.profile.clone()),
+            config: config.clone(),
             messages,
             failure: None,
             threads: Vec::new(),
             sources: Vec::new(),
             busy_users: BusyUsers::default(),
+            progress: Vec::new(),
         };
         let context = EngineContext {
             driver: Arc::new(driver),
-            iteration_quota: config.effective_quota(),
+            iteration_quota,
             // One task needs no order of tasks, and one thread counts by itself.
             iterations_begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
             on_start_tracker: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
-            config: Arc::new(config),
+            config,
             ready: ready_tx,
             messages: messages_tx,
             start_time: engine.start_time.clone(),
+            load_end: engine.load_end.clone(),
         };
         engine.spawn_threads(context, &first)?;
         // Each thread sends once when it is ready. A thread that fails drops its sender instead.
@@ -184,23 +225,27 @@ impl Engine {
         context: EngineContext<D>,
         first: &ShareAssignment,
     ) -> Result<(), EngineError> {
-        let deadline = ThreadDeadline {
-            commands: self.commands.subscribe(),
-            load_duration: self.load_duration.clone(),
-            grace: context.config.limits.grace,
-        };
         let thread_shares = lock(&self.thread_shares).clone();
         for (index, shares) in (0..).zip(thread_shares) {
             let (instance, first_thread) = (context.config.instance, context.config.first_thread);
-            self.sources.push(SourceId { instance, thread: first_thread + index });
+            let source = SourceId { instance, thread: first_thread + index };
+            self.sources.push(source);
             let activity: Arc<ThreadActivity> = Arc::default();
+            self.progress.push(ThreadProgress::new(source, activity.clone()));
             self.busy_users.0.push(activity.clone());
             let (assignments_tx, assignments) = mpsc::unbounded_channel();
             // Cannot fail: the receiver is still here.
             let _ = assignments_tx.send(first.for_thread(shares));
             self.assignments.push(assignments_tx);
             let thread = ThreadContext { index, activity, commands: self.commands.subscribe(), assignments };
-            let (context, deadline) = (context.clone(), deadline.clone());
+            let deadline = ThreadDeadline {
+                thread: index,
+                commands: self.commands.subscribe(),
+                load_end: self.load_end.clone(),
+                grace: context.config.limits.grace,
+                messages: context.messages.downgrade(),
+            };
+            let context = context.clone();
             let builder = std::thread::Builder::new().name(format!("squall-{index}"));
             let spawned = builder.spawn(move || run_thread(thread, context, &deadline));
             self.threads.push(spawned.map_err(EngineError::Thread)?);
@@ -231,7 +276,8 @@ impl Engine {
         }
         let resume_times = assignment.resume_from.values().copied();
         assignment.effective_at = resume_times.fold(assignment.effective_at, Duration::max);
-        *lock(&self.load_duration) = assignment.profile.duration();
+        self.load_end.set_duration(assignment.profile.duration());
+        *lock(&self.profile) = assignment.profile.clone();
         let mut thread_shares = lock(&self.thread_shares);
         *thread_shares = assign_to_threads(assignment.shares, &thread_shares);
         for (thread, shares) in self.assignments.iter().zip(&*thread_shares) {
@@ -242,7 +288,7 @@ impl Engine {
     }
 
     pub fn stop_handle(&self) -> EngineStopHandle {
-        EngineStopHandle { commands: self.commands.clone() }
+        EngineStopHandle { commands: self.commands.clone(), load_end: self.load_end.clone() }
     }
 
     /// The number of users in an iteration, for reading at any time.
@@ -271,15 +317,62 @@ impl Engine {
     /// As [`Engine::next_delta`], for a caller that polls several engines.
     pub(crate) fn poll_delta(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delta>> {
         loop {
+            // A thread that was given up keeps its sender, so the channel does not close.
+            if self.progress.iter().all(|thread| thread.state != ThreadReporting::Running) && self.has_given_up() {
+                return Poll::Ready(None);
+            }
             match ready!(self.messages.poll_recv(cx)) {
-                Some(ThreadMessage::Delta(delta)) => return Poll::Ready(Some(*delta)),
-                Some(ThreadMessage::Failed(reason)) => {
+                Some(ThreadMessage::Delta(delta)) => {
+                    let index = (delta.source.thread - self.config.first_thread) as usize;
+                    if self.progress[index].accept(&delta) {
+                        return Poll::Ready(Some(*delta));
+                    }
+                }
+                Some(ThreadMessage::Failed { thread, reason }) => {
+                    self.progress[thread as usize].state = ThreadReporting::Ended;
                     self.stop_handle().abort();
                     self.failure.get_or_insert(reason);
+                }
+                Some(ThreadMessage::GivenUp { thread, blocking_code }) => {
+                    if self.progress[thread as usize].state == ThreadReporting::Running {
+                        return Poll::Ready(Some(self.give_up(thread as usize, &blocking_code)));
+                    }
                 }
                 None => return Poll::Ready(None),
             }
         }
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.progress.iter().any(|thread| thread.state == ThreadReporting::GivenUp)
+    }
+
+    /// Ends the run of a thread that does not end. Returns its last delta.
+    #[cold]
+    fn give_up(&mut self, thread: usize, blocking_code: &str) -> Delta {
+        let elapsed = self.elapsed();
+        let stopped = match *self.commands.borrow() {
+            EngineCommand::Drain(at) => lock(&self.start_time).map(|start| at.saturating_duration_since(start)),
+            EngineCommand::Abort => Some(elapsed),
+            EngineCommand::Prepare | EngineCommand::Start(_) => None,
+        };
+        let due_starts = self.due_starts(thread, stopped.unwrap_or(Duration::MAX));
+        self.progress[thread].give_up(&GivenUpThread { blocking_code, elapsed, due_starts })
+    }
+
+    /// The starts of an open model that a thread had to make before `end`, without those of the
+    /// warm-up.
+    fn due_starts(&self, thread: usize, end: Duration) -> u64 {
+        let (load, shares) = (&self.config.load, lock(&self.thread_shares)[thread]);
+        let LoadModel::Open { arrivals, .. } = &load.model else { return 0 };
+        let profile = lock(&self.profile).clone();
+        let schedule = Schedule::new(profile, *arrivals, shares, load.iterations, self.config.seed);
+        let starts = schedule.skip_while(|start| start.at < load.warm_up).take_while(|start| start.at < end);
+        starts.count() as u64
+    }
+
+    fn elapsed(&self) -> Duration {
+        lock(&self.start_time).map_or(Duration::ZERO, |start| start.elapsed())
     }
 
     /// Why a thread has failed, if one has. Valid after the last delta.
@@ -287,18 +380,26 @@ impl Engine {
         self.failure.as_deref()
     }
 
-    /// Waits for all threads. Returns the longest times of any thread.
+    /// Waits for all threads except those that were given up. Returns the longest times of any thread.
     pub fn join(self) -> Result<LoadOutcome, EngineError> {
-        let joined: Vec<_> =
-            self.threads.into_iter().map(|thread| thread.join().unwrap_or(Err(EngineError::ThreadPanicked))).collect();
+        let elapsed = self.elapsed();
+        let active = elapsed.min(self.load_end.duration());
         let mut all = LoadOutcome::NONE;
-        for outcome in joined {
-            let outcome = outcome?;
-            all.active = all.active.max(outcome.active);
-            all.elapsed = all.elapsed.max(outcome.elapsed);
-            all.cut_off |= outcome.cut_off;
+        let mut first_error = None;
+        for (thread, progress) in self.threads.into_iter().zip(self.progress) {
+            let outcome = match progress.state {
+                ThreadReporting::GivenUp => {
+                    let lost_at_most = progress.unreported_requests();
+                    Ok(LoadOutcome { active, elapsed, cut_off: true, lost_at_most })
+                }
+                _ => thread.join().unwrap_or(Err(EngineError::ThreadPanicked)),
+            };
+            match outcome {
+                Ok(outcome) => all.include(outcome),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
         }
-        Ok(all)
+        first_error.map_or(Ok(all), Err)
     }
 }
 

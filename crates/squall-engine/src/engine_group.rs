@@ -143,14 +143,13 @@ impl EngineGroup {
     /// Waits for all threads. Returns the longest times of any thread; background engines do not
     /// count as active.
     pub fn join(self) -> Result<LoadOutcome, EngineError> {
-        let mut all = LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
+        let mut all = LoadOutcome::NONE;
         for (engine, background) in self.engines.into_iter().zip(self.background) {
-            let outcome = engine.join()?;
-            if !background {
-                all.active = all.active.max(outcome.active);
+            let mut outcome = engine.join()?;
+            if background {
+                outcome.active = Duration::ZERO;
             }
-            all.elapsed = all.elapsed.max(outcome.elapsed);
-            all.cut_off |= outcome.cut_off;
+            all.include(outcome);
         }
         Ok(all)
     }

@@ -16,6 +16,7 @@ use crate::{
     Driver, DriverThread, ThreadDeadline, ThreadRecorder,
     engine::{EngineCommand, EngineError, LoadOutcome, StartTimeLock, ThreadMessage},
     engine_config::EngineConfig,
+    load_end::LoadEnd,
     number_quota::NumberQuota,
     on_start_tracker::OnStartTracker,
     precise_timer::PreciseTimer,
@@ -37,6 +38,7 @@ pub(crate) struct EngineContext<D> {
     pub(crate) ready: mpsc::UnboundedSender<()>,
     pub(crate) messages: mpsc::UnboundedSender<ThreadMessage>,
     pub(crate) start_time: StartTimeLock,
+    pub(crate) load_end: Arc<LoadEnd>,
 }
 
 // A derived `Clone` would require `D: Clone`.
@@ -51,6 +53,7 @@ impl<D> Clone for EngineContext<D> {
             ready: self.ready.clone(),
             messages: self.messages.clone(),
             start_time: self.start_time.clone(),
+            load_end: self.load_end.clone(),
         }
     }
 }
@@ -67,6 +70,7 @@ pub(crate) struct ThreadContext {
 struct FailureReporter {
     /// The engine takes a closed channel for success, so the reporter holds the sender until it is dropped.
     messages: mpsc::UnboundedSender<ThreadMessage>,
+    thread: u32,
     /// The report if the thread ended now.
     failure: Option<String>,
 }
@@ -82,7 +86,7 @@ impl Drop for FailureReporter {
     fn drop(&mut self) {
         if let Some(reason) = self.failure.take() {
             // The receiver exists unless the engine was dropped; then the failure does not matter.
-            let _ = self.messages.send(ThreadMessage::Failed(reason));
+            let _ = self.messages.send(ThreadMessage::Failed { thread: self.thread, reason });
         }
     }
 }
@@ -93,8 +97,11 @@ pub(crate) fn run_thread<D: Driver>(
     engine: EngineContext<D>,
     deadline: &ThreadDeadline,
 ) -> Result<LoadOutcome, EngineError> {
-    let reporter =
-        FailureReporter { messages: engine.messages.clone(), failure: Some(EngineError::ThreadPanicked.to_string()) };
+    let reporter = FailureReporter {
+        messages: engine.messages.clone(),
+        thread: thread.index,
+        failure: Some(EngineError::ThreadPanicked.to_string()),
+    };
     reporter.finish(run_in_runtime(thread, engine, deadline))
 }
 
@@ -125,7 +132,12 @@ async fn prepare_and_run<D: Driver>(
     let thread = config.first_thread + index;
     let send_permit = config.send_permit.clone().map(|permit| (thread as usize, permit));
     let recorder_config = RecorderConfig { phases: config.limits.phases, ..config.recorder };
-    let recorder = ThreadRecorder::with_limits(recorder_config, Instant::now(), send_permit, config.resources.clone());
+    let recorder = ThreadRecorder::with_limits(
+        recorder_config,
+        Instant::now(),
+        send_permit,
+        (config.resources.clone(), activity.clone()),
+    );
     let mut driver_thread = driver.thread(recorder.clone())?;
     driver_thread.connect().await?;
     // The timer needs a file descriptor; users may take all of them later.
@@ -147,6 +159,7 @@ async fn prepare_and_run<D: Driver>(
         requests_per_iteration: driver.requests_per_iteration(),
         iterations_begun: engine.iterations_begun,
         on_start_tracker: engine.on_start_tracker.unwrap_or_default(),
+        load_end: engine.load_end,
     };
     let state = ThreadState::new(config, source, recorder, run_start, iteration_quota, (activity, cross_thread));
     state.scheduler.next_wake.set(first_wake);

@@ -66,6 +66,9 @@ pub(crate) fn decrement(counter: &Cell<u64>) {
 pub(crate) struct ThreadActivity {
     busy_users: AtomicU64,
     load_end_ns: AtomicU64,
+    requests_begun: AtomicU64,
+    iterations: AtomicU64,
+    dropped: AtomicU64,
 }
 
 impl ThreadActivity {
@@ -79,6 +82,34 @@ impl ThreadActivity {
         self.busy_users.store(users, Ordering::Relaxed);
     }
 
+    /// How many requests have begun, including those that failed before they were sent.
+    pub(crate) fn requests_begun(&self) -> u64 {
+        self.requests_begun.load(Ordering::Relaxed)
+    }
+
+    /// How many iterations have begun, without those of the warm-up.
+    pub(crate) fn iterations(&self) -> u64 {
+        self.iterations.load(Ordering::Relaxed)
+    }
+
+    /// How many starts were dropped, without those of the warm-up.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn count_request(&self) {
+        add(&self.requests_begun, 1);
+    }
+
+    pub(crate) fn count_iteration(&self) {
+        add(&self.iterations, 1);
+    }
+
+    pub(crate) fn count_dropped(&self, starts: u64) {
+        add(&self.dropped, starts);
+    }
+
     /// The run time at which the thread's load ended. It is set before the thread sends its last delta.
     pub(crate) fn load_end(&self) -> Duration {
         Duration::from_nanos(self.load_end_ns.load(Ordering::Relaxed))
@@ -87,4 +118,10 @@ impl ThreadActivity {
     pub(crate) fn set_load_end(&self, at: Duration) {
         self.load_end_ns.store(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
+}
+
+/// Adds to a counter that has one writer. A read and a write cost less than an atomic addition.
+#[inline]
+fn add(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }

@@ -9,10 +9,11 @@ use squall_metrics::{
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::{ResourceClient, ResourceError, SendPermit};
+use crate::{ResourceClient, ResourceError, SendPermit, thread_counters::ThreadActivity};
 
 /// The request was not sent, because this process had lost its membership or used up its send
 /// budget.
@@ -34,6 +35,8 @@ struct RecorderState {
     /// This thread's number and the worker's permission to send, in a fleet.
     send_permit: Option<(usize, SendPermit)>,
     resources: Option<ResourceClient>,
+    /// Counts that other threads read.
+    activity: Arc<ThreadActivity>,
     /// Requests that were recorded but never sent.
     unsent_requests: Cell<u64>,
     /// The outcome of requests that are dropped, and how many were.
@@ -43,19 +46,19 @@ struct RecorderState {
 impl ThreadRecorder {
     /// A recorder of its own, for tests of drivers. The engine makes one for each thread.
     pub fn new(config: RecorderConfig, measure_from: Instant) -> ThreadRecorder {
-        ThreadRecorder::with_limits(config, measure_from, None, None)
+        ThreadRecorder::with_limits(config, measure_from, None, (None, Arc::default()))
     }
 
     /// As [`ThreadRecorder::new`], with a client for resources.
     pub fn with_resources(config: RecorderConfig, measure_from: Instant, resources: ResourceClient) -> ThreadRecorder {
-        ThreadRecorder::with_limits(config, measure_from, None, Some(resources))
+        ThreadRecorder::with_limits(config, measure_from, None, (Some(resources), Arc::default()))
     }
 
     pub(crate) fn with_limits(
         config: RecorderConfig,
         measure_from: Instant,
         send_permit: Option<(usize, SendPermit)>,
-        resources: Option<ResourceClient>,
+        (resources, activity): (Option<ResourceClient>, Arc<ThreadActivity>),
     ) -> ThreadRecorder {
         let (recorder, measure_from) = (RefCell::new(MetricRecorder::new(config)), Cell::new(measure_from));
         ThreadRecorder {
@@ -64,6 +67,7 @@ impl ThreadRecorder {
                 measure_from,
                 send_permit,
                 resources,
+                activity,
                 unsent_requests: Cell::new(0),
                 cancel_outcome: Cell::new((Outcome::ABORTED, 0)),
             }),
@@ -127,6 +131,7 @@ impl ThreadRecorder {
                 return None;
             }
         }
+        self.shared.activity.count_request();
         self.shared.recorder.borrow_mut().count_begun();
         Some(InFlightRequest { recorder: self, metric, intended, started, recorded: false, in_send_budget: true })
     }
@@ -142,6 +147,7 @@ impl ThreadRecorder {
     /// the send budget.
     pub fn record_unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
         self.shared.unsent_requests.set(self.shared.unsent_requests.get() + 1);
+        self.shared.activity.count_request();
         self.shared.recorder.borrow_mut().count_begun();
         InFlightRequest { recorder: self, metric, intended, started, recorded: false, in_send_budget: false }
             .end_unsent(Instant::now(), outcome);
@@ -212,6 +218,7 @@ impl ThreadRecorder {
     /// Counts an iteration and its lag, unless it was due in the warm-up.
     pub(crate) fn record_iteration(&self, intended: Instant, lag: Duration, late: bool) {
         if intended >= self.shared.measure_from.get() {
+            self.shared.activity.count_iteration();
             self.shared.recorder.borrow_mut().record_iteration(lag, late);
         }
     }
@@ -224,6 +231,7 @@ impl ThreadRecorder {
     /// count.
     pub(crate) fn record_dropped(&self, intended: impl IntoIterator<Item = Instant>) {
         let measured = intended.into_iter().filter(|due| *due >= self.shared.measure_from.get()).count();
+        self.shared.activity.count_dropped(measured as u64);
         self.shared.recorder.borrow_mut().count_dropped(measured as u64);
     }
 

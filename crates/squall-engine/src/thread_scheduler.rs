@@ -175,7 +175,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             }
             None => active,
         });
-        Ok(LoadOutcome { active, elapsed, cut_off })
+        Ok(LoadOutcome { active, elapsed, cut_off, lost_at_most: 0 })
     }
 
     async fn abort_user_tasks(&mut self) {
@@ -262,9 +262,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
         let grace = self.state.config.limits.grace;
         let mut finish_all = cause == ThreadStopCause::Done && self.state.config.load.iterations.is_some();
         let profile_end = self.state.run_start + self.profile.duration();
-        let mut deadline = Instant::now() + grace;
+        let mut deadline = self.drain_began(cause) + grace;
         // A drained thread drops starts that have not begun by then, so that begun ones can finish.
-        let last_begin = Instant::now() + grace / 2;
+        let last_begin = self.drain_began(cause) + grace / 2;
         while !self.user_tasks.is_empty() {
             let now = Instant::now();
             if cause == ThreadStopCause::Drained && now >= last_begin {
@@ -287,6 +287,17 @@ impl<T: DriverThread> ThreadScheduler<T> {
             }
         }
         Ok(true)
+    }
+
+    /// When the drain should have begun. A thread that was blocked begins it later, and does not prolong
+    /// the grace period.
+    fn drain_began(&self, cause: ThreadStopCause) -> Instant {
+        let now = Instant::now();
+        match (cause, *self.inputs.commands.borrow()) {
+            (_, EngineCommand::Drain(at)) => at.min(now),
+            (ThreadStopCause::Done, _) => (self.state.run_start + self.profile.duration()).min(now),
+            _ => now,
+        }
     }
 
     fn is_done(&mut self, now: Instant) -> bool {

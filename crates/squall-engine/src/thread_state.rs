@@ -15,6 +15,7 @@ use std::{
 use crate::{
     RequestsPerIteration, ThreadRecorder,
     engine_config::EngineConfig,
+    load_end::LoadEnd,
     number_quota::{NumberQuota, QuotaOutcome},
     on_start_tracker::OnStartTracker,
     scheduler_waker::SchedulerWaker,
@@ -52,6 +53,7 @@ pub(crate) struct CrossThreadState {
     /// All users of a closed model; only this thread's in an open model, where each thread has starts
     /// of its own.
     pub(crate) on_start_tracker: Arc<OnStartTracker>,
+    pub(crate) load_end: Arc<LoadEnd>,
 }
 
 impl ThreadState {
@@ -82,6 +84,16 @@ impl ThreadState {
 
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.run_start)
+    }
+
+    /// Whether a user of a closed model may begin an iteration now.
+    pub(crate) fn may_iterate(&self, now: Instant) -> bool {
+        self.cross_thread.load_end.allows_iteration(now, self.run_start)
+    }
+
+    /// Whether a due start of an open model may begin now.
+    pub(crate) fn may_begin_start(&self, now: Instant) -> bool {
+        self.cross_thread.load_end.allows_start(now, self.run_start)
     }
 
     /// The pause of a closed-model user between two iterations; none in an open model.

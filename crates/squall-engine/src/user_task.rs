@@ -29,7 +29,7 @@ pub(crate) async fn run_open_user<T: DriverThread>(
 ) {
     let mut driver_user = DriverUser::new(&state, driver, identity);
     let mut chooser = OptionalTaskChooser::new(&state, identity);
-    if run_on_start(&state, &mailbox, &mut driver_user.user).await {
+    if state.may_begin_start(Instant::now()) && run_on_start(&state, &mailbox, &mut driver_user.user).await {
         // A user whose tasks all wait for their `every` takes no start: another user can begin it in time.
         while chooser.wait_until_ready(&state, &mailbox).await {
             let Some(start) = next_start(&state, &mailbox).await else { break };
@@ -39,6 +39,10 @@ pub(crate) async fn run_open_user<T: DriverThread>(
             }
             let DueStart { number, intended, .. } = start;
             let started = Instant::now();
+            if !state.may_begin_start(started) {
+                state.recorder.record_dropped([intended]);
+                continue;
+            }
             let Some(task) = state.task_of(number).or_else(|| chooser.pick(&state, started)) else {
                 state.recorder.record_dropped([intended]);
                 break;
@@ -65,10 +69,10 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
     let mut chooser = OptionalTaskChooser::new(&state, identity);
     let mut random = Rng::with_seed(identity.seed);
     let pause = state.pause();
-    if run_on_start(&state, &mailbox, &mut driver_user.user).await {
+    if state.may_iterate(Instant::now()) && run_on_start(&state, &mailbox, &mut driver_user.user).await {
         let mut intended = Instant::now();
         let mut number = 0;
-        while !state.users.is_draining() && !mailbox.must_leave() {
+        while !state.users.is_draining() && !mailbox.must_leave() && state.may_iterate(Instant::now()) {
             if !driver_user.recreate_if_leases_lost(&state, &mailbox).await {
                 return decrement(&state.counters.users);
             }

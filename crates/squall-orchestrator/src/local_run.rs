@@ -3,7 +3,8 @@
 //! run` without a fleet calls it.
 
 use squall_engine::{
-    BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, EngineSpec, PlannedScenario, ResourceClient,
+    BusyUsers, Driver, Engine, EngineConfig, EngineError, EngineGroup, EngineSpec, LoadOutcome, PlannedScenario,
+    ResourceClient,
 };
 use squall_metrics::{Collector, Delta, RunView};
 use squall_model::{EngineLimits, GeneratorStats, Plan, RunFacts, StopReason, ThresholdResult};
@@ -290,8 +291,8 @@ impl<S: StopHandle> LocalRun<'_, S> {
             saturated: !saturated_because.is_empty(),
             saturated_because,
         };
-        let (active, elapsed) = (end.active, end.elapsed);
-        let (lost_at_most, fleet) = (0, None);
+        let LoadOutcome { active, elapsed, lost_at_most, .. } = end;
+        let fleet = None;
         let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
         RunResult { view, facts }
     }

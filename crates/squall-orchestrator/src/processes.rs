@@ -167,10 +167,7 @@ impl LoadGenerator for GeneratorProcesses {
     }
 
     async fn join(mut self) -> Result<GeneratorOutcome, RunError> {
-        let mut whole = GeneratorOutcome {
-            end: LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false },
-            other_processes: (Duration::ZERO, 0),
-        };
+        let mut whole = GeneratorOutcome { end: LoadOutcome::NONE, other_processes: (Duration::ZERO, 0) };
         let mut ended = std::mem::take(&mut self.summaries);
         while ended.len() < self.children.len() {
             if self.died {
@@ -182,9 +179,7 @@ impl LoadGenerator for GeneratorProcesses {
             }
         }
         for last in ended {
-            whole.end.active = whole.end.active.max(last.end.active);
-            whole.end.elapsed = whole.end.elapsed.max(last.end.elapsed);
-            whole.end.cut_off |= last.end.cut_off;
+            whole.end.include(last.end);
             whole.other_processes.0 += last.cpu;
             whole.other_processes.1 += last.max_rss_bytes;
         }

@@ -8,7 +8,7 @@ use squall_engine::ThreadDeadline;
 use std::{cell::Cell, ptr};
 use tokio::runtime::Builder;
 
-use crate::watchdog;
+use crate::{running_code::RunningCode, watchdog};
 
 thread_local! {
     /// The Python thread state while this thread is detached; null while it is attached.
@@ -22,6 +22,7 @@ pub(crate) fn run_attached<R>(
     builder: &mut Builder,
     run: impl FnOnce(&mut Builder) -> R,
 ) -> R {
+    let _running = RunningCode::begin();
     Python::attach(|py| {
         // The run continues if the watchdog cannot start: only code that never returns needs it.
         let _watchdog = watchdog::watch(py, Some(deadline.clone()));

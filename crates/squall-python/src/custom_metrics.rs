@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::blocking_threads;
+
 thread_local! {
     static THREAD_RECORDER: RefCell<Option<(ThreadRecorder, String)>> = const { RefCell::new(None) };
 }
@@ -18,6 +20,16 @@ pub(crate) fn set_thread_recorder(recorder: &ThreadRecorder, prefix: &str) {
     THREAD_RECORDER.set(Some((recorder.clone(), prefix.to_owned())));
 }
 
+/// One sample of a metric of the scenario.
+pub(crate) struct CustomSample {
+    name: String,
+    elapsed: Duration,
+    outcome: Outcome,
+    /// Whether the metric belongs to the scenario and gets its prefix.
+    group: bool,
+    measured_at: Instant,
+}
+
 /// Records one sample of the metric `name`. The metric of a `group` belongs to the scenario and
 /// gets its prefix.
 #[pyfunction]
@@ -25,22 +37,24 @@ pub(crate) fn set_thread_recorder(recorder: &ThreadRecorder, prefix: &str) {
 pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str, group: bool) -> PyResult<()> {
     let elapsed = Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is not a duration in seconds; give 0 or more")))?;
+    let category = if passed { OutcomeCategory::Ok } else { OutcomeCategory::Exception };
+    let outcome = Outcome::new(category, crate::driver::exception_code(code));
+    let sample = CustomSample { name: name.to_owned(), elapsed, outcome, group, measured_at: Instant::now() };
+    blocking_threads::keep_sample(sample).iter().for_each(record_sample);
+    Ok(())
+}
+
+/// Records a sample on this engine thread.
+pub(crate) fn record_sample(sample: &CustomSample) {
     THREAD_RECORDER.with_borrow(|recorder| {
         let Some((recorder, prefix)) = recorder else { return };
-        let metric = recorder.metric(match group {
-            true => MetricKey::group(format!("{prefix}{name}")),
-            false => MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) },
+        let metric = recorder.metric(match sample.group {
+            true => MetricKey::group(format!("{prefix}{}", sample.name)),
+            false => MetricKey { kind: MetricKind::Custom, ..MetricKey::request(&sample.name) },
         });
-        // The span starts now instead of ending now, so that the sample counts as measured now,
-        // however long ago the measured code started.
-        let started = Instant::now();
-        let category = if passed { OutcomeCategory::Ok } else { OutcomeCategory::Exception };
-        recorder.record_span(
-            metric,
-            started,
-            started + elapsed,
-            Outcome::new(category, crate::driver::exception_code(code)),
-        );
+        // The span starts at the measurement instead of ending there, so that the sample counts in
+        // that second, however long ago the measured code started.
+        let started = sample.measured_at;
+        recorder.record_span(metric, started, started + sample.elapsed, sample.outcome);
     });
-    Ok(())
 }

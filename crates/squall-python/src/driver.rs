@@ -5,6 +5,7 @@
 mod asyncio_call;
 mod function_call;
 mod python_request;
+mod thread_call;
 mod user;
 
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 use tokio::runtime::Builder;
@@ -23,12 +24,13 @@ use tokio::runtime::Builder;
 use crate::{
     asyncio_loop::AsyncioLoop,
     attach,
+    blocking_threads::BlockingThreads,
     client::Client,
     custom_metrics,
     function_stepper::IdleFibers,
-    python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask},
+    python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask, ThreadsForBlocking},
     routes::{RoutedRequest, Routes},
-    watchdog::BlockingStep,
+    watchdog::{self, BlockingStep, PlainSwitch},
 };
 pub(crate) use python_request::{OpenedResponse, OpeningCall, RedirectMode, open_response};
 pub(crate) use squall_scenario::http_error_outcome;
@@ -92,6 +94,13 @@ impl Driver for PythonDriver {
             ),
             false => None,
         };
+        let settings = scenario.threads_for_blocking;
+        let blocking_threads = BlockingThreads::new(settings.limit());
+        let plain_on_threads = Arc::new(AtomicBool::new(matches!(settings, ThreadsForBlocking::Always(_))));
+        if let ThreadsForBlocking::WhenBlocked(limit) = settings {
+            watchdog::switch_when_plain_code_blocks(PlainSwitch { on: plain_on_threads.clone(), limit });
+        }
+        scenario.threads_notice().iter().for_each(|notice| squall_cli::print_notice(notice));
         Ok(PythonThread {
             context: Rc::new(PythonThreadContext {
                 scenario,
@@ -105,6 +114,8 @@ impl Driver for PythonDriver {
                 constant_requests,
                 last_blocking_code: RefCell::new("asyncio".to_owned()),
                 asyncio_loop,
+                blocking_threads,
+                plain_on_threads,
             }),
         })
     }
@@ -155,6 +166,10 @@ pub(crate) struct PythonThreadContext {
     last_blocking_code: RefCell<String>,
     /// `None` if the scenario does not run on asyncio.
     asyncio_loop: Option<AsyncioLoop>,
+    /// The threads of plain functions, once those run on threads.
+    blocking_threads: BlockingThreads,
+    /// Whether plain functions run on threads. The watchdog sets it when one has blocked.
+    plain_on_threads: Arc<AtomicBool>,
 }
 
 /// The clients for coroutines and for plain functions. A client holds no state of a user, so all

@@ -29,6 +29,7 @@ use crate::{
     python_scenario::{PythonScenario, ScenarioHttpSettings},
     routes::BaseUrl,
     run_hooks::PythonHooks,
+    running_code::{self, RunningCode},
 };
 
 /// The interpreter of this process.
@@ -42,10 +43,12 @@ impl ScriptHost for Interpreter {
     type Driver = PythonDriver;
 
     fn open(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, ScriptError> {
+        let _running = RunningCode::begin();
         Python::attach(|py| open(py, options))
     }
 
     fn open_in_worker(&self, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, ScriptError> {
+        let _running = RunningCode::begin();
         Python::attach(|py| {
             enter_bundle(py, &options.file).map_err(|error| script_error(py, &error))?;
             open(py, options)
@@ -144,7 +147,9 @@ fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), ScriptEr
 
 fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonDriver>, ScriptError> {
     options.requirements.as_deref().map_or(Ok(()), |requirements| check_requirements(py, requirements))?;
-    let all = load(py, &options).map_err(|error| script_error(py, &error))?;
+    let all = load(py, &options);
+    running_code::end_forked_child();
+    let all = all.map_err(|error| script_error(py, &error))?;
     let (probes, scenarios): (Vec<_>, Vec<_>) =
         all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
     let several = scenarios.len() > 1;
@@ -241,7 +246,9 @@ fn load<'py>(py: Python<'py>, options: &ScriptOptions) -> PyResult<Vec<Bound<'py
         params.set_item(name, value)?;
     }
     let file = options.file.to_string_lossy();
-    py.import("squall._load")?.call_method1("load_all", (file, &options.scenario, params, &options.mode))?.extract()
+    py.import("squall._load")?
+        .call_method1("load_all", (file, &options.scenario, params, &options.mode, options.threads_for_blocking))?
+        .extract()
 }
 
 /// The resource pools that the scenario declares.
@@ -308,10 +315,14 @@ fn describe(plan: &Plan, script: &PythonScenario) -> String {
             (Some(_), _) => "static",
             (None, crate::python_scenario::FunctionKind::Coroutine) if script.on_asyncio => "asyncio, async def",
             (None, crate::python_scenario::FunctionKind::Coroutine) => "stepped, async def",
+            (None, crate::python_scenario::FunctionKind::Plain) if script.blocking_reason.is_some() => {
+                "def on a thread"
+            }
             (None, crate::python_scenario::FunctionKind::Plain) => "stepped, def as a fiber",
         };
         let check = if task.check.is_some() { ", checked" } else { "" };
         text += &format!("  {} (weight {}{check}): {kind} because {}\n", spec.name, spec.weight, task.mode_reason);
     }
+    text += &script.threads_notice().map_or(String::new(), |notice| format!("  {notice}\n"));
     text
 }

@@ -7,6 +7,7 @@
 
 mod asyncio_loop;
 mod attach;
+mod blocking_threads;
 mod client;
 mod combined_plan;
 mod context_variables;
@@ -28,6 +29,7 @@ mod resource_acquire;
 mod response;
 mod routes;
 mod run_hooks;
+mod running_code;
 mod stream;
 mod streamed_response;
 mod watchdog;
@@ -42,6 +44,7 @@ mod _squall {
 
     #[pymodule_export]
     use super::{
+        blocking_threads::{on_blocking_thread, wait_on_thread},
         client::{Client, sleep, timer},
         custom_metrics::emit,
         not_awaited::report_not_awaited,
@@ -50,6 +53,7 @@ mod _squall {
         resource_acquire::{PyResourceLease, acquire_resource},
         response::{PyHeaders, PyResponse},
         run::main,
+        running_code::mark_forked_child,
         stream::{
             OpenedStream, StreamAppConnection, StreamEvent, StreamMailbox, StreamRunHandle, StreamSource, StreamWorker,
             connect, stream_logs,
@@ -71,6 +75,10 @@ mod run {
     /// Runs one command line, program name included, and returns the exit code.
     #[pyfunction]
     pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-        py.detach(|| squall_cli::main_with(arguments.clone(), &interpreter::Interpreter { arguments }))
+        py.detach(|| {
+            let code = squall_cli::main_with(arguments.clone(), &interpreter::Interpreter { arguments });
+            running_code::end_process_if_code_runs(code);
+            code
+        })
     }
 }

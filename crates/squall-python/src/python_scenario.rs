@@ -41,6 +41,29 @@ pub(crate) struct PythonScenario {
     pub(crate) on_asyncio: bool,
     /// Why coroutines run on asyncio, or why the engine resumes them itself.
     pub(crate) mode_reason: String,
+    pub(crate) threads_for_blocking: ThreadsForBlocking,
+    /// Why plain functions run on threads from the start; `None` if they do not.
+    pub(crate) blocking_reason: Option<String>,
+}
+
+/// Whether plain functions run on threads of their own, and on how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThreadsForBlocking {
+    /// Always fibers of the engine thread.
+    Never,
+    /// From the first call that blocks the engine thread.
+    WhenBlocked(usize),
+    Always(usize),
+}
+
+impl ThreadsForBlocking {
+    /// The most threads.
+    pub(crate) fn limit(self) -> usize {
+        match self {
+            ThreadsForBlocking::Never => 0,
+            ThreadsForBlocking::WhenBlocked(limit) | ThreadsForBlocking::Always(limit) => limit,
+        }
+    }
 }
 
 /// A function of the scenario that takes the user and a client.
@@ -110,11 +133,19 @@ impl PythonScenario {
         let tasks: Vec<ScenarioTask> =
             loaded.getattr("tasks")?.try_iter()?.map(|task| ScenarioTask::read(&task?)).collect::<PyResult<_>>()?;
         let new_fiber = loaded.getattr("new_fiber")?;
+        let threads_for_blocking: usize = loaded.getattr("threads_for_blocking")?.extract()?;
+        let blocking_reason: Option<String> = loaded.getattr("blocking_reason")?.extract()?;
         let has_lifecycle_hooks: bool = loaded.getattr("has_lifecycle_hooks")?.extract()?;
         Ok(PythonScenario {
             needs_python: has_lifecycle_hooks || tasks.iter().any(|task| task.requests.is_none()),
             on_asyncio: loaded.getattr("on_asyncio")?.extract()?,
             mode_reason: loaded.getattr("mode_reason")?.extract()?,
+            threads_for_blocking: match (threads_for_blocking, blocking_reason.is_some()) {
+                (0, _) => ThreadsForBlocking::Never,
+                (limit, true) => ThreadsForBlocking::Always(limit),
+                (limit, false) => ThreadsForBlocking::WhenBlocked(limit),
+            },
+            blocking_reason,
             make_user: loaded.getattr("make_user")?.unbind(),
             on_start: hooks("on_start")?,
             on_stop: hooks("on_stop")?,
@@ -131,6 +162,13 @@ impl PythonScenario {
 }
 
 impl PythonScenario {
+    /// Says that plain functions run on threads from the start, and why; `None` if they do not.
+    pub(crate) fn threads_notice(&self) -> Option<String> {
+        let reason = self.blocking_reason.as_ref()?;
+        let limit = self.threads_for_blocking.limit();
+        Some(format!("plain functions run on up to {limit} threads, because {reason}"))
+    }
+
     /// The name of a metric in the report.
     pub(crate) fn full_metric_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)

@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use squall_cli::{HookError, ScenarioHooks};
 
-use crate::watchdog;
+use crate::{running_code::RunningCode, watchdog};
 
 /// The `squall._hooks.Hooks` object of a loaded scenario.
 pub(crate) struct PythonHooks {
@@ -24,6 +24,7 @@ impl PythonHooks {
         set_up_data: Option<&str>,
         read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
     ) -> Result<T, HookError> {
+        let _running = RunningCode::begin();
         Python::attach(|py| {
             let hooks = self.hooks.bind(py);
             // Hooks have no timeout, but the second Ctrl-C interrupts them like other scenario

@@ -107,6 +107,10 @@ pub(crate) struct ScriptArgs {
     /// Number of processes that share the load, if one interpreter is too slow [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processes: Option<u16>,
+    /// Threads for plain functions that block, such as time.sleep or requests; 0 runs them on the
+    /// thread of all users [default: 256, once one of them blocks]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=10_000))]
+    pub(crate) threads_for_blocking: Option<u16>,
     /// Requirements file of pip; checked here and on each worker before anything is sent
     #[arg(long, value_name = "FILE")]
     pub(crate) requirements: Option<PathBuf>,

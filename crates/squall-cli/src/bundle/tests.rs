@@ -72,7 +72,7 @@ fn worker_opens_a_script_with_the_settings_of_the_command_line() {
     fs::write(at("shop.py"), "pass").unwrap();
     fs::write(at("requirements.txt"), "faker").unwrap();
     let flags = format!(
-        "--users 3 --for 2s --seed 7 --scenario Shop --mode stepped --param a=1 --param a=2 --requirements {}",
+        "--users 3 --for 2s --seed 7 --scenario Shop --mode stepped --threads-for-blocking 9 --param a=1 --param a=2 --requirements {}",
         at("requirements.txt")
     );
     let bundle = bundle_of(&at("shop.py"), &flags);
@@ -88,6 +88,7 @@ fn worker_opens_a_script_with_the_settings_of_the_command_line() {
     assert_eq!(options.scenario.as_deref(), Some("Shop"));
     assert_eq!(options.mode.as_deref(), Some("stepped"));
     assert_eq!(options.requirements.as_deref(), Some("faker"));
+    assert_eq!(options.threads_for_blocking, Some(9));
     assert_eq!(options.params, [("a".to_owned(), "2".to_owned())]);
     assert_eq!(options.overrides.load.users, Some(Sourced::from_flag("--users", "3")));
     assert_eq!(options.overrides.seed, Some(Sourced::from_flag("--seed", 7u64)));

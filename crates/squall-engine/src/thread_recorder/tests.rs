@@ -59,7 +59,8 @@ fn unsent_requests_are_recorded_but_not_counted_as_sent() {
 fn request_without_budget_or_membership_is_recorded_as_fenced() {
     let now = Instant::now();
     let budget = SendPermit::new(1);
-    let recorder = ThreadRecorder::with_limits(RecorderConfig::default(), now, Some((0, budget.clone())), None);
+    let recorder =
+        ThreadRecorder::with_limits(RecorderConfig::default(), now, Some((0, budget.clone())), (None, Arc::default()));
     let metric = recorder.metric(MetricKey::request("a"));
     let send =
         || recorder.begin(metric, now, now).map(|request| request.end(now, Outcome::of_status(200), 0, 0)).is_some();

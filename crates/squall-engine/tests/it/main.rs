@@ -1,5 +1,6 @@
 //! Runs the engine with scripted drivers: starts, counts, stopping and waiting.
 
+mod blocked_threads;
 mod engine_group;
 mod iteration_limits;
 mod panics;

@@ -43,6 +43,7 @@ impl ProcessSummary {
             self.end.active.as_nanos() as u64,
             self.end.elapsed.as_nanos() as u64,
             u64::from(self.end.cut_off),
+            self.end.lost_at_most,
             self.cpu.as_nanos() as u64,
             self.max_rss_bytes,
         ];
@@ -51,13 +52,13 @@ impl ProcessSummary {
 
     fn from_bytes(bytes: &[u8]) -> Option<ProcessSummary> {
         let (chunks, []) = bytes.as_chunks::<8>() else { return None };
-        let &[active, elapsed, cut_off, cpu, max_rss_bytes] =
+        let &[active, elapsed, cut_off, lost_at_most, cpu, max_rss_bytes] =
             chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect::<Vec<_>>().as_slice()
         else {
             return None;
         };
         let time = Duration::from_nanos;
-        let end = LoadOutcome { active: time(active), elapsed: time(elapsed), cut_off: cut_off != 0 };
+        let end = LoadOutcome { active: time(active), elapsed: time(elapsed), cut_off: cut_off != 0, lost_at_most };
         Some(ProcessSummary { end, cpu: time(cpu), max_rss_bytes })
     }
 }
@@ -162,7 +163,8 @@ mod tests {
 
     #[tokio::test]
     async fn written_frames_and_commands_are_read_back() {
-        let end = LoadOutcome { active: Duration::from_millis(1), elapsed: Duration::from_secs(2), cut_off: true };
+        let (active, elapsed) = (Duration::from_millis(1), Duration::from_secs(2));
+        let end = LoadOutcome { active, elapsed, cut_off: true, lost_at_most: 4 };
         let last = ProcessSummary { end, cpu: Duration::from_nanos(7), max_rss_bytes: 9 };
         for frame in
             [ProcessFrame::Ready { threads: 3 }, ProcessFrame::Delta(vec![1, 2, 3]), ProcessFrame::Finished(last)]

@@ -78,6 +78,9 @@ impl<'a> FunctionCall<'a> {
     /// Runs `stepper` to its end.
     pub(super) async fn drive(&mut self, mut stepper: FunctionStepper) -> PyResult<()> {
         drop(not_awaited::take_report());
+        if watchdog::run_is_over() {
+            return wait_for_abort().await;
+        }
         let mut step = self.run_watched(|py| stepper.step(py));
         let mut unawaited = None;
         loop {
@@ -127,6 +130,9 @@ impl<'a> FunctionCall<'a> {
                             }
                         },
                     };
+                    if watchdog::run_is_over() {
+                        return wait_for_abort().await;
+                    }
                     step = self.run_watched(|py| {
                         operation.borrow_mut(py).set_result(result);
                         // Dropped before the step, so that the awaiting code holds the last
@@ -182,7 +188,7 @@ impl<'a> FunctionCall<'a> {
     }
 
     /// Performs `work`. `None` if the call's time limit passed first.
-    async fn perform_in_time(&mut self, work: OperationWork) -> Option<PyResult<Py<PyAny>>> {
+    pub(super) async fn perform_in_time(&mut self, work: OperationWork) -> Option<PyResult<Py<PyAny>>> {
         match self.time_limit {
             None => Some(self.perform(work).await),
             Some(_) if !self.in_time() => None,
@@ -302,6 +308,13 @@ async fn yield_to_ready_tasks() {
         Poll::Pending
     })
     .await;
+}
+
+/// Waits for the engine to abort this user, because the run must have ended. The user's code would
+/// delay the end: code that blocks cannot be interrupted.
+#[cold]
+async fn wait_for_abort() -> PyResult<()> {
+    std::future::pending().await
 }
 
 #[cold]

@@ -9,6 +9,7 @@ use squall_http::Session;
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::{
     rc::Rc,
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
@@ -18,6 +19,7 @@ use super::{
     exception_code,
     function_call::{FunctionCall, TASK_TIMEOUT, UserSessions},
     python_request::send_constant,
+    thread_call::ThreadCallEnd,
 };
 use crate::{
     context_variables::ContextVariables,
@@ -72,6 +74,19 @@ impl PythonUserObject {
                 AsyncioCallEnd::TaskStuck(ended) => {
                     Python::attach(|py| asyncio_task.end(py));
                     Python::attach(|py| self.replace_asyncio_task(py, thread))?;
+                    ended
+                }
+            };
+        }
+        if function.kind == FunctionKind::Plain && thread.plain_on_threads.load(Relaxed) {
+            let threads = &thread.blocking_threads;
+            // Boxed, so that users without threads stay small.
+            let call = Box::pin(call.run_on_thread(threads, function, &self.plain_arguments, &self.context));
+            return match call.await {
+                ThreadCallEnd::Returned(ended) => ended,
+                ThreadCallEnd::GivenUp(ended) => {
+                    // The function keeps its context entered.
+                    self.context = Python::attach(|py| self.context.copy(py))?;
                     ended
                 }
             };

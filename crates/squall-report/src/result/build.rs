@@ -141,7 +141,8 @@ pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
         reasons.push(format!("{} requests failed before they could leave this machine", count(unsent)));
     }
     if lost > 0 {
-        reasons.push(format!("lost workers may have sent up to {} requests that are not reported", count(lost)));
+        let sender = if run.facts.fleet.is_some() { "lost workers" } else { "code that did not return" };
+        reasons.push(format!("{sender} may have sent up to {} requests that are not reported", count(lost)));
     }
     let begun = sent + unsent;
     match in_flight {
