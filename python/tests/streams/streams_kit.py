@@ -79,7 +79,9 @@ class Fleet(Server):
 
     def log(self, first: str = "") -> list[list[str]]:
         path = self.folder / "log"
-        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        # A worker may be writing the last line: only lines with an end are whole.
+        lines = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return [line for line in lines if not first or line[0] == first]
 
     def workers_of(self, *, after: int) -> set[str]:
