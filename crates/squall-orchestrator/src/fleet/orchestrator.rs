@@ -150,17 +150,24 @@ impl<C: FleetStores> Orchestrator<C> {
         self.last_error = text;
     }
 
+    /// Sweeps the pools if the last sweep is old enough.
+    async fn sweep_pools(&mut self) -> Result<(), FleetError> {
+        if self.last_sweep.elapsed() <= SWEEP_INTERVAL {
+            return Ok(());
+        }
+        self.last_sweep = Instant::now();
+        match self.fleet.stores().pools().sweep().await {
+            Err(error @ StoreError::Unreachable(_)) => return Err(error.into()),
+            // A foreign value in a pool's keys breaks only that pool. Its users get the error.
+            Err(error) => debug!(%error, "a pool cannot be swept"),
+            Ok(_) => {}
+        }
+        Ok(())
+    }
+
     /// Reads the run once and takes the next step, if one is due.
     async fn poll(&mut self) -> Result<(), FleetError> {
-        if self.last_sweep.elapsed() > SWEEP_INTERVAL {
-            self.last_sweep = Instant::now();
-            match self.fleet.stores().pools().sweep().await {
-                Err(error @ StoreError::Unreachable(_)) => return Err(error.into()),
-                // A foreign value in a pool's keys breaks only that pool. Its users get the error.
-                Err(error) => debug!(%error, "a pool cannot be swept"),
-                Ok(_) => {}
-            }
-        }
+        self.sweep_pools().await?;
         let run_store = self.fleet.stores().run();
         let record = run_store.read_record().await?;
         let (contact, outage) = self.store_contact.heard(Instant::now()).take_outage(Instant::now(), self.config.ttl);

@@ -175,20 +175,22 @@ async fn unreadable_run_spec_is_ignored() {
     task.await.expect("no panic");
 }
 
+/// Waits until the worker holds shares, or none.
+async fn wait_for_shares(stores: &MemoryFleetStores, holds: bool) {
+    let started = Instant::now();
+    while stores.workers().snapshot().await.unwrap().leases.is_empty() == holds {
+        assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for shares: {holds}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Shares that it held would be load that no worker makes.
 #[tokio::test]
 async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
     let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = stores.run();
     let task = spawn_worker(&stores, &stop).await;
-    let wait_for_shares = async |holds: bool| {
-        let started = Instant::now();
-        while stores.workers().snapshot().await.unwrap().leases.is_empty() == holds {
-            assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for shares: {holds}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    wait_for_shares(true).await;
+    wait_for_shares(&stores, true).await;
     let spec = |run_id: &str| {
         format!(
             r#"{{"run":"{run_id}","bundle":"b","profile":{{"stages":[{{"duration":{{"secs":9,"nanos":0}},"from":1.0,"to":1.0}}]}},"start_at_ms":null,"expected":[],"ready_by_ms":0}}"#
@@ -201,13 +203,13 @@ async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
             .await
             .unwrap()
             .expect("no other writer");
-        wait_for_shares(false).await;
+        wait_for_shares(&stores, false).await;
         let failed = |report: &WorkerReport| report.given_up_run.clone().filter(|failed| failed.epoch == epoch);
         let report = wait_for_report(&stores, "a failure report", |report| failed(report).is_some()).await;
         assert!(failed(&report).is_some_and(|failed| failed.message.contains("not in the store")), "{report:?}");
         // The worker may be able to carry out the next run.
         run.compare_and_set(&seen, "IDLE", &spec(&epoch.to_string()), false).await.unwrap().expect("no other writer");
-        wait_for_shares(true).await;
+        wait_for_shares(&stores, true).await;
     }
     stop.cancel();
     task.await.expect("no panic");
@@ -219,18 +221,11 @@ async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
     let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = stores.run();
     let task = spawn_worker(&stores, &stop).await;
-    let wait_for_shares = async |holds: bool| {
-        let started = Instant::now();
-        while stores.workers().snapshot().await.unwrap().leases.is_empty() == holds {
-            assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for shares: {holds}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    wait_for_shares(true).await;
+    wait_for_shares(&stores, true).await;
     let spec = r#"{"protocol":2,"other":"fields"}"#;
     let seen = run.read_record().await.unwrap();
     let seen = run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
-    wait_for_shares(false).await;
+    wait_for_shares(&stores, false).await;
     let report = wait_for_report(&stores, "a refused run", |report| report.given_up_run.is_some()).await;
     let given_up = report.given_up_run.expect("the condition above");
     assert_eq!((given_up.epoch, report.protocol), (1, ProtocolVersion::CURRENT));
@@ -240,7 +235,7 @@ async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
         given_up.message
     );
     run.compare_and_set(&seen, "IDLE", spec, false).await.unwrap().expect("no other writer");
-    wait_for_shares(true).await;
+    wait_for_shares(&stores, true).await;
     wait_for_report(&stores, "no failure", |report| report.given_up_run.is_none()).await;
     stop.cancel();
     task.await.expect("no panic");
