@@ -18,14 +18,14 @@ $(VENV)/bin/maturin:
 	$(PY) -m pip install --quiet --disable-pip-version-check maturin greenlet
 
 # The package and the command `squall`. Built by maturin itself and not through pip, which would hide cargo's progress.
-python: $(VENV)/bin/maturin
+python: ui $(VENV)/bin/maturin
 	rm -rf target/wheel
-	$(MOLD) $(VENV)/bin/maturin build --profile $(PROFILE) --locked --jobs $(JOBS) --interpreter $(PY) --out target/wheel
+	$(MOLD) $(VENV)/bin/maturin build --profile $(PROFILE) $(FEATURES) --locked --jobs $(JOBS) --interpreter $(PY) --out target/wheel
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheel/*.whl
 
 # The same for an interpreter without the global lock, which has no stable ABI: a wheel of its own, tried in an environment of its own.
 PYTHON_FREE ?= python3.14t
-python-free: $(VENV)/bin/maturin
+python-free: ui $(VENV)/bin/maturin
 	@command -v $(PYTHON_FREE) >/dev/null || { echo "no $(PYTHON_FREE) here: Debian's source package of python3.14 builds it with \
 	  ./configure --disable-gil; name it with PYTHON_FREE="; exit 2; }
 	rm -rf target/wheel-free

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from squall._errors import ScenarioError
+from squall._thresholds import DeclaredThresholds, number_text, read_thresholds
 
 if TYPE_CHECKING:
     from squall._resources import Resources
@@ -38,7 +39,7 @@ class Between:
     most: float
 
     def __str__(self) -> str:
-        return f"{_number_text(self.least)}s..{_number_text(self.most)}s"
+        return f"{number_text(self.least)}s..{number_text(self.most)}s"
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,12 @@ class ScenarioMark:
     target: str | None
     #: The arguments that set the load, by name, as text.
     load: Mapping[str, str]
-    thresholds: tuple[str, ...]
+    thresholds: DeclaredThresholds
     file: str
     line: int
     threads_for_blocking: int | None = None
+    #: Whether ``loadpilot.scenario`` made it.
+    from_loadpilot: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def scenario(
     stages: str | Sequence[tuple[float | str, float]] | None = None,
     pause: float | str | Between | None = None,
     warm_up: float | str | None = None,
-    thresholds: Mapping[str, float] | Sequence[str] | None = None,
+    thresholds: Mapping[str, float | str] | Sequence[str] | str | None = None,
     target: str | None = None,
     name: str | None = None,
     threads_for_blocking: int | None = None,
@@ -149,8 +152,8 @@ def scenario(
     ``users`` runs that number of users, each waiting ``pause`` between two iterations. ``mode`` is
     the shape over time: ``constant``, ``ramp``, ``step`` (with ``steps``) or ``spike``; ``stages``
     is a list of (duration, level) instead. ``thresholds`` decide whether the run passes:
-    ``{"p99_ms": 500, "error_rate": 1.0}`` (the rate in percent) or ``["p99<500ms",
-    "error_rate<1%"]``. ``threads_for_blocking`` runs plain functions on up to that number of threads,
+    ``["p99<500ms", "error_rate<1%"]``, ``{"p99": "500ms", "error_rate": "1%"}`` or ``{"p99_ms": 500,
+    "error_rate": 1.0}`` (the rate in percent). ``threads_for_blocking`` runs plain functions on up to that number of threads,
     so that calls such as ``time.sleep`` block only their own user; 0 never does.
     """
     file, line = _caller()
@@ -177,7 +180,7 @@ def scenario(
     }
     times = {"pause", "duration", "ramp_up", "warm_up"}
     load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
-    mark = ScenarioMark(name, target, load, _thresholds(thresholds, file, line), file, line, threads_for_blocking)
+    mark = ScenarioMark(name, target, load, read_thresholds(thresholds, file, line), file, line, threads_for_blocking)
 
     def decorate(cls: C) -> C:
         if not isinstance(cls, type):
@@ -359,14 +362,10 @@ def _error(message: str) -> ScenarioError:
     return ScenarioError(message, frame.f_code.co_filename, frame.f_lineno)
 
 
-def _number_text(value: float) -> str:
-    return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
 def _text(value: Any, *, seconds: bool) -> str:
     if seconds and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{_number_text(value)}s"
-    return _number_text(value) if isinstance(value, float) else str(value)
+        return f"{number_text(value)}s"
+    return number_text(value) if isinstance(value, float) else str(value)
 
 
 def _stages(stages: Any, file: str, line: int) -> str | None:
@@ -378,28 +377,3 @@ def _stages(stages: Any, file: str, line: int) -> str | None:
         if not (isinstance(stage, (list, tuple)) and len(stage) == 2):
             raise ScenarioError(f"stages: {stage!r} is not a pair (duration, level), such as ('30s', 100)", file, line)
     return ",".join(f"{_text(lasts, seconds=True)}:{_text(level, seconds=False)}" for lasts, level in stages)
-
-
-def _thresholds(given: Any, file: str, line: int) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    if not isinstance(given, Mapping):
-        return tuple(str(threshold) for threshold in given)
-    thresholds = []
-    for key, limit in given.items():
-        metric, _, statistic = key.rpartition(":")
-        at = f"{metric}:" if metric else ""
-        if not isinstance(limit, (int, float)):
-            raise ScenarioError(f"threshold {key!r}: {limit!r} is not a number", file, line)
-        if statistic == "error_rate":
-            thresholds.append(f"{at}error_rate<={_number_text(limit)}%")
-        elif statistic.endswith("_ms"):
-            thresholds.append(f"{at}{statistic.removesuffix('_ms')}<={_number_text(limit)}ms")
-        elif statistic in ("errors", "dropped", "late"):
-            thresholds.append(f"{at}{statistic}<={_number_text(limit)}")
-        elif statistic in ("requests", "rate"):
-            thresholds.append(f"{at}{statistic}>={_number_text(limit)}")
-        else:
-            known = "p50_ms (any percentile), mean_ms, min_ms, max_ms, error_rate, errors, dropped, late; requests, rate (at least)"
-            raise ScenarioError(f"threshold {key!r} is unknown; there are {known}", file, line)
-    return tuple(thresholds)

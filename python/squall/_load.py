@@ -10,7 +10,6 @@ import functools
 import importlib.machinery
 import importlib.util
 import inspect
-import json
 import os
 import re
 import sys
@@ -91,6 +90,8 @@ class PythonScenario:
     hooks: Hooks | None = None
     #: Whether each user runs on_init, on_start or on_stop. Not about ``hooks``, which run once.
     has_lifecycle_hooks: bool = False
+    #: Whether users start at once, and run their tasks also after a failed ``on_start``.
+    begins_like_loadpilot: bool = False
     #: Whether coroutines run on an asyncio loop, and why or why not.
     on_asyncio: bool = False
     mode_reason: str = ""
@@ -135,14 +136,14 @@ def load_all(
     ``stepped`` (the engine resumes coroutines) or ``asyncio`` (coroutines run on an asyncio loop).
     ``threads_for_blocking`` is the flag of that name.
     """
-    compat.install()
+    compat.install(os.path.dirname(os.path.abspath(path)))
     _not_awaited.install_hook()
     try:
-        module = _execute(path)
+        module = execute(path)
         _reject_redefinitions(module, path)
         given = dict(params or {})
         pools = Pools(dict(_dsl.resources))
-        classes = _choose_classes(module, path, scenario)
+        classes = choose_classes(module, path, scenario)
         reject_locust_names(classes)
         hooks = Hooks(dict(_dsl.hooks), given) if _dsl.hooks else None
         first_url_origin = first_origin(module, given)
@@ -162,26 +163,6 @@ def load_all(
     except ScenarioError as error:
         error.file = display_path(error.file or path)
         raise
-
-
-def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str | None]], bool]:
-    """Returns the parameters of the scenario's ``on_init`` (name, kind, whether it is required,
-    annotation, default in JSON) and whether it takes any other."""
-    compat.install()
-    on_init = getattr(_choose_classes(_execute(path), path, None)[0], "on_init", None)
-    if on_init is None:
-        return [], "set_up" in _dsl.hooks
-    found = []
-    takes_any = False
-    for parameter in list(inspect.signature(on_init).parameters.values())[1:]:
-        if parameter.kind is parameter.VAR_KEYWORD:
-            takes_any = True
-        elif parameter.kind is not parameter.VAR_POSITIONAL:
-            required = parameter.default is parameter.empty
-            annotation = None if parameter.annotation is parameter.empty else inspect.formatannotation(parameter.annotation)
-            default = None if required else json.dumps(parameter.default, default=repr)
-            found.append((parameter.name, parameter.kind.name.lower(), required, annotation, default))
-    return found, takes_any
 
 
 def _reject_duplicate_names(loaded: list[PythonScenario]) -> None:
@@ -284,7 +265,8 @@ def _choose_threads(loaded: PythonScenario, flag: int | None) -> None:
         loaded.blocking_reason = reason
 
 
-def _execute(path: str) -> ModuleType:
+def execute(path: str) -> ModuleType:
+    """Imports the file ``path`` anew, which declares its scenarios, resources, hooks and probes."""
     _dsl.declared.clear()
     _dsl.resources.clear()
     _dsl.hooks.clear()
@@ -380,6 +362,7 @@ def _load_class(
         pool_contents=pools.contents,
         hooks=hooks,
         has_lifecycle_hooks=bool(starts or stops),
+        begins_like_loadpilot=mark is not None and mark.from_loadpilot,
         cls=cls,
         coroutines=coroutines,
         strategy=type(strategy).__name__ if strategy is not None else None,
@@ -407,7 +390,7 @@ def _coroutines(cls: type, tasks: list[ScenarioTask]) -> list[Callable[..., Any]
     return [function for function in functions if inspect.iscoroutinefunction(function)]
 
 
-def _choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[type]:
+def choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[type]:
     scenarios = [cls for cls in vars(module).values() if _is_scenario(cls) and cls.__module__ == module.__name__]
     marked = [cls for cls in scenarios if "__squall_scenario__" in cls.__dict__]
     if wanted is not None:
@@ -423,9 +406,24 @@ def _choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[t
     # Without @scenario it is unknown which classes to run and which are only base classes.
     if len(candidates) > 1 and not marked:
         names = ", ".join(cls.__name__ for cls in candidates)
-        message = f"this file has several scenarios: mark those to run with @scenario, or choose one with --scenario: {names}"
+        message = (
+            f"this file has several scenarios: mark those to run with @scenario, or choose one with --scenario: {names}"
+            f" (of an orchestrator or a worker: --scenario {os.path.basename(path)}:{candidates[0].__name__})"
+        )
         raise ScenarioError(message, path, _line_of(candidates[1]))
+    if len(candidates) > 1:
+        _reject_several_of_loadpilot(candidates, path)
     return candidates
+
+
+def _reject_several_of_loadpilot(classes: list[type], path: str) -> None:
+    """Scenarios of Squall run together. LoadPilot runs one, so a file for it expects the load of one."""
+    marks: list[ScenarioMark] = [cls.__dict__["__squall_scenario__"] for cls in classes]
+    if any(mark.from_loadpilot for mark in marks):
+        named = zip(classes, marks, strict=True)
+        known = ", ".join(f"{cls.__name__} ({mark.load['rps']}/s, {mark.load['duration']})" for cls, mark in named if mark.from_loadpilot)
+        message = f"LoadPilot runs one scenario of a file at a time: choose one with --scenario: {known}"
+        raise ScenarioError(message, path, marks[1].line)
 
 
 def _is_scenario(cls: Any) -> bool:

@@ -57,6 +57,8 @@ class ScenarioPlan:
     load: Mapping[str, Sourced[str]]
     thresholds: list[Sourced[str]]
     tasks: list[PlanTask]
+    #: What the reader of the scenario should know about its settings.
+    notes: list[str]
 
 
 def scenario_plan(
@@ -78,8 +80,9 @@ def scenario_plan(
         target=given(target, "target") if target else None,
         absolute_origin=absolute_origin,
         load={argument: given(text, argument) for argument, text in mark.load.items()} if mark else {},
-        thresholds=[given(threshold, "thresholds") for threshold in mark.thresholds] if mark else [],
+        thresholds=[given(threshold, "thresholds") for threshold in mark.thresholds.texts] if mark else [],
         tasks=[_plan_task(task) for task in tasks],
+        notes=list(mark.thresholds.notes) if mark else [],
     )
 
 

@@ -41,7 +41,7 @@ class Pools:
 
     def __init__(self, declarations: Mapping[str, ResourceDeclaration]) -> None:
         self._factories = {
-            name: (_payload_factory(declaration), declaration.limit)
+            name: (payload_factory(declaration, _run_without_waiting), declaration.limit)
             for name, declaration in declarations.items()
             if declaration.make is not None
         }
@@ -122,7 +122,9 @@ class _PendingAcquire:
         return self._resources._hold(self._name, lease)
 
 
-def _payload_factory(declaration: ResourceDeclaration) -> Callable[[int], str]:
+def payload_factory(declaration: ResourceDeclaration, run: Callable[[Any, str], Any]) -> Callable[[int], str]:
+    """Returns a function that makes the resource with a number, in JSON; ``run`` runs a coroutine of
+    the factory."""
     make = declaration.make
     assert make is not None
     takes = len(inspect.signature(make).parameters)
@@ -130,7 +132,7 @@ def _payload_factory(declaration: ResourceDeclaration) -> Callable[[int], str]:
     def make_payload(number: int) -> str:
         made_resource = make(*(number, None)[:takes])
         if inspect.iscoroutine(made_resource):
-            made_resource = _run_without_waiting(made_resource, declaration.name)
+            made_resource = run(made_resource, declaration.name)
         if not isinstance(made_resource, Mapping):
             raise TypeError(f"the factory of {declaration.name!r} returned {type(made_resource).__name__}, not a dict")
         try:

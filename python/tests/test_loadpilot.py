@@ -75,10 +75,11 @@ def test_call_without_await_sends_request(run, target, mode, kind):
     assert ended.result["totals"]["errors"] == 0, ended.messages() + ended.stderr
     assert ended.metric("GET /api/products/1")["requests"] == 10
     after = target.counts()
+    # A LoadPilot scenario of up to 500 requests per second has 5 users.
     assert {path: after[path] - before.get(path, 0) for path in after if after[path] != before.get(path, 0)} == {
-        "/auth/login": 1,
+        "/auth/login": 5,
         "/api/products/{id}": 10,
-        "/health": 1,
+        "/health": 5,
     }
     assert "awaited" not in ended.stderr
 
@@ -317,3 +318,97 @@ def test_ended_coroutine_releases_its_objects(run):
         requests=20,
     )
     assert ended.metric("look")["errors"] == 0, ended.messages()
+
+
+LOGIN = """
+from loadpilot import VUser, scenario, task
+
+@scenario(rps={rps}, duration="{duration}", mode="constant")
+class Flow(VUser):
+    def on_start(self, client):
+        client.get("/delay/300")
+        self.token = client.post("/auth/login", json={{"username": "ann", "password": "pw"}}).json()["access_token"]
+
+    @task
+    def look(self, client):
+        client.get("/health", headers={{"Authorization": f"Bearer {{self.token}}"}})
+"""
+
+
+@pytest.mark.parametrize(("rps", "users"), [(40, 5), (600, 6)])
+def test_scenario_has_as_many_users_as_in_loadpilot_and_each_logs_in_once(run, target, rps, users):
+    before = target.counts().get("/auth/login", 0)
+    ended = run(LOGIN.format(rps=rps, duration="2s"), requests=None, users=None)
+    assert target.counts()["/auth/login"] - before == users, ended.names()
+    assert ended.result["totals"]["requests"] >= 2 * rps, ended.messages()
+
+
+def test_flag_sets_another_number_of_users(run, target):
+    before = target.counts().get("/auth/login", 0)
+    run(LOGIN.format(rps=40, duration="1s"), "--start-users", "8", requests=None, users=None)
+    assert target.counts()["/auth/login"] - before == 8
+
+
+def test_failed_on_start_does_not_keep_user_from_its_tasks(run):
+    ended = run(
+        """
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=40, duration="1s", mode="constant")
+        class Flow(VUser):
+            def on_start(self, client):
+                client.get("/status/503").raise_for_status()
+                self.token = "secret"
+
+            @task
+            def look(self, client):
+                assert not hasattr(self, "token")
+                client.get("/health")
+        """,
+        requests=None,
+        users=None,
+    )
+    assert ended.metric("GET /health")["requests"] == 40, ended.messages()
+    assert ended.metric("on_start")["errors"] == 5
+    assert ended.metric("GET /status/503")["requests"] == 5
+
+
+def test_open_run_of_own_scenario_does_not_log_in_once_per_start(run, target):
+    before = target.counts().get("/auth/login", 0)
+    ended = run(
+        """
+        @scenario(rate=100, duration=1.5)
+        class Flow(VUser):
+            async def on_start(self, client):
+                await client.get("/delay/400")
+                await client.post("/auth/login", json={"username": "ann", "password": "pw"})
+
+            @task
+            async def look(self, client):
+                await client.get("/health")
+        """,
+        requests=None,
+        users=None,
+    )
+    assert target.counts()["/auth/login"] - before == 5
+    assert ended.metric("GET /health")["requests"] == 150
+
+
+def test_report_names_users_that_were_added_because_all_were_busy(run):
+    ended = run(
+        """
+        @scenario(rate=30, duration=3)
+        class Flow(VUser):
+            async def on_start(self, client):
+                await client.get("/health")
+
+            @task
+            async def wait(self, client):
+                await client.get("/delay/500")
+        """,
+        requests=None,
+        users=None,
+    )
+    added = ended.metric("(user added because all were busy)")["requests"]
+    assert added == ended.metric("GET /health")["requests"] - 5 > 0
+    assert "(user added because all were busy)" in ended.stdout

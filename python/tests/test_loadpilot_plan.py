@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import re
 import subprocess
 import threading
+import urllib.request
 from types import SimpleNamespace
 
 import pytest
@@ -165,3 +167,124 @@ def test_invalid_plan_file_is_rejected(squall, tmp_path, target):
     assert ended.code == 2 and "rps" in ended.stderr
     assert planned(squall, tmp_path, target, tasks=[]).code == 2
     assert planned(squall, tmp_path, target, thresholds={"p98": 1}).code == 2
+
+
+class _Types(_Writing):
+    """Records the content type of each request."""
+
+    def do_POST(self) -> None:
+        self.headers.add_header("X-Who", self.headers["Content-Type"])
+        super().do_POST()
+
+
+def test_body_template_is_sent_as_json_unless_the_plan_names_another_type(squall, tmp_path):
+    came: list[tuple[str, str | None, str]] = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Types,), {"came": came}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    tasks = [
+        {"name": "json", "url": "/json", "method": "POST", "body_template": '{"a": 1}'},
+        {"name": "text", "url": "/text", "method": "POST", "headers": {"content-type": "text/plain"}, "body_template": "b"},
+    ]
+    try:
+        where = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
+        ended = planned(squall, tmp_path, where, tasks=tasks, thresholds={}, rps=10)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert ended.code == 0, ended.stderr
+    assert set(came) == {("/json", "application/json", '{"a": 1}'), ("/text", "text/plain", "b")}
+
+
+HOOKED = """
+    from loadpilot import VUser, scenario, task
+
+    @scenario(rps=1, duration="9m")
+    class Flow(VUser):
+        def on_start(self, client):
+            client.get("/api/products")
+            {login}
+
+        @task(weight=3)
+        def health(self, client):
+            client.get("/health")
+
+        @task
+        def missing(self, client):
+            client.get("/status/404").raise_for_status()
+"""
+
+
+def hooked_lines(squall, write, tmp_path, target, login="pass", **changes):
+    path = write(HOOKED.format(login=login))
+    ended = planned(squall, tmp_path, target, scenario_file=str(path), scenario_class="Flow", thresholds={}, **changes)
+    assert ended.code == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_lines_of_plan_count_tasks_by_name_without_requests_of_on_start(squall, write, tmp_path, target):
+    before = target.counts()
+    last = hooked_lines(squall, write, tmp_path, target, n_vusers=7)[-1]
+    assert target.counts()["/api/products"] - before.get("/api/products", 0) == 7, "each of the plan's users starts once"
+    assert (last["requests_total"], last["errors_total"]) == (40, 10)
+    tasks = {task["name"]: (task["requests"], task["errors"]) for task in last["tasks"]}
+    assert tasks == {"health": (30, 0), "missing": (10, 10)}
+    assert last["latency"]["max_ms"] >= last["tasks"][0]["latency"]["p99_ms"] > 0
+    loadpilot_fields = {"timestamp_secs", "elapsed_secs", "current_rps", "target_rps", "requests_total", "errors_total"}
+    assert set(last) == loadpilot_fields | {"active_workers", "phase", "latency", "tasks"}
+
+
+def test_failing_on_start_of_plan_does_not_stop_the_tasks(squall, write, tmp_path, target):
+    last = hooked_lines(squall, write, tmp_path, target, login="raise RuntimeError('no login')", n_vusers=5)[-1]
+    assert (last["requests_total"], last["errors_total"]) == (40, 10)
+
+
+def test_phases_of_spike_are_those_of_loadpilot(squall, tmp_path, target):
+    ended = planned(squall, tmp_path, target, mode="spike", duration_secs=6, rps=20)
+    assert ended.code == 0, ended.stderr
+    phases = [json.loads(line)["phase"] for line in ended.stdout.splitlines()]
+    assert list(dict.fromkeys(phases)) == ["steady", "ramp_up", "ramp_down", "done"], phases
+
+
+def test_sigterm_ends_plan_with_success(tmp_path, target):
+    plan = json.dumps(PLAN | {"target_url": target.url, "duration_secs": 600})
+    process = subprocess.Popen([*SQUALL, "run", "--plan", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(plan)
+    process.stdin.close()
+    first = json.loads(process.stdout.readline())
+    assert first["phase"] == "steady"
+    process.terminate()
+    last = json.loads(process.stdout.read().splitlines()[-1])
+    assert process.wait(60) == 0 and last["phase"] == "done" and last["requests_total"] > 0
+
+
+def test_prometheus_serves_loadpilot_names(tmp_path, target):
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(PLAN | {"target_url": target.url, "duration_secs": 600}))
+    words = ["run", "--plan", str(plan), "--prometheus", "127.0.0.1:0", "--prometheus-names", "loadpilot"]
+    process = subprocess.Popen([*SQUALL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        found = re.search(r"http://[\d.:]+/metrics", process.stderr.readline())
+        assert found
+        # When the second line is written, the metrics of the first second are served.
+        process.stdout.readline(), process.stdout.readline()
+        # Prometheus asks for protobuf first; these names exist as text only.
+        accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;q=0.4"
+        request = urllib.request.Request(found.group(), headers={"Accept": accept})
+        with urllib.request.urlopen(request) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            text = answer.read().decode()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("loadpilot_"))
+    assert float(values["loadpilot_requests_total"]) > 0 and float(values["loadpilot_target_rps"]) == 40
+    single = {"errors_total", "current_rps", "active_workers", "elapsed_secs", "latency_p50_ms", "latency_p95_ms"}
+    single |= {"latency_p99_ms", "latency_max_ms", "latency_mean_ms"}
+    assert {f"loadpilot_{name}" for name in single} <= set(values)
+    assert values['loadpilot_phase{phase="steady"}'] == "1" and values['loadpilot_phase{phase="done"}'] == "0"
+    for name in ("requests_total", "errors_total", "latency_p50_ms", "latency_p99_ms", "latency_mean_ms"):
+        assert {f'loadpilot_task_{name}{{task="{task}"}}' for task in ("browse", "echo")} <= set(values)
+    assert "squall_requests_total" in text

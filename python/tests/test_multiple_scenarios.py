@@ -85,3 +85,35 @@ def test_run_of_rate_and_users_lasts_as_long_as_longest_scenario(run):
     )
     assert ended.metric("Open/a")["requests"] == 50
     assert ended.metric("Closed/b")["requests"] >= 1
+
+
+def test_output_says_that_scenarios_run_together(run):
+    ended = run(TWO, users=None, requests=2)
+    assert "scenarios that run together: Buyer, Watcher; --scenario NAME runs one" in ended.stderr
+    assert "run together" not in run(TWO, "--scenario", "Watcher", requests=2).stderr
+
+
+LOADPILOT = """
+    from loadpilot import VUser, scenario, task
+
+    @scenario(rps=30, duration="1m", mode="constant")
+    class Light(VUser):
+        @task
+        def look(self, client):
+            client.get("/health")
+
+    @scenario(rps=100, duration="2m", mode="spike")
+    class Heavy(VUser):
+        @task
+        def look(self, client):
+            client.get("/api/products")
+"""
+
+
+def test_one_scenario_of_loadpilot_file_must_be_chosen_as_in_loadpilot(run, squall, write, target):
+    before = target.counts()
+    ended = squall("run", str(write(LOADPILOT)), "--target", target.url)
+    assert ended.code == 2
+    assert "choose one with --scenario: Light (30/s, 60s), Heavy (100/s, 120s)" in ended.stderr, ended.stderr
+    assert target.counts() == before
+    assert run(LOADPILOT, "--scenario", "Heavy", requests=4).names() == {"look", "GET /api/products"}

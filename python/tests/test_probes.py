@@ -77,6 +77,30 @@ def test_probe_results_decide_success_and_failure(run):
     assert ended.metric("broken")["errors"] == ended.metric("broken")["requests"] >= 1
 
 
+def test_texts_of_a_probe_that_always_change_are_few_metrics(run):
+    ended = run(
+        """
+        looked = []
+
+        @probe(every="5ms")
+        def state():
+            looked.append(1)
+            return f"state {len(looked)}"
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                while len(looked) < 30:
+                    await sleep(0.01)
+                await client.get("/health")
+        """,
+        requests=1,
+    )
+    texts = {metric["tags"]["text"]: metric["requests"] for metric in ended.result["metrics"] if metric["name"] == "state"}
+    assert len(texts) == 21 and texts["state 1"] == 1
+    assert texts["(other texts)"] >= 9
+
+
 def test_probe_runs_in_one_of_several_processes(run, write):
     """Only one process runs the probes, however many share the load."""
     code = PROBES.replace("looked = []", "import os\n    looked = []").replace(

@@ -406,7 +406,7 @@ def test_user_has_attributes_of_vikhry_user(run):
 
             @step()
             async def look(self):
-                assert self.made and self.started == 200 and self.user_id == "0" and self.worker_id
+                assert self.made and self.started == 200 and self.user_id == "1" and self.worker_id
                 await self.http.get("/health")
         """,
         "--scenario",
@@ -454,3 +454,109 @@ def test_request_without_await_fails_step(run):
         requests=2,
     )
     assert "get` was not awaited (shop.py:8)" in ended.messages()
+
+
+def test_client_created_in_a_probe_sends_requests_and_closes(run, target):
+    ended = run(
+        f"""
+        from vikhry import ReqwestClient, VU, probe, step
+
+        looked = []
+
+        @probe(name="version", every_s=0.02)
+        async def version():
+            client = ReqwestClient(base_url={target.url!r})()
+            answer = await client.get("/health")
+            posted = await client.post("/auth/login", json={{"username": "u", "password": "p"}})
+            await client.close()
+            looked.append(answer.status)
+            return f"v{{answer.status}}-{{posted.status}}"
+
+        class Shop(VU):
+            @step()
+            async def look(self):
+                from asyncio import sleep
+                while len(looked) < 2:
+                    await sleep(0.01)
+                # Also in a step, without an attribute of the user.
+                assert (await ReqwestClient(base_url={target.url!r})().get("/health")).status == 200
+        """,
+        requests=1,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("probe/version")["errors"] == 0, ended.messages()
+    # Each distinct text that the probe returns is a metric of its own.
+    texts = [metric["tags"]["text"] for metric in ended.result["metrics"] if metric["name"] == "version"]
+    assert texts == ["v200-200"]
+
+
+def test_client_outside_of_users_and_probes_sends_requests(target):
+    import asyncio
+
+    from squall.compat.vikhry import ReqwestClient
+
+    async def use() -> tuple[int, str, int, int]:
+        client = ReqwestClient(base_url=f"{target.url}/api/")()
+        health = await client.get("/health", params={"a": 1})
+        login = await client.post("/auth/login", json={"username": "u", "password": "p"})
+        missing = await client.get("no-such-path")
+        token = (await login.json())["access_token"]
+        await client.close()
+        return health.status, token, login.status, missing.status
+
+    health, token, login, missing = asyncio.run(use())
+    assert (health, login, missing) == (200, 200, 404)
+    assert token
+    with pytest.raises(ValueError, match="needs a base_url"):
+        asyncio.run(ReqwestClient()().get("/health"))
+
+
+def test_annotations_of_on_init_are_the_same_with_postponed_evaluation(tmp_path):
+    from squall._offer import describe
+
+    for head in ("", "from __future__ import annotations\n"):
+        path = tmp_path / f"annotated_{len(head)}.py"
+        path.write_text(head + "from vikhry import VU, step\n\nclass Shop(VU):\n    async def on_init(self, page: int, tags: list[str] = ()):\n        pass\n\n    @step()\n    async def look(self):\n        pass\n")
+        assert [(name, annotation) for name, _, _, annotation, _ in describe(str(path)).params] == [("page", "int"), ("tags", "list[str]")]
+
+
+def test_offer_lists_pools_and_probes_and_runs_factories_that_wait(tmp_path):
+    from squall._offer import describe
+
+    path = tmp_path / "offered.py"
+    path.write_text(
+        """
+import asyncio
+from vikhry import VU, probe, resource, step
+
+@resource(name="users")
+async def users(resource_id, ctx):
+    await asyncio.sleep(0)
+    return {"username": f"u{resource_id}"}
+
+@probe(name="depth", every_s=1.0)
+async def depth():
+    return 1
+
+class Shop(VU):
+    @step()
+    async def look(self):
+        pass
+"""
+    )
+    offer = describe(str(path))
+    assert (offer.resources, offer.probes) == (["users"], ["depth"])
+    assert json.loads(offer.make_resource("users", 7) or "") == {"username": "u7"}
+    assert offer.make_resource("other", 1) is None
+
+
+def test_one_of_several_classes_is_offered_with_its_parameters(tmp_path):
+    from squall._errors import ScenarioError
+    from squall._offer import describe
+
+    path = tmp_path / "two.py"
+    classes = (f"class {name}(VU):\n    async def on_init(self, {param}):\n        pass\n\n    @step()\n    async def look(self):\n        pass\n\n" for name, param in (("Light", "page"), ("Heavy", "size")))
+    path.write_text("from vikhry import VU, step\n\n" + "".join(classes))
+    assert [param[0] for param in describe(str(path), "Heavy").params] == ["size"]
+    with pytest.raises(ScenarioError, match=r"--scenario two\.py:Light"):
+        describe(str(path))

@@ -1,21 +1,26 @@
-//! The driver of a worker: a declarative scenario or a script. Adds only the choice between the
-//! two, once per user. `bundle` creates it.
+//! The driver of a worker: a declarative scenario, a script, or `squall cql`. Adds only the choice
+//! between them, once per user. `bundle` creates it.
 
 use squall_engine::{
     Driver, DriverError, DriverThread, Iteration, OnStartError, RequestsPerIteration, ThreadDeadline, ThreadRecorder,
-    UserIdentity, VirtualUser,
+    UserIdentity, UserStart, VirtualUser,
 };
+use squall_model::TaskIndex;
 use squall_scenario::ScenarioDriver;
 use tokio::runtime::Builder;
 
 pub(crate) enum AnyDriver<D> {
     Declarative(ScenarioDriver),
     Script(D),
+    #[cfg(feature = "cql")]
+    Cql(squall_cql::CqlDriver),
 }
 
 pub(crate) enum AnyThread<D: Driver> {
     Declarative(<ScenarioDriver as Driver>::Thread),
     Script(D::Thread),
+    #[cfg(feature = "cql")]
+    Cql(<squall_cql::CqlDriver as Driver>::Thread),
 }
 
 type DeclarativeUser = <<ScenarioDriver as Driver>::Thread as DriverThread>::User;
@@ -25,6 +30,8 @@ type DeclarativeUser = <<ScenarioDriver as Driver>::Thread as DriverThread>::Use
 pub(crate) enum AnyUser<D: Driver> {
     Declarative(DeclarativeUser),
     Script(<D::Thread as DriverThread>::User),
+    #[cfg(feature = "cql")]
+    Cql(squall_cql::CqlUser),
 }
 
 impl<D: Driver> Driver for AnyDriver<D> {
@@ -34,6 +41,8 @@ impl<D: Driver> Driver for AnyDriver<D> {
         match self {
             AnyDriver::Declarative(driver) => driver.thread(recorder).map(AnyThread::Declarative),
             AnyDriver::Script(driver) => driver.thread(recorder).map(AnyThread::Script),
+            #[cfg(feature = "cql")]
+            AnyDriver::Cql(driver) => driver.thread(recorder).map(AnyThread::Cql),
         }
     }
 
@@ -41,6 +50,17 @@ impl<D: Driver> Driver for AnyDriver<D> {
         match self {
             AnyDriver::Declarative(driver) => driver.requests_per_iteration(),
             AnyDriver::Script(driver) => driver.requests_per_iteration(),
+            #[cfg(feature = "cql")]
+            AnyDriver::Cql(driver) => driver.requests_per_iteration(),
+        }
+    }
+
+    fn user_start(&self) -> UserStart {
+        match self {
+            AnyDriver::Declarative(driver) => driver.user_start(),
+            AnyDriver::Script(driver) => driver.user_start(),
+            #[cfg(feature = "cql")]
+            AnyDriver::Cql(driver) => driver.user_start(),
         }
     }
 
@@ -53,6 +73,8 @@ impl<D: Driver> Driver for AnyDriver<D> {
         match self {
             AnyDriver::Declarative(driver) => driver.run_thread(deadline, runtime, body),
             AnyDriver::Script(driver) => driver.run_thread(deadline, runtime, body),
+            #[cfg(feature = "cql")]
+            AnyDriver::Cql(driver) => driver.run_thread(deadline, runtime, body),
         }
     }
 }
@@ -64,6 +86,8 @@ impl<D: Driver> DriverThread for AnyThread<D> {
         match self {
             AnyThread::Declarative(thread) => thread.connect().await,
             AnyThread::Script(thread) => thread.connect().await,
+            #[cfg(feature = "cql")]
+            AnyThread::Cql(thread) => thread.connect().await,
         }
     }
 
@@ -71,6 +95,8 @@ impl<D: Driver> DriverThread for AnyThread<D> {
         match self {
             AnyThread::Declarative(thread) => AnyUser::Declarative(thread.user(identity)),
             AnyThread::Script(thread) => AnyUser::Script(thread.user(identity)),
+            #[cfg(feature = "cql")]
+            AnyThread::Cql(thread) => AnyUser::Cql(thread.user(identity)),
         }
     }
 }
@@ -80,6 +106,17 @@ impl<D: Driver> VirtualUser for AnyUser<D> {
         match self {
             AnyUser::Declarative(user) => user.on_start().await,
             AnyUser::Script(user) => user.on_start().await,
+            #[cfg(feature = "cql")]
+            AnyUser::Cql(user) => user.on_start().await,
+        }
+    }
+
+    async fn acquire_thread(&mut self, task: TaskIndex) {
+        match self {
+            AnyUser::Declarative(user) => user.acquire_thread(task).await,
+            AnyUser::Script(user) => user.acquire_thread(task).await,
+            #[cfg(feature = "cql")]
+            AnyUser::Cql(user) => user.acquire_thread(task).await,
         }
     }
 
@@ -87,6 +124,8 @@ impl<D: Driver> VirtualUser for AnyUser<D> {
         match self {
             AnyUser::Declarative(user) => user.iterate(iteration).await,
             AnyUser::Script(user) => user.iterate(iteration).await,
+            #[cfg(feature = "cql")]
+            AnyUser::Cql(user) => user.iterate(iteration).await,
         }
     }
 
@@ -94,6 +133,8 @@ impl<D: Driver> VirtualUser for AnyUser<D> {
         match self {
             AnyUser::Declarative(user) => user.on_stop().await,
             AnyUser::Script(user) => user.on_stop().await,
+            #[cfg(feature = "cql")]
+            AnyUser::Cql(user) => user.on_stop().await,
         }
     }
 }

@@ -180,6 +180,9 @@ fn api_error(error: &Value) -> CliError {
             ". `squall test status` shows the running test, `squall test stop` ends it"
         }
         "invalid_state" if error["details"]["current"] == "IDLE" => ". `squall test start` starts a test",
+        "invalid_state" if error["details"]["current"] == "PREPARING" => {
+            ". The workers prepare the test: try again when `squall test status` says that it is running"
+        }
         _ => "",
     };
     CliError::new(format!("{message}{remedy}"))

@@ -6,9 +6,13 @@ mod compare;
 #[cfg(feature = "cql")]
 mod cql;
 mod fleet;
+#[cfg(feature = "grid")]
+mod grid;
+mod history;
 mod http;
 mod load;
 mod output;
+mod report;
 mod run;
 mod search;
 mod suggestions;
@@ -20,14 +24,23 @@ use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
 #[cfg(feature = "cql")]
-pub(crate) use cql::CqlArgs;
-pub(crate) use fleet::{ApiArgs, DownArgs, OrchestratorArgs, StartArgs, StatusArgs, TestCommand, UpArgs};
+pub(crate) use cql::{CqlArgs, move_cql_flags};
+pub(crate) use fleet::{ApiArgs, DownArgs, OrchestratorArgs, Secret, StartArgs, StatusArgs, TestCommand, UpArgs};
+#[cfg(feature = "grid")]
+pub(crate) use grid::{
+    BrowserName, GridBrowserArgs, GridClientArgs, GridCommand, GridKeyCommand, GridKeyCreateArgs, GridKeyRevokeArgs,
+    GridServeArgs, GridUpArgs, GridWorkerArgs, IsolationArg, KeyScopeArg, Switch,
+};
+pub(crate) use history::{
+    HistoryArgs, RunsCommand, RunsCompareArgs, RunsListArgs, RunsRemoveArgs, RunsShowArgs, UiArgs,
+};
 pub(crate) use http::{HttpArgs, RequestArgs};
 pub(crate) use load::LoadArgs;
-pub(crate) use output::OutputArgs;
-pub(crate) use run::{EngineArgs, RunArgs};
+pub(crate) use output::{LineStyle, OutputArgs, PrometheusNames};
+pub(crate) use report::ReportArgs;
+pub(crate) use run::{EngineArgs, FleetArgs, RunArgs};
 pub(crate) use search::SearchArgs;
-pub(crate) use suggestions::add_suggestion;
+pub(crate) use suggestions::{add_suggestion, run_flag_hint};
 pub(crate) use worker::{LoadWorkerArgs, LogFormat};
 
 /// Load testing with correct measurements.
@@ -51,6 +64,8 @@ Examples:
   squall run http://127.0.0.1:8089/health --rate 500 --for 30s
   squall run shop.toml --html report.html
   squall compare before.json after.json
+  squall report result.json --html       a report of a saved result
+  squall run shop.toml --history ; squall runs list
   squall new shop                        a folder with a scenario
   squall up --workers 3                  a fleet; `squall down` stops it
 
@@ -87,6 +102,16 @@ pub(crate) enum CliCommand {
     Run(Box<RunArgs>),
     /// Compare two runs: is one significantly slower?
     Compare(CompareArgs),
+    /// Render a saved result again: as text, HTML, JUnit or CSV
+    Report(ReportArgs),
+    /// The history: list, show, compare, annotate and remove runs
+    #[command(after_help = history::RUNS_EXAMPLES)]
+    Runs {
+        #[command(subcommand)]
+        command: RunsCommand,
+    },
+    /// Serve the web UI for a folder of results
+    Ui(UiArgs),
     /// Serve a shop API to run load tests against
     Target(TargetArgs),
     /// Create a folder with a scenario to start from
@@ -113,9 +138,31 @@ pub(crate) enum CliCommand {
     },
     /// Load a CQL database with the command line of cassandra-stress
     #[cfg(feature = "cql")]
-    Cql(CqlArgs),
+    Cql(Box<CqlArgs>),
+    /// Load a CQL database (not in this build)
+    #[cfg(not(feature = "cql"))]
+    Cql(LeftOutArgs),
+    /// A Playwright browser grid: one WebSocket URL, many browsers
+    #[cfg(feature = "grid")]
+    #[command(after_help = grid::GRID_EXAMPLES)]
+    Grid {
+        #[command(subcommand)]
+        command: GridCommand,
+    },
+    /// A Playwright browser grid (not in this build)
+    #[cfg(not(feature = "grid"))]
+    Grid(LeftOutArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+}
+
+/// The words after a command that this build does not have.
+#[cfg(not(all(feature = "cql", feature = "grid")))]
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct LeftOutArgs {
+    #[arg(hide = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    _words: Vec<String>,
 }
 
 /// Arguments of `squall target`.
@@ -143,11 +190,15 @@ pub(crate) struct TargetArgs {
 #[command(after_help = "\
 Examples:
   squall new shop
+  squall new shop --python
   cd shop && squall run scenario.toml --check")]
 pub(crate) struct NewArgs {
     /// The folder to create; existing files are not overwritten
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
+    /// Write the scenario in Python instead of TOML
+    #[arg(long)]
+    pub(crate) python: bool,
 }
 
 /// Arguments of `squall completions`.

@@ -3,6 +3,9 @@
 //! the files. Runs nothing: `squall run --cluster`, `squall test start` and the orchestrator build
 //! bundles, the worker opens them.
 
+#[cfg(feature = "cql")]
+mod cql_source;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use squall_engine::{Driver, PlannedScenario};
 use squall_model::{Bundle, BundleVersion, EncodedSettings, EngineLimits, Load, LoadModel};
@@ -28,6 +31,9 @@ use crate::{
     run_settings::{RunSettings, ScenarioSource},
     script_host::ScriptHost,
 };
+
+#[cfg(feature = "cql")]
+pub(crate) use cql_source::CqlSource;
 
 /// Largest bundle: the encoded files and the settings together.
 const MAX_BUNDLE_BYTES: usize = 64 << 20;
@@ -151,6 +157,10 @@ impl<H: ScriptHost> squall_worker::DriverFactory for BundleOpener<H> {
     type Driver = AnyDriver<H::Driver>;
 
     fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, OpenBundleError> {
+        #[cfg(feature = "cql")]
+        if let Some(source) = CqlSource::of(bundle) {
+            return source.open(bundle);
+        }
         let scenario = self.load_scenario(bundle).map_err(|error| OpenBundleError::Scenario(error.to_string()))?;
         if scenario.plan().tasks != bundle.plan.tasks {
             return Err(OpenBundleError::OtherTasks);

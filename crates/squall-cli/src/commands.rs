@@ -5,12 +5,17 @@ mod completions;
 #[cfg(feature = "cql")]
 mod cql;
 mod down;
+#[cfg(feature = "grid")]
+mod grid;
 mod new;
 mod orchestrator;
+mod report;
 pub(crate) mod run;
+mod runs;
 mod stream;
 mod target;
 mod test;
+mod ui;
 mod up;
 mod worker;
 
@@ -21,6 +26,9 @@ pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u
     match command {
         CliCommand::Run(args) => run::run(*args, host),
         CliCommand::Compare(args) => compare::compare(&args),
+        CliCommand::Report(args) => report::report(&args),
+        CliCommand::Runs { command } => runs::runs(&command),
+        CliCommand::Ui(args) => ui::ui(&args),
         CliCommand::Target(args) => target::serve(&args),
         CliCommand::New(args) => new::scaffold(&args),
         CliCommand::Worker(args) => worker::run_worker(&args, host),
@@ -30,7 +38,22 @@ pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u
         CliCommand::Down(_) => down::down(),
         CliCommand::Stream { command } => stream::run(command, host),
         #[cfg(feature = "cql")]
-        CliCommand::Cql(args) => cql::cql(&args),
+        CliCommand::Cql(args) => cql::cql(*args),
+        #[cfg(not(feature = "cql"))]
+        CliCommand::Cql(_) => Err(left_out("cql")),
+        #[cfg(feature = "grid")]
+        CliCommand::Grid { command } => grid::grid(command),
+        #[cfg(not(feature = "grid"))]
+        CliCommand::Grid(_) => Err(left_out("grid")),
         CliCommand::Completions(args) => completions::print(&args),
     }
+}
+
+/// `make demo` builds without these commands, because their libraries take long to compile.
+#[cfg(not(all(feature = "cql", feature = "grid")))]
+fn left_out(command: &str) -> CliError {
+    CliError::new(format!(
+        "this squall was built without `squall {command}`; `make python` builds the whole program into .venv, \
+         `make build` into target/release"
+    ))
 }

@@ -1,6 +1,7 @@
 //! `--find-max`: searches the highest rate that holds a threshold with repeated short runs
 //! (probes). Runs the probes; `rate_search` decides which rate comes next, `probe` judges a probe,
-//! `probe_table` prints, `result_writer` writes the result file. `commands::run` calls it.
+//! `probe_table` prints, `result_writer` writes the result file. `commands::run` and `commands::cql`
+//! call it, each with a target of its own.
 
 mod probe;
 mod probe_table;
@@ -9,12 +10,12 @@ mod result_writer;
 
 use squall_engine::Driver;
 use squall_model::{LoadModel, Plan, Threshold};
-use squall_orchestrator::{RunControl, RunResult};
-use squall_report::{ReportInput, RunVerdict, ScheduleRule, verdict};
-use std::time::Duration;
+use squall_orchestrator::{RunControl, RunObserver, RunResult};
+use squall_report::{InterruptionRule, ReportInput, RunVerdict, ScheduleRule, verdict};
+use std::{path::PathBuf, time::Duration};
 
 use crate::{
-    args::RunArgs,
+    args::{EngineArgs, OutputArgs, RunArgs, SearchArgs},
     commands::run::{ProgressDisplay, execute_run, run_options},
     exit::{self, CliError, error_chain},
     loaded_scenario::LoadedScenario,
@@ -33,23 +34,98 @@ const DEFAULT_FIRST_RATE: f64 = 50.0;
 /// not a limit; only a failure that happens again is.
 const MAX_REPEATS: u32 = 1;
 
+/// What a search probes.
+pub(crate) trait ProbeTarget {
+    /// The plan whose load each probe replaces.
+    fn plan(&self) -> &Plan;
+
+    /// Runs one probe under `plan`.
+    async fn run_probe(
+        &self,
+        plan: Plan,
+        control: &RunControl,
+        observers: &mut [&mut dyn RunObserver],
+    ) -> Result<RunResult, CliError>;
+}
+
+/// How to search.
+#[derive(Debug, Clone)]
+pub(crate) struct SearchSettings {
+    pub(crate) threshold: Threshold,
+    precision: f64,
+    /// Length of a probe, without its warm-up.
+    probe: Duration,
+    /// `None`: [`DEFAULT_FIRST_RATE`].
+    first_rate: Option<f64>,
+    /// Exit with 4 if the generator was the limit.
+    strict: bool,
+    quiet: bool,
+    json: Option<PathBuf>,
+}
+
+impl SearchSettings {
+    /// `None` without `--find-max`.
+    pub(crate) fn new(
+        search: &SearchArgs,
+        output: &OutputArgs,
+        strict: bool,
+        first_rate: Option<f64>,
+    ) -> Option<SearchSettings> {
+        Some(SearchSettings {
+            threshold: search.find_max.clone()?,
+            precision: search.precision(),
+            probe: search.probe_duration(),
+            first_rate,
+            strict,
+            quiet: output.quiet,
+            json: output.json.clone(),
+        })
+    }
+
+    /// The settings of `squall run`.
+    pub(crate) fn of_run(args: &RunArgs, plan: &Plan) -> Option<SearchSettings> {
+        let first_rate = match &plan.load.model {
+            LoadModel::Open { rate, .. } if args.load.rate.is_some() => Some(rate.peak()),
+            _ => None,
+        };
+        SearchSettings::new(&args.search, &args.output, args.strict, first_rate)
+    }
+}
+
+/// A scenario with the engine flags of `squall run`.
+pub(crate) struct ScenarioProbes<'a, D> {
+    pub(crate) scenario: &'a LoadedScenario<D>,
+    pub(crate) engine: &'a EngineArgs,
+}
+
+impl<D: Driver> ProbeTarget for ScenarioProbes<'_, D> {
+    fn plan(&self) -> &Plan {
+        self.scenario.plan()
+    }
+
+    async fn run_probe(
+        &self,
+        plan: Plan,
+        control: &RunControl,
+        observers: &mut [&mut dyn RunObserver],
+    ) -> Result<RunResult, CliError> {
+        let probe = self.scenario.with_plan(plan);
+        let options = run_options(self.engine, &probe);
+        probe.run(options, control, observers).await.map_err(|error| CliError::new(error_chain(&error)))
+    }
+}
+
 /// Searches, prints the outcome and returns the exit code.
-pub(crate) fn find_max<D: Driver>(
-    args: &RunArgs,
-    scenario: &LoadedScenario<D>,
-    threshold: &Threshold,
-) -> Result<u8, CliError> {
+pub(crate) fn find_max(target: &impl ProbeTarget, settings: &SearchSettings) -> Result<u8, CliError> {
     let button = StopButton::new(RunControl::new());
     let _signals = signals::listen_for_signals(&button)?;
-    let results = SearchResultWriter::open(args)?;
-    let table = ProbeTable::new(args, threshold, results.uses_stdout())?;
+    let results = SearchResultWriter::open(settings)?;
+    let table = ProbeTable::new(settings, results.uses_stdout())?;
     let keys = InlineKeyListener::listen(&button);
-    let search = RateSearch::new(first_rate(args, scenario.plan()), args.search.precision());
+    let search = RateSearch::new(settings.first_rate.unwrap_or(DEFAULT_FIRST_RATE), settings.precision);
     let mut finder = MaxRateFinder {
-        args,
-        scenario,
-        threshold,
-        length: args.search.probe_duration(),
+        target,
+        settings,
         button: &button,
         keys_work: keys.is_listening(),
         search,
@@ -63,20 +139,10 @@ pub(crate) fn find_max<D: Driver>(
     Ok(exit_code)
 }
 
-fn first_rate(args: &RunArgs, plan: &Plan) -> f64 {
-    match &plan.load.model {
-        LoadModel::Open { rate, .. } if args.load.rate.is_some() => rate.peak(),
-        _ => DEFAULT_FIRST_RATE,
-    }
-}
-
 /// A search in progress.
-struct MaxRateFinder<'a, D> {
-    args: &'a RunArgs,
-    scenario: &'a LoadedScenario<D>,
-    threshold: &'a Threshold,
-    /// Of a probe, without its warm-up.
-    length: Duration,
+struct MaxRateFinder<'a, T> {
+    target: &'a T,
+    settings: &'a SearchSettings,
     button: &'a StopButton,
     /// Whether the stop key works, which the progress line says.
     keys_work: bool,
@@ -98,7 +164,7 @@ enum AfterProbe {
     Exit(u8),
 }
 
-impl<D: Driver> MaxRateFinder<'_, D> {
+impl<T: ProbeTarget> MaxRateFinder<'_, T> {
     /// Probes until the outcome is known, prints it and returns the exit code.
     fn search(&mut self) -> Result<u8, CliError> {
         while let Some(rate) = self.search.next_rate() {
@@ -108,25 +174,25 @@ impl<D: Driver> MaxRateFinder<'_, D> {
                 AfterProbe::Exit(code) => return Ok(code),
             }
         }
-        self.table.print_outcome(&self.search, self.args, "", &self.failure_reason)?;
-        Ok(outcome_exit_code(self.search.outcome(), self.args.strict))
+        self.table.print_outcome(&self.search, self.settings, "", &self.failure_reason)?;
+        Ok(outcome_exit_code(self.search.outcome(), self.settings.strict))
     }
 
     fn probe(&mut self, rate: f64) -> Result<AfterProbe, CliError> {
-        let plan = probe_plan(self.scenario.plan(), self.threshold, rate, self.length)?;
-        let probe = self.scenario.with_plan(plan);
-        let finished = self.run_probe(&probe, rate)?;
+        let plan = probe_plan(self.target.plan(), &self.settings.threshold, rate, self.settings.probe)?;
+        let finished = self.run_probe(plan.clone(), rate)?;
         let report = ReportInput {
-            plan: probe.plan(),
+            plan: &plan,
             view: &finished.view,
             facts: &finished.facts,
             schedule_rule: ScheduleRule::default(),
+            interruption_rule: InterruptionRule::default(),
             command: None,
             version: env!("SQUALL_VERSION"),
         };
         match verdict(&report) {
             RunVerdict::Interrupted => {
-                self.table.print_outcome(&self.search, self.args, "interrupted; so far: ", &self.failure_reason)?;
+                self.table.print_outcome(&self.search, self.settings, "interrupted; so far: ", &self.failure_reason)?;
                 Ok(AfterProbe::Exit(exit::INTERRUPTED))
             }
             RunVerdict::TargetUnreachable => {
@@ -141,11 +207,10 @@ impl<D: Driver> MaxRateFinder<'_, D> {
         }
     }
 
-    fn run_probe(&self, probe: &LoadedScenario<D>, rate: f64) -> Result<RunResult, CliError> {
-        let mut progress = ProbeProgressLine::new(rate, self.args.output.quiet, self.keys_work);
-        let options = run_options(&self.args.engine, probe);
+    fn run_probe(&self, plan: Plan, rate: f64) -> Result<RunResult, CliError> {
+        let mut progress = ProbeProgressLine::new(rate, self.settings.quiet, self.keys_work);
         let finished = execute_run(self.button, ProgressDisplay::Off, &mut progress, async |control, observers| {
-            probe.run(options, control, observers).await.map_err(|error| CliError::new(error_chain(&error)))
+            self.target.run_probe(plan, control, observers).await
         })?;
         progress.clear();
         Ok(finished)
@@ -174,14 +239,14 @@ impl<D: Driver> MaxRateFinder<'_, D> {
 
     fn write_result(self, exit_code: u8) -> Result<(), CliError> {
         let notice = self.results.write(&FinishedSearch {
-            plan: self.scenario.plan(),
-            args: self.args,
+            plan: self.target.plan(),
+            settings: self.settings,
             search: &self.search,
-            warm_up: warm_up(self.length),
+            warm_up: warm_up(self.settings.probe),
             interrupted: exit_code == exit::INTERRUPTED,
             exit_code,
         })?;
-        if let Some(notice) = notice.filter(|_| !self.args.output.quiet) {
+        if let Some(notice) = notice.filter(|_| !self.settings.quiet) {
             print_stderr(format!("{notice}\n"));
         }
         Ok(())

@@ -18,7 +18,7 @@ pub(crate) const ONLY_PROCESS: ProcessIndex = ProcessIndex { index: 0, count: 1 
 
 /// What the flags change about a scenario.
 pub(crate) fn overrides(args: &RunArgs) -> Result<ScenarioOverrides, CliError> {
-    let mut flag_errors = Vec::new();
+    let mut flag_errors: Vec<_> = duration_as_body(args).into_iter().collect();
     Ok(ScenarioOverrides {
         name: sourced_text("--name", &args.name),
         target: sourced_text("--target", &args.target),
@@ -30,6 +30,20 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<ScenarioOverrides, CliError> {
         flag_errors,
         variables: Vec::new(),
     })
+}
+
+/// The error of `-d 30s`, which other tools take as the length of the run. Sent as a body, it would make
+/// every request a POST. Any other sign of a body, and a length given by `--for`, make it a body.
+fn duration_as_body(args: &RunArgs) -> Option<Sourced<String>> {
+    let body = args.request.body.as_deref().filter(|body| squall_model::parse_duration(body).is_ok())?;
+    let short = format!("-d{body}");
+    let by_short_flag = args.raw_args.iter().any(|word| word == "-d" || *word == short);
+    let is_content_type = |header: &String| header.to_ascii_lowercase().starts_with("content-type");
+    let meant_as_body =
+        args.request.method.is_some() || args.load.duration.is_some() || args.http.headers.iter().any(is_content_type);
+    let text =
+        format!("`{body}` would be sent as a body: write --for {body} for the length of the run, or --body {body}");
+    (by_short_flag && !meant_as_body).then(|| Sourced::from_flag("-d", text))
 }
 
 /// Refuses flags that have no effect on a run with `loads`, because the user expects one.
@@ -50,6 +64,10 @@ pub(crate) fn reject_unused_flags(args: &RunArgs, loads: &[&Load]) -> Result<(),
         (
             engine.max_users.is_some() && only_closed,
             "--max-users is for an open load (--rate): a closed load has as many users as --users says",
+        ),
+        (
+            engine.start_users.is_some() && only_closed,
+            "--start-users is for an open load (--rate): a closed load starts as many users as --users says",
         ),
         (
             engine.late_after.is_some() && never_late,
@@ -75,18 +93,21 @@ pub(crate) fn parse_params(args: &RunArgs) -> Result<BTreeMap<String, String>, C
     args.script.params.iter().map(param).collect()
 }
 
-/// The request of `squall run URL`.
-pub(crate) fn url_request(url: &str, args: &RequestArgs) -> UrlRequest {
-    let list =
-        |flag: &str, values: &[String]| values.iter().map(|value| Sourced::from_flag(flag, value.as_str())).collect();
+/// The request of `squall run URL`. Its values can be `@FILE` or `$NAME`; a body `@FILE` is the file, of
+/// any size.
+pub(crate) fn url_request(url: &str, args: &RequestArgs, errors: &mut Vec<Sourced<String>>) -> UrlRequest {
+    let body_file = args.body.as_deref().and_then(secret_value::referenced_file);
+    let body = args.body.as_deref().filter(|_| body_file.is_none());
     UrlRequest {
         url: url.to_owned(),
         method: sourced_text("--method", &args.method),
-        query: list("--query", &args.query),
-        body: sourced_text("--body", &args.body),
-        body_file: sourced_text("--body-file", &args.body_file),
-        json: sourced_text("--body-json", &args.body_json),
-        form: list("--form", &args.form),
+        query: named_values("--query", &args.query, errors),
+        body: body.map(|text| secret("--body", text, errors)),
+        body_file: body_file
+            .map(|path| Sourced::from_flag("--body", path))
+            .or(sourced_text("--body-file", &args.body_file)),
+        json: args.body_json.as_deref().map(|text| secret("--body-json", text, errors)),
+        form: named_values("--form", &args.form, errors),
         expect_status: sourced_text("--expect-status", &args.expect_status),
         expect_body: sourced_text("--expect-body", &args.expect_body),
     }
@@ -225,6 +246,15 @@ fn secret(flag: &str, text: &str, errors: &mut Vec<Sourced<String>>) -> Sourced<
     Sourced::from_flag(flag, value)
 }
 
+/// Texts `NAME=VALUE`, each value of which can be `@FILE` or `$NAME`.
+fn named_values(flag: &str, texts: &[String], errors: &mut Vec<Sourced<String>>) -> Vec<Sourced<String>> {
+    let resolve = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Sourced::from_flag(flag, format!("{name}={}", secret(flag, value, errors).value)),
+        None => Sourced::from_flag(flag, text.as_str()),
+    };
+    texts.iter().map(resolve).collect()
+}
+
 type SourcedPair = (Sourced<String>, Sourced<String>);
 
 fn parse_pairs(
@@ -301,6 +331,31 @@ mod tests {
                 "`y` has no `=`: write 'HOST=ADDRESS:PORT'",
             ]
         );
+    }
+
+    #[test]
+    fn values_of_the_request_are_read_from_files_and_the_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "s3 {{ x }}\n").unwrap();
+        let at = format!("@{}", token.display());
+        let request = |line: &str| {
+            let mut errors = Vec::new();
+            let request = url_request("http://x/", &parse_run_args(line).request, &mut errors);
+            (request, errors)
+        };
+        let (read, errors) = request(&format!("--query a={at} -F password={at} -F mail=a@b --query c=@@d"));
+        let texts = |values: &[Sourced<String>]| values.iter().map(|value| value.value.clone()).collect::<Vec<_>>();
+        let secret = "s3 {{ '{{' }} x }}";
+        assert_eq!(texts(&read.query), [format!("a={secret}"), "c=@d".to_owned()]);
+        assert_eq!(texts(&read.form), [format!("password={secret}"), "mail=a@b".to_owned()]);
+        assert_eq!(errors, []);
+        let (read, _) = request(&format!("-d {at}"));
+        assert_eq!((read.body, read.body_file.map(|path| path.value)), (None, Some(token.display().to_string())));
+        let (read, _) = request("--body-json $PATH");
+        assert_eq!(read.json.map(|json| json.value), std::env::var("PATH").ok());
+        let (_, errors) = request("-F a=@/missing/file");
+        assert!(errors[0].value.contains("cannot read /missing/file"), "{errors:?}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The files that a run reads, so that no output replaces one of them. It notes paths and reads nothing
-//! itself. `commands::run` and `bundle` load scenarios through it.
+//! itself. `commands::run` and `bundle` load scenarios through it; `squall report` checks its outputs.
 
 use squall_scenario::ScenarioFiles;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{args::RunArgs, exit::CliError, run_input::RunInput, script_host::ScriptHost};
+use crate::{args::RunArgs, exit::CliError, preset_flags, run_input::RunInput, script_host::ScriptHost, secret_value};
 
 /// Notes the path of every file that a scenario reads.
 pub(crate) struct TrackedFiles<'f> {
@@ -48,22 +48,21 @@ pub(crate) fn reject_outputs_over_inputs<H: ScriptHost>(
     read: Vec<PathBuf>,
     host: &H,
 ) -> Result<(), CliError> {
-    let outputs: Vec<(&str, &Path, FileIdentity)> = args
-        .output
-        .files()
-        .into_iter()
-        .filter_map(|(flag, path)| Some((flag, path, FileIdentity::of(path)?)))
-        .collect();
-    if outputs.is_empty() {
+    let outputs = args.output.files();
+    if outputs.iter().all(|(_, path)| FileIdentity::of(path).is_none()) {
         return Ok(());
     }
-    let inputs = input_paths(input, args, read, host);
-    for path in &inputs {
-        let identity = FileIdentity::of(path);
-        if let Some((flag, output, _)) = outputs.iter().find(|(.., output)| Some(*output) == identity) {
+    reject_shared_files(&outputs, &input_paths(input, args, read, host))
+}
+
+/// Refuses an output that is one of `inputs`, also through links. Each output has the name of its flag.
+pub(crate) fn reject_shared_files(outputs: &[(&str, &Path)], inputs: &[PathBuf]) -> Result<(), CliError> {
+    for path in inputs {
+        let Some(input) = FileIdentity::of(path) else { continue };
+        if let Some((flag, output)) = outputs.iter().find(|(_, output)| FileIdentity::of(output) == Some(input)) {
             let (output, path) = (output.display(), path.display());
             return Err(CliError::new(format!(
-                "{flag} {output} would replace {path}, which the run reads: give another path"
+                "{flag} {output} would replace {path}, which the command reads: give another path"
             )));
         }
     }
@@ -74,6 +73,8 @@ fn input_paths<H: ScriptHost>(input: &RunInput, args: &RunArgs, mut paths: Vec<P
     paths.extend(args.plan.clone());
     paths.extend(args.script.requirements.clone());
     paths.extend([&args.http.ca, &args.http.cert, &args.http.key].into_iter().flatten().map(PathBuf::from));
+    paths.push(PathBuf::from(preset_flags::FILE));
+    paths.extend(secret_files(args));
     match input {
         RunInput::Url(_) => {}
         RunInput::ScenarioFile(path) => paths.push(path.clone()),
@@ -88,6 +89,23 @@ fn input_paths<H: ScriptHost>(input: &RunInput, args: &RunArgs, mut paths: Vec<P
         }
     }
     paths
+}
+
+/// The files of values that are given as `@FILE`.
+fn secret_files(args: &RunArgs) -> Vec<PathBuf> {
+    let logins = [&args.http.basic, &args.http.bearer].into_iter().flatten().map(String::as_str);
+    let headers = args.http.headers.iter().filter_map(|header| Some(header.split_once(':')?.1.trim()));
+    let request = &args.request;
+    let bodies = [&request.body, &request.body_json].into_iter().flatten().map(String::as_str);
+    let pairs = args.script.params.iter().chain(&request.query).chain(&request.form);
+    let values = pairs.filter_map(|pair| Some(pair.split_once('=')?.1));
+    logins
+        .chain(headers)
+        .chain(bodies)
+        .chain(values)
+        .filter_map(secret_value::referenced_file)
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// Device and number of a regular file, which all its names and links share.

@@ -2,7 +2,7 @@
 //! package of the installed `python3`. Runs no Python itself. `lib.rs` passes it to the commands.
 
 use squall_scenario::ScenarioDriver;
-use squall_streams::cli::StreamWorkerArgs;
+use squall_streams::cli::{AppStreamSend, StreamWorkerArgs};
 use std::{ffi::OsString, path::Path, process::Command};
 
 use crate::{
@@ -31,18 +31,23 @@ impl ScriptHost for InstalledPython {
     fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, ScriptError> {
         Err(self.exec_python(Path::new(&worker.app), ScriptKind::App))
     }
+
+    fn send_to_stream(&self, send: &AppStreamSend) -> Result<u8, ScriptError> {
+        Err(self.exec_python(Path::new(&send.stream), ScriptKind::App))
+    }
 }
 
 impl InstalledPython {
     /// Replaces this process by `python3 -m squall` with the same arguments. Returns only on
-    /// failure. `script` is what needs Python.
+    /// failure. `script` is what needs Python. With `-P`, Python does not import a `squall.py` of
+    /// the current folder instead.
     fn exec_python(&self, script: &Path, kind: ScriptKind) -> ScriptError {
-        let installed = Command::new("python3").args(["-c", "import squall._squall"]).output();
+        let installed = Command::new("python3").args(["-P", "-c", "import squall._squall"]).output();
         if !installed.is_ok_and(|output| output.status.success()) {
             return ScriptError::PackageNotInstalled { path: script.to_owned(), kind };
         }
         let mut python = Command::new("python3");
-        python.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
+        python.args(["-P", "-m", "squall"]).args(self.arguments.iter().skip(1));
         // `exec` returns only if it fails.
         ScriptError::StartPython(std::os::unix::process::CommandExt::exec(&mut python))
     }

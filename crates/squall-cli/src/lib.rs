@@ -27,8 +27,10 @@ mod open_file_limit;
 mod output_file;
 mod preset_flags;
 mod prometheus;
+mod run_history;
 mod run_input;
 mod run_settings;
+mod scenario_choice;
 mod scenario_picker;
 mod script_error;
 mod script_host;
@@ -44,7 +46,8 @@ use std::ffi::OsString;
 
 pub use loaded_scenario::{DriverMaker, LoadedScenario, ProcessCommands, ScriptScenario};
 pub use script_error::{ScriptError, ScriptKind};
-pub use script_host::{ScenarioParam, ScriptHost, ScriptOptions};
+pub use script_host::{ScenarioParam, ScriptDescription, ScriptHost, ScriptOptions};
+pub use squall_web::MakeResource;
 pub use squall_worker::{HookError, ScenarioHooks};
 
 /// Prints a line on standard error during a run. Does not wait for its reader.
@@ -62,10 +65,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 pub fn main_with<H: ScriptHost>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
     let expanded = match preset_flags::expand(arguments.into_iter().collect()) {
         Ok(expanded) => expanded,
-        Err(error) => return exit::report(&error),
+        Err(error) => {
+            let code = exit::report(&error);
+            terminal::background_writer::flush_stderr();
+            return code;
+        }
     };
     let (arguments, origins) = (expanded.words, expanded.origins);
     let raw_args: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    #[cfg(feature = "cql")]
+    let arguments = args::move_cql_flags(arguments);
     let mut command = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
         Err(error) => {
@@ -79,6 +88,8 @@ pub fn main_with<H: ScriptHost>(arguments: impl IntoIterator<Item = OsString>, h
     match &mut command {
         args::CliCommand::Run(run) => (run.raw_args, run.origins) = (raw_args, origins.clone()),
         args::CliCommand::Test { command: args::TestCommand::Start(start) } => start.run.raw_args = raw_args,
+        #[cfg(feature = "cql")]
+        args::CliCommand::Cql(cql) => cql.raw_args = raw_args,
         _ => {}
     }
     open_file_limit::raise_open_file_limit();

@@ -9,7 +9,12 @@ use std::{
     path::Path,
 };
 
-use crate::{args::RunArgs, commands::run::read_text, exit::CliError, run_input::RunInput};
+use crate::{
+    args::{LineStyle, LoadArgs, RunArgs},
+    commands::run::read_text,
+    exit::CliError,
+    run_input::RunInput,
+};
 
 /// A plan of LoadPilot. Fields that its engine ignores are ignored here too.
 #[derive(Debug, Deserialize)]
@@ -36,6 +41,8 @@ struct LoadPilotPlan {
     #[serde(default)]
     vuser_configs: Vec<LoadPilotUser>,
     #[serde(default)]
+    n_vusers: Option<u32>,
+    #[serde(default)]
     thresholds: BTreeMap<String, f64>,
 }
 
@@ -51,6 +58,12 @@ struct LoadPilotTask {
     headers: BTreeMap<String, String>,
     #[serde(default)]
     body_template: Option<String>,
+}
+
+impl LoadPilotTask {
+    fn has_body(&self) -> bool {
+        self.body_template.as_ref().is_some_and(|body| !body.is_empty())
+    }
 }
 
 /// The result of a scenario's `on_start` for one user: headers and URLs by task name, which replace
@@ -92,45 +105,13 @@ impl ScenarioFiles for PlanDataFiles {
 /// Reads the plan at `path` (`-` is standard input) into `args`; flags win over the plan. Returns
 /// the input to run, and the converted plan unless the input is a script.
 pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<ConvertedPlan>), CliError> {
-    let text = match path.to_str() {
-        Some("-") => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|error| CliError::file_error("read", path, &error))?;
-            text
-        }
-        _ => read_text(path)?,
-    };
-    let plan: LoadPilotPlan = serde_json::from_str(&text).map_err(|error| {
-        CliError::new(format!(
-            "--plan {}: not a LoadPilot plan: {error} (it needs rps, duration_secs, target_url and tasks)",
-            path.display()
-        ))
-    })?;
+    let plan = parse(path)?;
     // LoadPilot's engine writes a JSON line a second.
     if args.output.json_lines.is_none() && args.output.json.is_none() {
         args.output.json_lines = Some("-".into());
     }
-    let load = &mut args.load;
-    if load.rate.is_none() && load.users.is_none() && load.stages.is_none() {
-        load.rate = Some(plan.rps.to_string());
-    }
-    if load.stages.is_none() {
-        // LoadPilot adds the ramp to the duration; in Squall it is part of the duration.
-        let ramp = if plan.mode.as_deref().is_none_or(|mode| mode == "ramp") { plan.ramp_up_secs } else { 0.0 };
-        if load.duration.is_none() && load.requests.is_none() {
-            load.duration = Some(format!("{}s", plan.duration_secs + ramp));
-        }
-        if ramp > 0.0 && load.ramp_up.is_none() {
-            load.ramp_up = Some(format!("{ramp}s"));
-        } else if let Some(mode) = plan.mode.as_deref().filter(|mode| *mode != "ramp")
-            && load.profile.is_none()
-        {
-            load.profile = Some(mode.to_owned());
-        }
-        if plan.mode.as_deref() == Some("step") && load.steps.is_none() {
-            load.steps = plan.steps.map(|steps| steps.to_string());
-        }
-    }
+    args.output.line_style = LineStyle::Loadpilot;
+    plan.set_load(&mut args.load);
     args.target.get_or_insert(plan.target_url.clone());
     if args.name.is_none() {
         args.name.clone_from(&plan.name);
@@ -140,7 +121,10 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<
     }
     if let Some(file) = plan.scenario_file.as_ref().filter(|file| !file.is_empty()) {
         if args.script.scenario.is_none() {
-            args.script.scenario = plan.scenario_class;
+            args.script.scenario.clone_from(&plan.scenario_class);
+        }
+        if args.engine.start_users.is_none() && args.load.users.is_none() {
+            args.engine.start_users = plan.n_vusers.filter(|users| *users > 0);
         }
         return Ok((RunInput::Script(file.into()), None));
     }
@@ -148,6 +132,50 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<
         return Err(CliError::new("--plan: the plan has no tasks: add one, or a scenario_file"));
     }
     Ok((RunInput::ScenarioFile(path.to_owned()), Some(convert(&plan)?)))
+}
+
+fn parse(path: &Path) -> Result<LoadPilotPlan, CliError> {
+    let text = match path.to_str() {
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|error| CliError::file_error("read", path, &error))?;
+            text
+        }
+        _ => read_text(path)?,
+    };
+    serde_json::from_str(&text).map_err(|error| {
+        CliError::new(format!(
+            "--plan {}: not a LoadPilot plan: {error} (it needs rps, duration_secs, target_url and tasks)",
+            path.display()
+        ))
+    })
+}
+
+impl LoadPilotPlan {
+    /// Sets what no flag has set.
+    fn set_load(&self, load: &mut LoadArgs) {
+        if load.rate.is_none() && load.users.is_none() && load.stages.is_none() {
+            load.rate = Some(self.rps.to_string());
+        }
+        if load.stages.is_some() {
+            return;
+        }
+        // LoadPilot adds the ramp to the duration; in Squall it is part of the duration.
+        let ramp = if self.mode.as_deref().is_none_or(|mode| mode == "ramp") { self.ramp_up_secs } else { 0.0 };
+        if load.duration.is_none() && load.requests.is_none() {
+            load.duration = Some(format!("{}s", self.duration_secs + ramp));
+        }
+        if ramp > 0.0 && load.ramp_up.is_none() {
+            load.ramp_up = Some(format!("{ramp}s"));
+        } else if let Some(mode) = self.mode.as_deref().filter(|mode| *mode != "ramp")
+            && load.profile.is_none()
+        {
+            load.profile = Some(mode.to_owned());
+        }
+        if self.mode.as_deref() == Some("step") && load.steps.is_none() {
+            load.steps = self.steps.map(|steps| steps.to_string());
+        }
+    }
 }
 
 fn convert(plan: &LoadPilotPlan) -> Result<ConvertedPlan, CliError> {
@@ -276,12 +304,17 @@ fn task_toml(
             template(&task.url, "url")?
         },
     );
-    if let Some(body) = task.body_template.as_deref().filter(|body| !body.is_empty()) {
+    if let Some(body) = task.body_template.as_deref().filter(|_| task.has_body()) {
         toml += &format!("body = {}\n", template(body, "body_template")?);
     }
     let shared = task.headers.iter().filter(|(name, _)| !per_user.headers.contains(name.as_str()));
     let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), template(value, "headers")?));
     let mut pairs: Vec<String> = shared.map(pair).collect::<Result<_, CliError>>()?;
+    let is_content_type = |name: &str| name.eq_ignore_ascii_case("content-type");
+    let has_type = task.headers.keys().any(|name| is_content_type(name));
+    if task.has_body() && !has_type && !per_user.headers.iter().any(|name| is_content_type(name)) {
+        pairs.push(r#"Content-Type = "application/json""#.to_owned());
+    }
     for (nth, name) in per_user.headers.iter().enumerate() {
         let value = format!("{{{{ {VUSER_CONFIGS}.header_{index}_{nth} }}}}");
         pairs.push(format!("{} = {}", quoted(name), quoted(&value)));

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{exit::CliError, terminal::print};
+use crate::{
+    exit::CliError,
+    terminal::{self, WAIT_NOTICE_DELAY, background_writer::BackgroundWriter, print},
+};
 
 /// An output that can be written.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ enum OutputDestination {
     Stdout,
     /// A device.
     InPlace(File),
-    Fifo(FifoWriter),
+    Fifo,
     /// A temporary file in the same folder, renamed to the final one. It exists only during the
     /// write, so a killed run leaves nothing behind.
     AtomicReplace {
@@ -86,12 +89,13 @@ impl OutputFile {
         matches!(self.destination, OutputDestination::AtomicReplace { .. })
     }
 
-    /// Writes the whole content. An existing file is replaced only after that.
+    /// Writes the whole content. An existing file is replaced only after that. The reader of a pipe or of
+    /// standard output is awaited for `timeout`, or without a limit.
     pub(crate) fn replace_with(&mut self, bytes: &[u8], timeout: Option<Duration>) -> Result<(), CliError> {
         let written = match &mut self.destination {
             OutputDestination::Stdout => return print::stdout_within(bytes, timeout),
             OutputDestination::InPlace(file) => file.write_all(bytes),
-            OutputDestination::Fifo(fifo) => fifo.write_all(bytes),
+            OutputDestination::Fifo => write_to_fifo(&self.path, bytes, timeout),
             OutputDestination::AtomicReplace { temporary, final_path } => {
                 let replaced = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &*final_path));
                 if replaced.is_err() {
@@ -109,7 +113,7 @@ impl OutputDestination {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(found) if found.file_type().is_fifo() => {
-                return Ok(OutputDestination::Fifo(FifoWriter::new(path)));
+                return Ok(OutputDestination::Fifo);
             }
             Ok(found) if !found.is_file() => {
                 return Ok(OutputDestination::InPlace(OpenOptions::new().write(true).open(path)?));
@@ -124,6 +128,24 @@ impl OutputDestination {
         File::create(&temporary)?;
         fs::remove_file(&temporary)?;
         Ok(OutputDestination::AtomicReplace { temporary, final_path })
+    }
+}
+
+/// Writes on another thread, because neither opening a pipe without a reader nor writing to a full one has
+/// a time limit. Names the pipe if its reader is late.
+fn write_to_fifo(path: &Path, bytes: &[u8], timeout: Option<Duration>) -> io::Result<()> {
+    let writer = BackgroundWriter::spawn(FifoWriter::new(path));
+    writer.enqueue(bytes)?;
+    match writer.flush(Some(WAIT_NOTICE_DELAY)) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            let limit = timeout.map_or_else(String::new, |limit| format!(" up to {} s", limit.as_secs()));
+            let path = path.display();
+            terminal::print_stderr(format!(
+                "waiting{limit} for a reader of {path}; Ctrl-C ends the wait, and {path} gets nothing\n"
+            ));
+            writer.flush(timeout)
+        }
+        flushed => flushed,
     }
 }
 

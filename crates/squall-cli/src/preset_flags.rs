@@ -4,15 +4,17 @@
 //! `main_with` calls it.
 
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, parser::ValueSource};
-use std::{collections::BTreeMap, ffi::OsString, path::Path};
+use squall_scenario::read_input_text;
+use std::{collections::BTreeMap, ffi::OsString, io::ErrorKind, path::Path};
 
 use crate::{
-    args::Cli,
+    args::{Cli, run_flag_hint},
     command_line::{ShownValues, reported_command_line},
     exit::CliError,
 };
 
-const FILE: &str = "squall.toml";
+/// The file of flags in the working folder.
+pub(crate) const FILE: &str = "squall.toml";
 
 /// Loads that exclude each other: the source that is read first decides.
 const EXCLUSIVE: [(&str, &str); 8] = [
@@ -61,9 +63,17 @@ pub(crate) fn expand(words: Vec<OsString>) -> Result<ExpandedArguments, CliError
     };
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let is_scenario = matches.get_one::<String>("input").is_some_and(|input| Path::new(input).ends_with(FILE));
-    let file = if is_scenario { None } else { std::fs::read_to_string(FILE).ok() };
+    let file = if is_scenario { None } else { read_file(Path::new(FILE))? };
     let from_file = file.map(|text| file_settings(run, &text)).transpose()?.unwrap_or_default();
     add_presets(run, matches, words, [environment_settings(run, variable), from_file])
+}
+
+/// The text of the file, if there is one.
+fn read_file(path: &Path) -> Result<Option<String>, CliError> {
+    match read_input_text(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|error| CliError::file_error("read", path, &error)),
+    }
 }
 
 fn add_presets(
@@ -96,7 +106,19 @@ fn is_excluded(run: &Command, id: &str, given: &[String]) -> bool {
         let ids = |arg: &clap::Arg| run.get_arg_conflicts_with(arg).iter().any(|arg| arg.get_id() == id);
         is_given(other.get_id().as_str()) && ids(other)
     };
-    is_given(id) || EXCLUSIVE.into_iter().any(excludes) || run.get_arguments().any(|other| conflicts(&other))
+    is_given(id)
+        || in_group_of_given(run, id, given)
+        || EXCLUSIVE.into_iter().any(excludes)
+        || run.get_arguments().any(|other| conflicts(&other))
+}
+
+/// Whether a group of flags, of which only one can be given, has the flag `id` and one that is `given`.
+fn in_group_of_given(run: &Command, id: &str, given: &[String]) -> bool {
+    let mut exclusive = run.get_groups().cloned().filter_map(|mut group| (!group.is_multiple()).then_some(group));
+    exclusive.any(|group| {
+        let has_given = group.get_args().any(|member| given.iter().any(|known| member == known.as_str()));
+        has_given && group.get_args().any(|member| member == id)
+    })
 }
 
 impl FlagOrigin {
@@ -163,9 +185,11 @@ fn file_settings(run: &Command, text: &str) -> Result<Settings, CliError> {
     let flags = flags.as_table().ok_or_else(|| invalid("`run` is not a table: write [run]".to_owned()))?;
     let mut settings = Settings::new();
     for (key, value) in flags {
-        let known = |arg: &&clap::Arg| is_preset_flag(arg) && arg.get_long() == Some(&key.replace('_', "-"));
+        let flag = key.replace('_', "-");
+        let known = |arg: &&clap::Arg| is_preset_flag(arg) && has_name(arg, &flag);
         let Some(arg) = run.get_arguments().find(known) else {
-            return Err(invalid(format!("[run] has `{key}`, which is no flag of `squall run`: --help lists them")));
+            let hint = run_flag_hint(&flag).unwrap_or_else(|| "--help lists them".to_owned());
+            return Err(invalid(format!("[run] has `{key}`, which is no flag of `squall run`: {hint}")));
         };
         let values = match value {
             toml::Value::Array(values) => values.iter().map(setting_text).collect::<Option<Vec<_>>>(),
@@ -185,6 +209,11 @@ fn setting_text(value: &toml::Value) -> Option<String> {
     }
 }
 
+/// Whether `--name` is the flag or another name of it.
+fn has_name(arg: &clap::Arg, name: &str) -> bool {
+    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+}
+
 /// Whether a flag can be preset: all but help and the flags that squall gives to its own processes.
 fn is_preset_flag(arg: &clap::Arg) -> bool {
     arg.get_long().is_some() && !matches!(arg.get_id().as_str(), "part" | "help" | "version")
@@ -199,6 +228,15 @@ fn flag_words(run: &Command, id: &str, source: &str, values: &[String]) -> Resul
         if values.len() > 1 && !is_list {
             return Err(CliError::new(format!("{source}: --{long} takes one value, not {}", values.len())));
         }
+        if let [value] = values
+            && let Some(default) = value_of_bare_flag(run, id, long)
+        {
+            return Ok(match value.as_str() {
+                "true" => vec![format!("--{long}={default}")],
+                "false" => Vec::new(),
+                path => vec![format!("--{long}={path}")],
+            });
+        }
         return Ok(values.iter().map(|value| format!("--{long}={value}")).collect());
     }
     match values.first().map(String::as_str) {
@@ -206,6 +244,13 @@ fn flag_words(run: &Command, id: &str, source: &str, values: &[String]) -> Resul
         Some("false" | "0" | "no" | "off") => Ok(Vec::new()),
         _ => Err(CliError::new(format!("{source}: --{long} is on or off: give true or false"))),
     }
+}
+
+/// The value that a flag has when it is given without one; `None` if it needs a value.
+fn value_of_bare_flag(run: &Command, id: &str, long: &str) -> Option<String> {
+    let matches = run.clone().try_get_matches_from(["run", "input", &format!("--{long}")]).ok()?;
+    let value = matches.get_raw(id)?.next()?;
+    Some(value.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -240,6 +285,23 @@ mod tests {
         assert_eq!(flags, ["--users=3  command line", "--strict   squall.toml"]);
         let flags = expanded("http://x/ --allow-missing", &[], "[run]\nstrict = true\n").unwrap();
         assert_eq!(flags, ["--allow-missing  command line"]);
+        let flags = expanded("http://x/ --http2", &[("SQUALL_HTTP1", "true")], "").unwrap();
+        assert_eq!(flags, ["--http2  command line"]);
+        let flags = expanded("http://x/ --body-json {}", &[("SQUALL_BODY", "x")], "[run]\nform = ['a=b']\n").unwrap();
+        assert_eq!(flags, ["--body-json=…  command line"]);
+    }
+
+    #[test]
+    fn true_and_false_set_outputs_to_their_default_path_and_off() {
+        let flags = expanded("http://x/", &[("SQUALL_HTML", "true")], "[run]\njunit = true\ncsv = 'a.csv'\n").unwrap();
+        let flags: Vec<_> = flags.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(flags, ["--html=squall-report.html", "--csv=a.csv", "--junit=squall-junit.xml"]);
+        assert_eq!(expanded("http://x/", &[("SQUALL_JSON", "false")], "[run]\nhtml = false\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn key_can_be_another_name_of_a_flag() {
+        assert_eq!(expanded("http://x/", &[], "[run]\nduration = '5s'\n").unwrap(), ["--for=5s  squall.toml"]);
     }
 
     #[test]
@@ -266,7 +328,9 @@ mod tests {
     #[test]
     fn unknown_keys_and_wrong_values_are_refused_with_a_remedy() {
         for (file, part) in [
-            ("[run]\nvus = 5\n", "`vus`, which is no flag of `squall run`"),
+            ("[run]\nvus = 5\n", "`vus`, which is no flag of `squall run`: did you mean --users N?"),
+            ("[run]\nrat = 5\n", "`rat`, which is no flag of `squall run`: did you mean --rate?"),
+            ("[run]\nwrong = 5\n", "`wrong`, which is no flag of `squall run`: --help lists them"),
             ("rate = 5\n", "has no table [run]"),
             ("[run]\nrate = [1, 2]\n", "--rate takes one value"),
             ("[run]\nquiet = 'maybe'\n", "--quiet is on or off"),

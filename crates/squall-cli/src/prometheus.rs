@@ -10,7 +10,7 @@ use squall_metrics::RunView;
 use squall_model::{GeneratorStats, Plan};
 use squall_orchestrator::{LiveStatus, RunObserver};
 use squall_report::{
-    ReportInput,
+    LiveSnapshot, LoadPhase, ReportInput, loadpilot_metrics,
     prometheus::{ExpositionFormat, ScrapeInput},
 };
 use std::{
@@ -20,9 +20,11 @@ use std::{
 };
 
 use crate::{
+    args::PrometheusNames,
     exit::CliError,
     http_listener::{HttpListener, text_response},
     stop_button::StopButton,
+    tick::tick,
 };
 
 /// How long the end of a run waits for the last scrape: a usual scrape interval of Prometheus.
@@ -35,9 +37,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) struct PrometheusEndpoint {
     listener: HttpListener,
     latest: Arc<Mutex<LatestMetrics>>,
+    names: PrometheusNames,
 }
 
-/// The metrics of the latest second in both formats.
+/// The metrics of the latest second in both formats; `protobuf` is empty if some exist as text only.
 #[derive(Debug, Default)]
 struct LatestMetrics {
     text: Bytes,
@@ -54,14 +57,25 @@ impl LatestMetrics {
         (self.text, self.protobuf) =
             (ExpositionFormat::Text.render(scrape).into(), ExpositionFormat::Protobuf.render(scrape).into());
     }
+
+    /// Appends metrics that only exist as text.
+    fn add_text(&mut self, text: &str) {
+        self.text = [&self.text[..], text.as_bytes()].concat().into();
+        self.protobuf = Bytes::new();
+    }
 }
 
 impl PrometheusEndpoint {
-    pub(crate) fn start(addr: SocketAddr, allow_remote: bool) -> Result<PrometheusEndpoint, CliError> {
+    pub(crate) fn start(
+        addr: SocketAddr,
+        allow_remote: bool,
+        names: PrometheusNames,
+    ) -> Result<PrometheusEndpoint, CliError> {
         let latest: Arc<Mutex<LatestMetrics>> = Arc::default();
         let shared = latest.clone();
         let handler = Arc::new(move |request: &Request<Incoming>| handle_request(request, &shared));
-        Ok(PrometheusEndpoint { listener: HttpListener::start("--prometheus", addr, allow_remote, handler)?, latest })
+        let listener = HttpListener::start("--prometheus", addr, allow_remote, handler)?;
+        Ok(PrometheusEndpoint { listener, latest, names })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -73,6 +87,10 @@ impl PrometheusEndpoint {
         let ReportInput { view, plan, facts, version, .. } = *report;
         let mut latest = self.latest();
         latest.render(&ScrapeInput { view, plan, elapsed: facts.elapsed, generator: Some(&facts.generator), version });
+        if self.names == PrometheusNames::Loadpilot {
+            let (elapsed, phase) = (facts.elapsed, LoadPhase::Done);
+            latest.add_text(&loadpilot_metrics(&LiveSnapshot { view, plan, elapsed, phase, unix_ms: 0 }));
+        }
         latest.finished = true;
     }
 
@@ -102,7 +120,11 @@ impl RunObserver for PrometheusEndpoint {
             GeneratorStats { cpu_s: live.cpu_s, max_rss_bytes: live.rss_bytes, ..GeneratorStats::default() };
         let (elapsed, version) = (live.elapsed, env!("SQUALL_VERSION"));
         let scrape = ScrapeInput { view, plan, elapsed, generator: Some(&generator), version };
-        self.latest().render(&scrape);
+        let mut latest = self.latest();
+        latest.render(&scrape);
+        if self.names == PrometheusNames::Loadpilot {
+            latest.add_text(&loadpilot_metrics(&tick(plan, view, live)));
+        }
     }
 }
 
@@ -111,8 +133,11 @@ fn handle_request(request: &Request<Incoming>, latest: &Mutex<LatestMetrics>) ->
         return text_response(StatusCode::NOT_FOUND, "the metrics are at /metrics\n");
     }
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let format = ExpositionFormat::negotiate(accept);
     let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+    let format = match latest.protobuf.is_empty() {
+        true => ExpositionFormat::Text,
+        false => ExpositionFormat::negotiate(accept),
+    };
     if latest.finished {
         latest.final_scrapes += 1;
     } else {

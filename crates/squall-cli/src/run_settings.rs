@@ -14,12 +14,12 @@ use std::{
 };
 
 use crate::{
-    args::RunArgs, exit::CliError, flag_settings, loaded_scenario::LoadedScenario, run_input::RunInput,
-    script_error::ScriptError, script_host::ScriptOptions,
+    args::RunArgs, command_line::without_credentials, exit::CliError, flag_settings, loaded_scenario::LoadedScenario,
+    run_input::RunInput, script_error::ScriptError, script_host::ScriptOptions,
 };
 
-/// The target that `--check` assumes for a script without one: it is printed, and nothing is sent.
-const CHECK_TARGET: &str = "http://no-target-yet.invalid";
+/// The target that `--check` and the orchestrator assume for a script without one: nothing is sent.
+pub(crate) const CHECK_TARGET: &str = "http://no-target-yet.invalid";
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,7 +69,16 @@ impl RunSettings {
                 let text = "--target replaces the base URL of a scenario file: leave it out, or change the URL";
                 return Err(CliError::new(text));
             }
-            RunInput::Url(url) => ScenarioSource::Url(Box::new(flag_settings::url_request(url, &args.request))),
+            RunInput::Url(url) => {
+                if args.output.show_values && overrides.name.is_none() {
+                    overrides.name = Some(Sourced::from_flag("--show-values", without_credentials(url)));
+                }
+                ScenarioSource::Url(Box::new(flag_settings::url_request(
+                    url,
+                    &args.request,
+                    &mut overrides.flag_errors,
+                )))
+            }
             RunInput::ScenarioFile(path) => {
                 overrides.flag_errors.extend(misplaced_flag(path, args));
                 ScenarioSource::Toml { file: path.display().to_string(), text: read_text(path)? }

@@ -1,6 +1,7 @@
 //! The prompt of `squall run` without an input on a terminal: lists the scenarios in this folder
 //! and asks for one. Runs nothing. `commands::run` calls it.
 
+use squall_scenario::read_input_text;
 use std::{
     fs,
     io::{BufRead, Write},
@@ -35,7 +36,7 @@ fn is_scenario(path: &Path) -> bool {
         Some("py") => &["@scenario", "@task", "@step", "@squall.", "@loadpilot.", "@vikhry."],
         _ => return false,
     };
-    fs::read_to_string(path).is_ok_and(|text| {
+    read_input_text(path).is_ok_and(|text| {
         let imports = path.extension().is_some_and(|extension| extension == "toml")
             || text.lines().any(|line| {
                 let mut words = line.trim_start().split([' ', '.', ',']);

@@ -5,11 +5,13 @@
 use squall_engine::Driver;
 use squall_orchestrator::processes::ProcessIndex;
 use squall_scenario::ScenarioOverrides;
-use squall_streams::cli::StreamWorkerArgs;
+use squall_streams::cli::{AppStreamSend, StreamWorkerArgs};
+use squall_web::MakeResource;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
 
 use crate::{loaded_scenario::LoadedScenario, script_error::ScriptError};
@@ -33,13 +35,16 @@ pub trait ScriptHost: Clone + Send + Sync + 'static {
         Ok([(file.file_name().map(PathBuf::from).unwrap_or_default(), bytes)].into())
     }
 
-    /// The parameters of a scenario, and whether it accepts others too.
-    fn params(&self, _file: &Path) -> Result<(Vec<ScenarioParam>, bool), ScriptError> {
-        Ok((Vec::new(), false))
+    /// What a scenario declares, for an orchestrator that offers it; `_scenario` if the file has several.
+    fn describe(&self, _file: &Path, _scenario: Option<&str>) -> Result<ScriptDescription, ScriptError> {
+        Ok(ScriptDescription::default())
     }
 
     /// Runs the stream processors of an app until they are stopped, and returns the exit code.
     fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, ScriptError>;
+
+    /// Sends records to a stream of an app, and returns the exit code.
+    fn send_to_stream(&self, send: &AppStreamSend) -> Result<u8, ScriptError>;
 
     /// The interpreter that runs this program with `-m squall`; `None` if the program runs by
     /// itself.
@@ -61,6 +66,20 @@ pub trait ScriptHost: Clone + Send + Sync + 'static {
     fn is_free_threaded(&self) -> bool {
         false
     }
+}
+
+/// What a script scenario declares.
+#[derive(Default)]
+pub struct ScriptDescription {
+    pub params: Vec<ScenarioParam>,
+    /// Whether the scenario accepts parameters that are not listed.
+    pub accepts_any_param: bool,
+    /// Names of its resource pools.
+    pub resources: Vec<String>,
+    /// Names of its probes.
+    pub probes: Vec<String>,
+    /// Makes resources with the scenario's factories.
+    pub make_resource: Option<Arc<MakeResource>>,
 }
 
 /// A parameter of a scenario; kind and annotation are in the words of its language.

@@ -1,7 +1,8 @@
 //! Values of flags that may be secret, given as `@FILE` or `$NAME` so that neither `ps` nor the shell's
 //! history shows them. It validates nothing else. `flag_settings` calls it.
 
-use std::{fs::File, io::Read, path::Path};
+use squall_scenario::open_input_file;
+use std::{io::Read, path::Path};
 
 /// The longest secret. Longer files are mistakes, such as a path to a log.
 const MAX_SECRET_BYTES: u64 = 64 << 10;
@@ -11,6 +12,8 @@ const MAX_SECRET_BYTES: u64 = 64 << 10;
 pub(crate) enum SecretValueError {
     #[error("cannot read {path}: {reason}; a value that begins with @ is written with @@")]
     Unreadable { path: String, reason: std::io::Error },
+    #[error("{path} is empty")]
+    Empty { path: String },
     #[error("{path} has more than {} KiB, which no secret has", MAX_SECRET_BYTES >> 10)]
     TooLong { path: String },
     #[error("{path} is not UTF-8 text")]
@@ -26,7 +29,7 @@ pub(crate) fn resolve(text: &str) -> Result<String, SecretValueError> {
     if text.starts_with("@@") || text.starts_with("$$") {
         return Ok(text[1..].to_owned());
     }
-    if let Some(path) = text.strip_prefix('@').filter(|path| !path.is_empty()) {
+    if let Some(path) = referenced_file(text) {
         return read_secret(path);
     }
     match reference_to_variable(text) {
@@ -37,7 +40,12 @@ pub(crate) fn resolve(text: &str) -> Result<String, SecretValueError> {
 
 /// Whether `text` only refers to a secret, so that it can be shown.
 pub(crate) fn is_reference(text: &str) -> bool {
-    (text.starts_with('@') && !text.starts_with("@@") && text.len() > 1) || reference_to_variable(text).is_some()
+    referenced_file(text).is_some() || reference_to_variable(text).is_some()
+}
+
+/// The path in `@FILE`.
+pub(crate) fn referenced_file(text: &str) -> Option<&str> {
+    text.strip_prefix('@').filter(|path| !path.is_empty() && !path.starts_with('@'))
 }
 
 /// The name in `$NAME`. Other texts with a dollar sign, such as `$5` and `a$b`, are values.
@@ -49,7 +57,8 @@ fn reference_to_variable(text: &str) -> Option<&str> {
 
 fn read_secret(path: &str) -> Result<String, SecretValueError> {
     let mut bytes = Vec::new();
-    let read = File::open(Path::new(path)).and_then(|file| file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes));
+    let read =
+        open_input_file(Path::new(path)).and_then(|file| file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|reason| SecretValueError::Unreadable { path: path.to_owned(), reason })?;
     if bytes.len() as u64 > MAX_SECRET_BYTES {
         return Err(SecretValueError::TooLong { path: path.to_owned() });
@@ -60,7 +69,7 @@ fn read_secret(path: &str) -> Result<String, SecretValueError> {
             text.pop();
         }
     }
-    Ok(text)
+    if text.is_empty() { Err(SecretValueError::Empty { path: path.to_owned() }) } else { Ok(text) }
 }
 
 #[cfg(test)]
@@ -78,7 +87,11 @@ mod tests {
         assert!(resolve(&at("missing")).unwrap_err().to_string().contains("written with @@"));
         std::fs::write(folder.path().join("long"), vec![b'a'; 65_537]).unwrap();
         assert!(resolve(&at("long")).unwrap_err().to_string().contains("64 KiB"));
-        assert!(resolve("@/dev/zero").unwrap_err().to_string().contains("64 KiB"));
+        for content in ["", "\n"] {
+            std::fs::write(folder.path().join("empty"), content).unwrap();
+            assert!(resolve(&at("empty")).unwrap_err().to_string().ends_with("empty is empty"));
+        }
+        assert!(resolve("@/dev/zero").unwrap_err().to_string().contains("not a regular file"));
     }
 
     #[test]

@@ -15,6 +15,14 @@ pub(crate) struct StopSignals {
     hang_up: Option<Signal>,
 }
 
+/// Which signal arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    /// SIGTERM, by which another program ends this one.
+    Terminate,
+    Other,
+}
+
 impl StopSignals {
     /// Must be called inside a runtime.
     pub(crate) fn listen() -> io::Result<StopSignals> {
@@ -27,10 +35,14 @@ impl StopSignals {
 
     /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
+        self.next_signal().await;
+    }
+
+    async fn next_signal(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            Some(()) = async { self.hang_up.as_mut()?.recv().await } => {}
+            _ = self.interrupt.recv() => StopSignal::Other,
+            _ = self.terminate.recv() => StopSignal::Terminate,
+            Some(()) = async { self.hang_up.as_mut()?.recv().await } => StopSignal::Other,
         }
     }
 }
@@ -60,7 +72,7 @@ pub(crate) fn listen_for_signals(button: &StopButton) -> Result<SignalListener, 
     let listen = async move {
         loop {
             tokio::select! {
-                () = signals.next() => { button.press(); }
+                signal = signals.next_signal() => { button.press_by_signal(signal); }
                 _ = &mut ended => return,
             }
         }

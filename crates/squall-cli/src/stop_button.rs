@@ -2,7 +2,6 @@
 //! second aborts, the third ends the process without a report, in case the abort hangs. Runs
 //! nothing itself.
 
-use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{LivePhase, LiveStatus, RunControl, RunObserver};
@@ -11,12 +10,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
 use crate::{
     exit,
+    signals::StopSignal,
     terminal::{self, background_writer::FLUSH_TIMEOUT},
 };
 
@@ -26,11 +25,25 @@ pub(crate) struct StopButton {
     control: RunControl,
     presses: Arc<AtomicU32>,
     exits_on_press: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
 }
 
 impl StopButton {
     pub(crate) fn new(control: RunControl) -> StopButton {
-        StopButton { control, presses: Arc::default(), exits_on_press: Arc::default() }
+        StopButton { control, presses: Arc::default(), exits_on_press: Arc::default(), terminated: Arc::default() }
+    }
+
+    /// Presses the button because of a signal.
+    pub(crate) fn press_by_signal(&self, signal: StopSignal) {
+        if signal == StopSignal::Terminate {
+            self.terminated.store(true, Ordering::SeqCst);
+        }
+        self.press();
+    }
+
+    /// Whether SIGTERM has pressed the button.
+    pub(crate) fn terminated(&self) -> bool {
+        self.terminated.load(Ordering::SeqCst)
     }
 
     /// Makes the next press end the process, because the run is over and only the process can be
@@ -106,44 +119,4 @@ impl RunObserver for StopNotifier {
             _ => terminal::print_stderr("aborting\n"),
         }
     }
-}
-
-/// How often the key thread checks whether to end.
-const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Presses the button at `q` and Ctrl-C, until dropped.
-pub(crate) struct KeyListener {
-    ending: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl KeyListener {
-    pub(crate) fn start(button: StopButton) -> KeyListener {
-        let ending = Arc::new(AtomicBool::new(false));
-        let ended = ending.clone();
-        let listen = move || {
-            // Ends when the terminal is closed; signals still work.
-            while let (false, Ok(ready)) = (ended.load(Ordering::SeqCst), event::poll(KEY_POLL_INTERVAL)) {
-                if ready && event::read().is_ok_and(|event| asks_to_stop(&event)) {
-                    button.press();
-                }
-            }
-        };
-        KeyListener { ending, thread: Some(std::thread::spawn(listen)) }
-    }
-}
-
-impl Drop for KeyListener {
-    fn drop(&mut self) {
-        self.ending.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn asks_to_stop(event: &Event) -> bool {
-    let Event::Key(key) = event else { return false };
-    let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind == KeyEventKind::Press && (control_c || matches!(key.code, KeyCode::Char('q' | 'Q')))
 }

@@ -4,6 +4,7 @@
 pub(crate) mod background_writer;
 pub(crate) mod dashboard;
 pub(crate) mod format;
+mod key_listener;
 mod keys;
 pub(crate) mod live_lines;
 pub(crate) mod print;
@@ -50,10 +51,33 @@ pub(crate) fn stderr_style() -> TerminalStyle {
     style(std::io::stderr().is_terminal())
 }
 
-/// Whether the dashboard can be shown. It draws on standard error and reads keys from standard
-/// input.
+/// The smallest terminal that has room for the dashboard.
+const MIN_DASHBOARD_SIZE: (u16, u16) = (60, 16);
+
+/// Whether the dashboard can be shown.
 pub(crate) fn can_show_dashboard() -> bool {
+    can_draw_and_read_keys() && crossterm::terminal::size().is_ok_and(fits_dashboard)
+}
+
+/// Why a terminal shows no dashboard although it could draw one; `None` if nothing has to be explained.
+pub(crate) fn missing_dashboard_notice() -> Option<String> {
+    // Without a terminal, crossterm would run `tput` to find the size.
+    let (columns, rows) = if can_draw_and_read_keys() { crossterm::terminal::size().ok()? } else { return None };
+    let (min_columns, min_rows) = MIN_DASHBOARD_SIZE;
+    (!fits_dashboard((columns, rows))).then(|| {
+        format!(
+            "no dashboard and no keys: the terminal has {columns}x{rows} characters, the dashboard needs \
+             {min_columns}x{min_rows}; Ctrl-C stops the run\n"
+        )
+    })
+}
+
+fn fits_dashboard((columns, rows): (u16, u16)) -> bool {
+    columns >= MIN_DASHBOARD_SIZE.0 && rows >= MIN_DASHBOARD_SIZE.1
+}
+
+/// The dashboard draws on standard error and reads keys from standard input.
+fn can_draw_and_read_keys() -> bool {
     let not_dumb = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let big_enough = || crossterm::terminal::size().is_ok_and(|(columns, rows)| columns >= 60 && rows >= 16);
-    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && not_dumb && big_enough()
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && not_dumb
 }

@@ -10,6 +10,8 @@
 //!   [`ResourceHolder`] waits for a free item.
 //! * [`RunStore`]: the record of the run that a fleet shares, in [`MemoryRunStore`] or
 //!   [`RedisRunStore`].
+//! * [`SlotStore`]: slots of workers that servers claim for sessions, in [`MemorySlotStore`] or
+//!   [`RedisSlotStore`].
 //! * [`CompatView`]: users and seconds of a run under vikhry's Redis keys.
 //! * [`FleetStores`]: all stores of one fleet.
 
@@ -22,9 +24,12 @@ mod memory_lease_store;
 mod pool;
 mod redis;
 mod run;
+mod slots;
 mod spread;
 
-pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove};
+pub use compat::{
+    CompatView, MAX_USERS_PER_MOVE, MetricEntry, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove,
+};
 pub use fleet_stores::{FleetStores, MemoryFleetStores, RedisFleetStores, fleet_key_prefix};
 pub use ids::{LeaseEpoch, MemberId, Revision, RunEpoch, UnitId, unique_id};
 pub use lease_store::{
@@ -48,5 +53,10 @@ pub use run::{
     BlockGrant, BlockRequest, CounterState, CounterStore, MemoryRunStore, RedisRunStore, ReportFields, ReportOutcome,
     ReportReceipt, RunCheckpoint, RunKeys, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta,
     SourceAllocation, WorkerSubscription,
+};
+pub use slots::{
+    ApiKeyScope, AttachOutcome, ClaimOutcome, EndReason, HeldSession, MemorySlotStore, OfferOutcome, RedisSlotStore,
+    ReleaseCause, SlotAttach, SlotClaim, SlotGrant, SlotOffer, SlotSessionId, SlotSessionView, SlotSnapshot, SlotStore,
+    SlotWorkerId, SlotWorkerView, StoredApiKey,
 };
 pub use spread::{UnitAssignment, spread};

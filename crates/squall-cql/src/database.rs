@@ -1,12 +1,16 @@
-//! The database of a run: connects to it, and creates and empties the tables of the commands. It
-//! makes no load. The command line opens one for the schema; the driver opens one for each engine
-//! thread.
+//! The database of a run: connects to it, describes its tables, and creates and empties those of the
+//! commands. It makes no load. The command line opens one for the schema; the driver opens one for
+//! each engine thread.
 
 mod connect;
 mod consistency;
+mod node_failures;
 mod operation_error;
 mod schema;
+mod table_columns;
 
 pub use connect::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget};
 pub(crate) use operation_error::{NextTry, OperationError, innermost_message};
-pub use schema::SchemaError;
+pub use schema::{SchemaChange, SchemaError};
+pub(crate) use table_columns::TableDescription;
+pub use table_columns::TableError;

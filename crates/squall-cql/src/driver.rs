@@ -3,30 +3,45 @@
 //! command line passes it to a run.
 
 mod operation_chooser;
+mod operation_counts;
+mod partition_limit;
+mod partition_visits;
+mod profile_operations;
+mod profile_user;
+mod row_values;
 mod run_end;
 mod seed_source;
 mod standard_operations;
+mod standard_user;
+mod statement_error;
+mod token_ranges;
 mod try_delay;
 mod user;
+mod workload;
 
 use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOperation, StressSettings};
 use operation_chooser::OperationChooser;
+use partition_limit::PartitionLimit;
+use partition_visits::PartitionVisits;
+use profile_operations::ProfileOperations;
 use seed_source::{SharedSeeds, UserSeeds};
-use squall_engine::{Driver, DriverError, DriverThread, RequestsPerIteration, ThreadRecorder, UserIdentity};
+use squall_engine::{
+    Driver, DriverError, DriverThread, RequestsPerIteration, SharedCounter, ThreadRecorder, UserIdentity,
+};
 use squall_metrics::{MetricId, MetricKey};
 use standard_operations::StandardOperations;
-use std::{
-    cell::{OnceCell, RefCell},
-    num::NonZeroUsize,
-    rc::Rc,
-    sync::Arc,
-};
+use statement_error::{different, unreadable};
+use std::{cell::OnceCell, num::NonZeroUsize, rc::Rc, sync::Arc};
+use token_ranges::TokenRanges;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
+pub use operation_counts::{OperationCounts, RunCounts};
 pub use run_end::{RunEnd, RunEndReason};
-pub use standard_operations::StatementError;
+pub use statement_error::StatementError;
 pub use user::CqlUser;
+pub use workload::{ProfileWorkload, Workload, WorkloadError};
 
-/// The basic commands against one database.
+/// The operations of a command against one database.
 pub struct CqlDriver {
     run: Arc<DriverRun>,
 }
@@ -35,10 +50,25 @@ pub struct CqlDriver {
 struct DriverRun {
     settings: StressSettings,
     target: DatabaseTarget,
-    operations: Vec<(BasicOperation, f64)>,
+    workload: Workload,
     seeds: Arc<SharedSeeds>,
+    visits: PartitionVisits,
+    token_ranges: TokenRanges,
+    limit: PartitionLimit,
+    counts: RunCounts,
     end: RunEnd,
     connections_per_thread: NonZeroUsize,
+}
+
+/// The part of a command that one run makes.
+#[derive(Debug, Clone)]
+pub struct DriverWork {
+    /// The operations of the command, or one of them for a warm-up.
+    pub workload: Workload,
+    /// The partitions of all operations together; `None`: something else ends the run.
+    pub partitions: Option<u64>,
+    /// They share the connections to each node.
+    pub engine_threads: usize,
 }
 
 /// One engine thread's connections and statements.
@@ -57,26 +87,50 @@ struct ConnectedThread {
     /// In the order of the run's operations.
     metrics: Vec<MetricId>,
     database: Database,
-    statements: StandardOperations,
-    /// Generators that keep no state between operations.
-    columns: RefCell<crate::StandardColumns>,
+    operations: ThreadOperations,
+    /// The requests that may be in flight at the same time; `None`: any number.
+    pending: Option<Semaphore>,
+}
+
+/// The statements of a thread's connections.
+enum ThreadOperations {
+    Standard(Rc<StandardOperations>),
+    Profiles(Rc<ProfileOperations>),
 }
 
 impl CqlDriver {
-    /// `operations` with their weights are those of the command, or one of them for a warm-up.
-    /// `engine_threads` share the connections to each node.
-    pub fn new(
+    pub fn new(settings: &StressSettings, target: &DatabaseTarget, work: DriverWork) -> CqlDriver {
+        let seeds = SharedSeeds::new(&settings.population, &settings.insert);
+        CqlDriver::with_seeds(settings, target, work, seeds)
+    }
+
+    /// The driver of one worker of a fleet, and the counters that it shares with the other workers. The
+    /// partitions of `work` are those of all workers together.
+    pub fn for_worker(
         settings: &StressSettings,
         target: &DatabaseTarget,
-        operations: Vec<(BasicOperation, f64)>,
-        engine_threads: usize,
+        work: DriverWork,
+    ) -> (CqlDriver, Vec<SharedCounter>) {
+        let (seeds, counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, work.partitions);
+        (CqlDriver::with_seeds(settings, target, work, seeds), vec![counter])
+    }
+
+    fn with_seeds(
+        settings: &StressSettings,
+        target: &DatabaseTarget,
+        work: DriverWork,
+        seeds: SharedSeeds,
     ) -> CqlDriver {
-        let connections = settings.mode.connections_per_host as usize / engine_threads.max(1);
+        let connections = settings.mode.connections_per_host as usize / work.engine_threads.max(1);
         let run = DriverRun {
             settings: settings.clone(),
             target: target.clone(),
-            operations,
-            seeds: Arc::new(SharedSeeds::new(&settings.population, &settings.insert)),
+            seeds: Arc::new(seeds),
+            visits: PartitionVisits::new(&settings.insert),
+            token_ranges: TokenRanges::new(settings.token_range),
+            limit: PartitionLimit::new(work.partitions),
+            counts: RunCounts::new(&work.workload.names()),
+            workload: work.workload,
             end: RunEnd::default(),
             connections_per_thread: NonZeroUsize::new(connections).unwrap_or(NonZeroUsize::MIN),
         };
@@ -86,6 +140,11 @@ impl CqlDriver {
     /// Where the driver asks for the end of the run.
     pub fn run_end(&self) -> RunEnd {
         self.run.end.clone()
+    }
+
+    /// The partitions and rows that the run counts.
+    pub fn counts(&self) -> RunCounts {
+        self.run.counts.clone()
     }
 }
 
@@ -108,7 +167,7 @@ impl Driver for CqlDriver {
     type Thread = CqlThread;
 
     fn thread(&self, recorder: ThreadRecorder) -> Result<CqlThread, DriverError> {
-        let names = self.run.operations.iter().map(|(operation, _)| operation.name());
+        let names = self.run.workload.names().into_iter();
         let metrics = names.map(|name| recorder.metric(MetricKey::request(name))).collect();
         Ok(CqlThread { run: self.run.clone(), recorder, metrics, connected: OnceCell::new() })
     }
@@ -126,12 +185,13 @@ impl DriverThread for CqlThread {
         let failed = |error: &dyn std::error::Error| DriverError::Connect { reason: error.to_string() };
         let connecting = Database::connect(&run.target, run.connections_per_thread);
         let database = connecting.await.map_err(|error| failed(&error))?;
-        let operations = run.operations.iter().map(|(operation, _)| *operation);
-        let preparing = StandardOperations::prepare(&database, &run.settings, operations);
-        let statements = preparing.await.map_err(|error| failed(&error))?;
-        let columns = RefCell::new(run.settings.standard_columns());
+        run.token_ranges.set_ring(|| database.ring_tokens());
+        let preparing = ThreadOperations::prepare(&database, &run.settings, &run.workload);
+        let operations = preparing.await.map_err(|error| failed(&error))?;
         let (recorder, metrics) = (self.recorder.clone(), self.metrics.clone());
-        self.connected = Rc::new(ConnectedThread { run, recorder, metrics, database, statements, columns }).into();
+        let pending = run.most_pending(&database).map(Semaphore::new);
+        let thread = ConnectedThread { run, recorder, metrics, database, operations, pending };
+        self.connected = Rc::new(thread).into();
         Ok(())
     }
 
@@ -141,14 +201,50 @@ impl DriverThread for CqlThread {
     }
 }
 
-impl StressSettings {
-    /// The generators of `standard1`.
-    fn standard_columns(&self) -> crate::StandardColumns {
-        crate::StandardColumns::new(&self.columns.names, self.command.key_size, self.columns.size.clone())
+impl ThreadOperations {
+    async fn prepare(
+        database: &Database,
+        settings: &StressSettings,
+        workload: &Workload,
+    ) -> Result<ThreadOperations, StatementError> {
+        Ok(match workload {
+            Workload::Standard(operations) => {
+                let kinds = operations.iter().map(|(operation, _)| *operation);
+                ThreadOperations::Standard(Rc::new(StandardOperations::prepare(database, settings, kinds).await?))
+            }
+            Workload::Profiles(workload) => {
+                ThreadOperations::Profiles(Rc::new(ProfileOperations::prepare(database, settings, workload).await?))
+            }
+        })
+    }
+}
+
+impl Database {
+    /// Prepares the statements of the operations once, so that a missing table is known before the
+    /// run.
+    pub async fn check_statements(&self, settings: &StressSettings, workload: &Workload) -> Result<(), StatementError> {
+        ThreadOperations::prepare(self, settings, workload).await.map(drop)
+    }
+}
+
+impl ConnectedThread {
+    /// Waits until `-mode maxPending=` allows another request.
+    async fn wait_for_turn(&self) -> Option<SemaphorePermit<'_>> {
+        match &self.pending {
+            // Cannot fail: the semaphore is never closed.
+            Some(pending) => pending.acquire().await.ok(),
+            None => None,
+        }
     }
 }
 
 impl DriverRun {
+    /// The requests of all connections of a thread together.
+    fn most_pending(&self, database: &Database) -> Option<usize> {
+        let connections = self.connections_per_thread.get() * database.enabled_nodes().max(1);
+        self.settings.mode.max_pending.map(|pending| pending as usize * connections)
+    }
+
     fn errors(&self) -> &ErrorSettings {
         &self.settings.errors
     }
@@ -158,6 +254,6 @@ impl DriverRun {
     }
 
     fn chooser(&self) -> OperationChooser {
-        OperationChooser::new(&self.operations, &self.settings.command.operation)
+        OperationChooser::new(&self.workload.weights(), &self.settings.command.operation)
     }
 }

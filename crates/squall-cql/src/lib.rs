@@ -21,10 +21,15 @@ mod standard;
 
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
 #[cfg(feature = "database")]
-pub use database::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget, SchemaError};
+pub use database::{
+    Database, DatabaseConnectError, DatabaseHost, DatabaseTarget, SchemaChange, SchemaError, TableError,
+};
 pub use distribution::{Distribution, DistributionError, Extreme, Ratio, RatioSampler, Sampler, print_distribution};
 #[cfg(feature = "database")]
-pub use driver::{CqlDriver, CqlThread, CqlUser, RunEnd, RunEndReason, StatementError};
+pub use driver::{
+    CqlDriver, CqlThread, CqlUser, DriverWork, OperationCounts, ProfileWorkload, RunCounts, RunEnd, RunEndReason,
+    StatementError, Workload, WorkloadError,
+};
 pub use output::{
     Latencies, OperationRates, OperationSummary, TableRow, hdr_log_header, hdr_log_line, host_line, improvement_line,
     labelled_line, running_line, settings_dump, summary, table_header, warm_up_line,

@@ -8,6 +8,7 @@ mod cql_value;
 mod insert_statement;
 mod partition;
 mod profile_file;
+mod qualified_statement;
 
 pub use column_generator::{ColumnSpec, UnsupportedType};
 pub use cql_type::{CqlType, CqlTypeError};
@@ -15,3 +16,5 @@ pub use cql_value::CqlValue;
 pub use insert_statement::insert_statement;
 pub use partition::{GeneratedRow, Partition, PartitionGenerator, TableColumn, TableColumns};
 pub use profile_file::{ArgumentSource, ProfileInsert, ProfileQuery, TokenRangeQuery, UserProfile, UserProfileError};
+#[cfg(feature = "database")]
+pub(crate) use qualified_statement::qualified_statement;

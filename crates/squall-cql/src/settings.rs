@@ -59,6 +59,13 @@ impl StressSettings {
                 "-schema cannot be used with user: the profile has the schema".to_owned(),
             ));
         }
+        if groups.group("-mode").value("unprepared").is_some()
+            && matches!(command.operation, StressOperation::User { .. })
+        {
+            problems.push(CommandLineProblem::Combination(
+                "-mode unprepared cannot be used with user: the statements of a profile are always prepared".to_owned(),
+            ));
+        }
         StressSettings {
             rate: RateSettings::read(groups, &command, problems),
             population: PopulationSettings::read(&groups.group("-pop"), &command, problems),

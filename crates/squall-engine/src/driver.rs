@@ -25,6 +25,11 @@ pub trait Driver: Send + Sync + 'static {
         None
     }
 
+    /// Whether users run an `on_start`. The engine starts such users of an open model sparingly.
+    fn user_start(&self) -> UserStart {
+        UserStart::Free
+    }
+
     /// Runs one engine thread from its first moment to its last. A driver whose users need
     /// something of their thread (an attached interpreter, hooks around the runtime's sleep)
     /// arranges it here, around `thread_main`. A driver whose users run code that may block the
@@ -37,6 +42,19 @@ pub trait Driver: Send + Sync + 'static {
     ) -> R {
         thread_main(runtime)
     }
+}
+
+/// What it costs to start a user of an open model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UserStart {
+    /// Nothing: a start that finds no free user gets a new one.
+    #[default]
+    Free,
+    /// An `on_start`, such as a login. The first users start as starts need them, further ones only
+    /// while starts have waited for a free user.
+    OnStart,
+    /// As `OnStart`, but the first users start at once.
+    OnStartAtOnce,
 }
 
 /// The most requests of one iteration.
@@ -82,6 +100,12 @@ pub trait VirtualUser: 'static {
     /// succeeds.
     fn on_start(&mut self) -> impl Future<Output = Result<(), OnStartError>> {
         async { Ok(()) }
+    }
+
+    /// Waits for a thread of its own, if the code of `task` needs one. The engine calls it before each
+    /// iteration and drops the future when the load is over; that iteration is then not begun.
+    fn acquire_thread(&mut self, _task: TaskIndex) -> impl Future<Output = ()> {
+        async {}
     }
 
     /// Runs one task once, and records its samples through the thread's [`ThreadRecorder`]. Returns

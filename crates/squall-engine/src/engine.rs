@@ -5,6 +5,7 @@
 use squall_metrics::{Delta, SourceId};
 use squall_model::{LoadModel, Profile, ShareSet};
 use std::{
+    collections::BTreeMap,
     future::poll_fn,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,13 +16,15 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    Driver, DriverError, Schedule, ShareAssignment, ThreadDeadline,
+    Driver, DriverError, Schedule, ShareAssignment, ThreadDeadline, UserStart,
     engine_config::EngineConfig,
     engine_thread::{EngineContext, ThreadContext, run_thread},
     load_end::{LateStarts, LoadEnd},
+    on_start_tracker::OnStartTracker,
     thread_counters::ThreadActivity,
     thread_progress::{GivenUpThread, ThreadProgress, ThreadReporting},
-    thread_shares::assign_to_threads,
+    thread_shares::assign_to_first_threads,
+    user_growth::threads_with_first_users,
 };
 
 /// Why an engine cannot run, or why it ended early.
@@ -89,12 +92,15 @@ pub struct Engine {
     /// The load of the latest assignment, for the last delta of a thread that is given up.
     profile: Mutex<Profile>,
     config: Arc<EngineConfig>,
+    user_start: UserStart,
     messages: mpsc::UnboundedReceiver<ThreadMessage>,
     /// Why the first failed thread has failed.
     failure: Option<String>,
     threads: Vec<JoinHandle<Result<LoadOutcome, EngineError>>>,
     sources: Vec<SourceId>,
     busy_users: BusyUsers,
+    /// `None` in an open model.
+    on_start_tracker: Option<Arc<OnStartTracker>>,
     /// One for each thread.
     progress: Vec<ThreadProgress>,
 }
@@ -170,7 +176,9 @@ impl Engine {
     pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
         let (commands, _) = watch::channel(EngineCommand::Prepare);
         let first = ShareAssignment::new(config.shares, config.load.model.profile().clone(), Duration::ZERO);
-        let thread_shares = assign_to_threads(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
+        let no_shares = vec![ShareSet::NONE; config.threads.max(1)];
+        let user_start = driver.user_start();
+        let thread_shares = divide_shares(&first, &no_shares, &config, user_start);
         let (messages_tx, messages) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let late_starts = LateStarts {
@@ -187,11 +195,13 @@ impl Engine {
             load_end: Arc::new(LoadEnd::new(first.profile.duration(), late_starts)),
             profile: Mutex::new(first.profile.clone()),
             config: config.clone(),
+            user_start,
             messages,
             failure: None,
             threads: Vec::new(),
             sources: Vec::new(),
             busy_users: BusyUsers::default(),
+            on_start_tracker: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
             progress: Vec::new(),
         };
         let context = EngineContext {
@@ -199,7 +209,7 @@ impl Engine {
             iteration_quota,
             // One task needs no order of tasks, and one thread counts by itself.
             iterations_begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
-            on_start_tracker: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
+            on_start_tracker: engine.on_start_tracker.clone(),
             config,
             ready: ready_tx,
             messages: messages_tx,
@@ -279,7 +289,7 @@ impl Engine {
         self.load_end.set_duration(assignment.profile.duration());
         *lock(&self.profile) = assignment.profile.clone();
         let mut thread_shares = lock(&self.thread_shares);
-        *thread_shares = assign_to_threads(assignment.shares, &thread_shares);
+        *thread_shares = divide_shares(&assignment, &thread_shares, &self.config, self.user_start);
         for (thread, shares) in self.assignments.iter().zip(&*thread_shares) {
             // Fails only for a thread that has ended, which needs no assignment.
             let _ = thread.send(assignment.for_thread(*shares));
@@ -294,6 +304,12 @@ impl Engine {
     /// The number of users in an iteration, for reading at any time.
     pub fn busy_users(&self) -> BusyUsers {
         self.busy_users.clone()
+    }
+
+    /// The users of a closed model that have started (`true`) or left (`false`) since the last call, by
+    /// number. A user has started when its `on_start` has succeeded.
+    pub fn take_user_changes(&self) -> BTreeMap<u64, bool> {
+        self.on_start_tracker.as_ref().map(|tracker| tracker.take_changes()).unwrap_or_default()
     }
 
     /// The run time at which the load ended: the end of the last iteration of a limited closed run, or
@@ -401,6 +417,22 @@ impl Engine {
         }
         first_error.map_or(Ok(all), Err)
     }
+}
+
+/// Gives each thread its part of the assigned shares; `previous` is the part that it had.
+fn divide_shares(
+    assignment: &ShareAssignment,
+    previous: &[ShareSet],
+    config: &EngineConfig,
+    user_start: UserStart,
+) -> Vec<ShareSet> {
+    let count = match &config.load.model {
+        LoadModel::Open { .. } => {
+            threads_with_first_users(user_start, assignment.shares, &assignment.profile, &config.limits)
+        }
+        LoadModel::Closed { .. } => previous.len(),
+    };
+    assign_to_first_threads(assignment.shares, previous, count)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

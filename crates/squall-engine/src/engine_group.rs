@@ -4,6 +4,7 @@
 
 use squall_metrics::{Delta, SourceId};
 use std::{
+    collections::BTreeMap,
     future::poll_fn,
     task::Poll,
     time::{Duration, Instant},
@@ -84,6 +85,11 @@ impl EngineGroup {
     /// The number of iterations in progress, for reading at any time.
     pub fn busy_users(&self) -> BusyUsers {
         self.engines.iter().map(Engine::busy_users).collect()
+    }
+
+    /// As [`Engine::take_user_changes`], of the first engine.
+    pub fn take_user_changes(&self) -> BTreeMap<u64, bool> {
+        self.engines.first().map(Engine::take_user_changes).unwrap_or_default()
     }
 
     /// As [`Engine::load_end`], without background engines.

@@ -157,6 +157,7 @@ async fn prepare_and_run<D: Driver>(
     let quota_changes = iteration_quota.as_ref().map(NumberQuota::subscribe);
     let cross_thread = CrossThreadState {
         requests_per_iteration: driver.requests_per_iteration(),
+        user_start: driver.user_start(),
         iterations_begun: engine.iterations_begun,
         on_start_tracker: engine.on_start_tracker.unwrap_or_default(),
         load_end: engine.load_end,

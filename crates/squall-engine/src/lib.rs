@@ -8,6 +8,7 @@ mod engine;
 mod engine_config;
 mod engine_group;
 mod engine_thread;
+mod helper_processes;
 mod load_end;
 mod number_quota;
 mod on_start_tracker;
@@ -28,16 +29,19 @@ mod thread_recorder;
 mod thread_scheduler;
 mod thread_shares;
 mod thread_state;
+mod user_growth;
 mod user_mailbox;
 mod user_pool;
 mod user_task;
 
 pub use driver::{
-    Driver, DriverError, DriverThread, Iteration, OnStartError, RequestsPerIteration, UserIdentity, VirtualUser,
+    Driver, DriverError, DriverThread, Iteration, OnStartError, RequestsPerIteration, UserIdentity, UserStart,
+    VirtualUser,
 };
 pub use engine::{BusyUsers, Engine, EngineError, EngineStopHandle, LoadOutcome};
 pub use engine_config::EngineConfig;
 pub use engine_group::{EngineGroup, EngineGroupStopHandle, EngineSpec};
+pub use helper_processes::{HelperProcesses, HelperUsage, helper_usage};
 pub use number_quota::{NumberQuota, QuotaRefill, QuotaStatus, SharedCounter};
 pub use planned_scenario::PlannedScenario;
 pub use resource_client::{

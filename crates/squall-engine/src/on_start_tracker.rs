@@ -1,7 +1,8 @@
-//! Tracks whether any user gets through its `on_start`, so that a run ends if `on_start` fails for all
-//! users. It does not retry; the user tasks do.
+//! Tracks which users get through their `on_start`: a run ends if `on_start` fails for all users, and
+//! a worker shows the users that it has started. It does not retry; the user tasks do.
 
 use std::{
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,18 +15,28 @@ pub(crate) struct OnStartTracker(Mutex<OnStartState>);
 struct OnStartState {
     /// Users whose `on_start` succeeded and that have not left.
     started_users: u64,
+    /// Users that have started (`true`) or left since the last [`OnStartTracker::take_changes`].
+    changes: BTreeMap<u64, bool>,
     /// The first failure since the last success.
     failing_since: Option<Instant>,
 }
 
 impl OnStartTracker {
-    pub(crate) fn user_started(&self) {
+    pub(crate) fn user_started(&self, number: u64) {
         let mut state = self.lock_state();
-        *state = OnStartState { started_users: state.started_users + 1, failing_since: None };
+        (state.started_users, state.failing_since) = (state.started_users + 1, None);
+        state.changes.insert(number, true);
     }
 
-    pub(crate) fn user_left(&self) {
-        self.lock_state().started_users -= 1;
+    pub(crate) fn user_left(&self, number: u64) {
+        let mut state = self.lock_state();
+        state.started_users -= 1;
+        state.changes.insert(number, false);
+    }
+
+    /// The users that have started (`true`) or left (`false`) since the last call, by number.
+    pub(crate) fn take_changes(&self) -> BTreeMap<u64, bool> {
+        std::mem::take(&mut self.lock_state().changes)
     }
 
     pub(crate) fn start_failed(&self, now: Instant) {

@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
+    time::Instant,
 };
 
 use crate::user_mailbox::DueStart;
@@ -36,6 +37,11 @@ impl StartQueue {
             starts.push_back(start);
         }
         fits
+    }
+
+    /// When the scheduler queued the oldest start.
+    pub(crate) fn oldest_since(&self) -> Option<Instant> {
+        self.starts.borrow().front().map(|start| start.free_since)
     }
 
     pub(crate) fn pop(&self) -> Option<DueStart> {

@@ -17,6 +17,8 @@ pub(crate) struct ThreadCounters {
     pub(crate) users: Cell<u64>,
     /// Open-model users whose tasks are all waiting for their interval, so they cannot take a start.
     pub(crate) users_without_task: Cell<u64>,
+    /// Users that have taken a start and wait for a thread to run it.
+    pub(crate) users_without_thread: Cell<u64>,
     /// Users that were handed a start and have not run since.
     pub(crate) users_assigned: Cell<u64>,
     /// Iterations that closed-model users of this thread have begun.
@@ -35,6 +37,7 @@ impl ThreadCounters {
             activity,
             users: Cell::new(0),
             users_without_task: Cell::new(0),
+            users_without_thread: Cell::new(0),
             users_assigned: Cell::new(0),
             iterations_begun: Cell::new(0),
             starts_handed_out: Cell::new(0),
@@ -46,7 +49,8 @@ impl ThreadCounters {
     /// Open-model users that were spawned and are on their way to their first start. The number is
     /// exact only while starts are queued, because then no user is idle.
     pub(crate) fn starting_users(&self) -> u64 {
-        let past_start = self.activity.busy_users() + self.users_without_task.get() + self.users_assigned.get();
+        let waiting = self.users_without_task.get() + self.users_without_thread.get();
+        let past_start = self.activity.busy_users() + waiting + self.users_assigned.get();
         self.users.get().saturating_sub(past_start)
     }
 }

@@ -24,6 +24,7 @@ use crate::{
     schedule::Schedule,
     share_assignment::ShareAssignment,
     thread_state::ThreadState,
+    user_growth::UserGrowth,
     user_mailbox::UserMailbox,
 };
 
@@ -55,8 +56,8 @@ pub(crate) struct ThreadScheduler<T> {
     messages: mpsc::UnboundedSender<ThreadMessage>,
     user_tasks: JoinSet<()>,
     load_state: LoadModelState,
-    /// This thread's part of the most users of an open model.
-    max_users: u64,
+    /// How many users an open model starts.
+    growth: UserGrowth,
     next_user: u64,
     seq: u64,
     second: u32,
@@ -111,6 +112,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             },
             LoadModel::Closed { .. } => LoadModelState::Closed { mailboxes: BTreeMap::new(), desired: 0 },
         };
+        let growth = UserGrowth::new(state.cross_thread.user_start);
         ThreadScheduler {
             state,
             driver: Rc::new(driver),
@@ -124,7 +126,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             messages,
             user_tasks: JoinSet::new(),
             load_state,
-            max_users: 1,
+            growth,
             next_user: 0,
             seq: 0,
             second: 0,
@@ -199,7 +201,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
                 return Ok(ThreadStopCause::Done);
             }
             self.send_delta_if_due(now, Duration::ZERO);
-            if self.users_to_spawn() > 0 {
+            if self.growth.users_for_queue(self.thread_users()) > 0 {
                 next = now;
             }
             let until = next.max(now + self.state.config.limits.slack);

@@ -4,6 +4,15 @@
 
 use squall_model::ShareSet;
 
+/// As [`assign_to_threads`], for the first `count` threads only. A later thread gets shares only if it
+/// or a thread after it has some already: to take them away would start its users anew elsewhere.
+pub(crate) fn assign_to_first_threads(shares: ShareSet, previous: &[ShareSet], count: usize) -> Vec<ShareSet> {
+    let in_use = previous.iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1);
+    let mut parts = assign_to_threads(shares, &previous[..count.max(in_use).min(previous.len())]);
+    parts.resize(previous.len(), ShareSet::NONE);
+    parts
+}
+
 /// Gives each thread its part of `shares`; `previous` is the part that it had.
 ///
 /// Two threads differ by at most one share, and no other such division leaves more shares with
@@ -11,7 +20,7 @@ use squall_model::ShareSet;
 /// busy; later moves keep that order, as between workers. Rounds begin with different threads: a
 /// new worker takes about every n-th share of a worker, and these should not all belong to one
 /// thread.
-pub(crate) fn assign_to_threads(shares: ShareSet, previous: &[ShareSet]) -> Vec<ShareSet> {
+fn assign_to_threads(shares: ShareSet, previous: &[ShareSet]) -> Vec<ShareSet> {
     let threads = previous.len();
     let holder = |share: u32| previous.iter().position(|part| part.contains(u64::from(share)));
     let holders: Vec<Option<usize>> = shares.iter().map(holder).collect();
@@ -66,6 +75,17 @@ mod tests {
     fn first_two_users_are_on_different_threads() {
         let parts = fresh(ShareSet::ALL, 2);
         assert!(parts.iter().all(|part| part.contains(0) != part.contains(1)));
+    }
+
+    #[test]
+    fn first_threads_get_all_shares_and_a_thread_with_shares_keeps_some() {
+        let none = [ShareSet::NONE; 4];
+        let sizes = |parts: &[ShareSet]| parts.iter().map(ShareSet::len).collect::<Vec<_>>();
+        let two = assign_to_first_threads(ShareSet::ALL, &none, 2);
+        assert_eq!(sizes(&two), [128, 128, 0, 0]);
+        assert_eq!(sizes(&assign_to_first_threads(ShareSet::ALL, &two, 4)), [64; 4]);
+        assert_eq!(assign_to_first_threads(ShareSet::ALL, &two, 1), two);
+        assert_eq!(sizes(&assign_to_first_threads(ShareSet::ALL, &none, usize::MAX)), [64; 4]);
     }
 
     /// One of several workers gives shares to a new worker.

@@ -1,8 +1,8 @@
 //! What the scheduler and the user tasks of one thread share. Only that thread uses it, so plain cells
 //! are enough. It decides nothing about the load; the scheduler does.
 
-use squall_metrics::SourceId;
-use squall_model::{LoadModel, Pause, TaskIndex, TaskSpec};
+use squall_metrics::{MetricKey, Outcome, OutcomeCategory, SourceId};
+use squall_model::{LoadModel, Pause, TaskIndex, TaskSpec, protocol::GroupName};
 use std::{
     rc::Rc,
     sync::{
@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    RequestsPerIteration, ThreadRecorder,
+    RequestsPerIteration, ThreadRecorder, UserStart,
     engine_config::EngineConfig,
     load_end::LoadEnd,
     number_quota::{NumberQuota, QuotaOutcome},
@@ -26,6 +26,10 @@ use crate::{
     user_mailbox::{DueStart, UserMailbox, UserSignal},
     user_pool::UserPool,
 };
+
+/// How often a start that waits for a thread checks, after the end of the load, whether it may still
+/// begin.
+const LATE_START_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) struct ThreadState {
     pub(crate) config: Arc<EngineConfig>,
@@ -47,6 +51,7 @@ pub(crate) struct ThreadState {
 /// What the threads of an engine have in common.
 pub(crate) struct CrossThreadState {
     pub(crate) requests_per_iteration: Option<RequestsPerIteration>,
+    pub(crate) user_start: UserStart,
     /// Iterations of a closed model that all threads have begun; `None` where the thread's own count
     /// gives the same order of tasks.
     pub(crate) iterations_begun: Option<Arc<AtomicU64>>,
@@ -96,6 +101,14 @@ impl ThreadState {
         self.cross_thread.load_end.allows_start(now, self.run_start)
     }
 
+    /// Waits until the load is over and `may_begin` allows no iteration that was due before.
+    pub(crate) async fn load_over(&self, may_begin: fn(&ThreadState, Instant) -> bool) {
+        self.users.drain_began().await;
+        while may_begin(self, Instant::now()) {
+            tokio::time::sleep(LATE_START_CHECK_INTERVAL).await;
+        }
+    }
+
     /// The pause of a closed-model user between two iterations; none in an open model.
     pub(crate) fn pause(&self) -> Pause {
         match &self.config.load.model {
@@ -107,6 +120,21 @@ impl ThreadState {
     pub(crate) fn user_joined(&self) {
         increment(&self.counters.users);
         self.recorder.record_users(self.counters.users.get());
+    }
+
+    /// Records a user whose `on_start` ran from `created` to now because all users were busy.
+    #[cold]
+    pub(crate) fn record_added_user(&self, created: Instant) {
+        let metric = self.recorder.metric(MetricKey::group(GroupName::AddedUser.to_string()));
+        self.recorder.record_span(metric, created, Instant::now(), Outcome::new(OutcomeCategory::Ok, "OK"));
+    }
+
+    /// Records a start, due at `intended`, that did not happen because no thread was free for its code.
+    #[cold]
+    pub(crate) fn record_start_without_thread(&self, intended: Instant) {
+        let metric = self.recorder.metric(MetricKey::group(GroupName::NoThread.to_string()));
+        let outcome = Outcome::new(OutcomeCategory::Exception, "NO_THREAD");
+        self.recorder.record_span(metric, intended, Instant::now(), outcome);
     }
 
     /// Whether users have failed to start for so long that the run should not wait for them.

@@ -6,6 +6,8 @@ use std::{
     rc::Rc,
 };
 
+use tokio::sync::Notify;
+
 use crate::user_mailbox::{DueStart, UserMailbox, UserSignal};
 
 #[derive(Default)]
@@ -17,12 +19,23 @@ pub(crate) struct UserPool {
     /// Open-model users that leave when they are free, because this thread's limit was lowered.
     surplus: Cell<u64>,
     draining: Cell<bool>,
+    /// Wakes users that wait for a thread when the drain begins.
+    drain_begins: Notify,
 }
 
 impl UserPool {
     /// Whether the run is over and users leave after their iteration.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
+    }
+
+    /// Waits until the run is over.
+    pub(crate) async fn drain_began(&self) {
+        // Created before the check, so that it misses no drain.
+        let begins = self.drain_begins.notified();
+        if !self.is_draining() {
+            begins.await;
+        }
     }
 
     pub(crate) fn add_idle(&self, mailbox: &Rc<UserMailbox>) {
@@ -69,6 +82,7 @@ impl UserPool {
     /// Makes all waiting users leave. Users in an iteration check [`UserPool::is_draining`] after it.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        self.drain_begins.notify_waiters();
         for mailbox in self.idle.borrow_mut().drain(..).chain(self.quota_waiters.borrow_mut().drain(..)) {
             mailbox.send(UserSignal::Leave);
         }

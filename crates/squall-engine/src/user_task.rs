@@ -20,16 +20,28 @@ use crate::{
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
+/// A user of an open model that the scheduler starts.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenUserStart {
+    pub(crate) identity: UserIdentity,
+    /// Whether it runs its `on_start` because all users were busy. The report shows these.
+    pub(crate) added_because_busy: bool,
+}
+
 /// Runs a user that takes one due start after another.
 pub(crate) async fn run_open_user<T: DriverThread>(
     state: Rc<ThreadState>,
     driver: Rc<T>,
-    identity: UserIdentity,
+    OpenUserStart { identity, added_because_busy }: OpenUserStart,
     mailbox: Rc<UserMailbox>,
 ) {
+    let created = Instant::now();
     let mut driver_user = DriverUser::new(&state, driver, identity);
     let mut chooser = OptionalTaskChooser::new(&state, identity);
-    if state.may_begin_start(Instant::now()) && run_on_start(&state, &mailbox, &mut driver_user.user).await {
+    if state.may_begin_start(created) && run_on_start(&state, &mailbox, &mut driver_user.user, identity).await {
+        if added_because_busy {
+            state.record_added_user(created);
+        }
         // A user whose tasks all wait for their `every` takes no start: another user can begin it in time.
         while chooser.wait_until_ready(&state, &mailbox).await {
             let Some(start) = next_start(&state, &mailbox).await else { break };
@@ -38,22 +50,29 @@ pub(crate) async fn run_open_user<T: DriverThread>(
                 return decrement(&state.counters.users);
             }
             let DueStart { number, intended, .. } = start;
-            let started = Instant::now();
-            if !state.may_begin_start(started) {
+            let taken = Instant::now();
+            if !state.may_begin_start(taken) {
                 state.recorder.record_dropped([intended]);
                 continue;
             }
-            let Some(task) = state.task_of(number).or_else(|| chooser.pick(&state, started)) else {
+            let Some(task) = state.task_of(number).or_else(|| chooser.pick(&state, taken)) else {
                 state.recorder.record_dropped([intended]);
                 break;
             };
+            let without_thread = StartWithoutThread::new(&state, intended);
+            if !acquire_thread(&state, &mut driver_user.user, task, ThreadState::may_begin_start).await {
+                continue;
+            }
+            without_thread.acquired();
+            let started = Instant::now();
             let late = started.saturating_duration_since(intended) > state.config.limits.late_after;
-            state.recorder.record_iteration(intended, start.lag(started), late);
+            // The wait for a thread is not the engine's lag, as the wait for a user is not.
+            state.recorder.record_iteration(intended, start.lag(taken), late);
             state.counters.last_iteration_start.set(started);
             chooser.run_iteration(&state, &mut driver_user.user, Iteration { number, task, intended, started }).await;
         }
         driver_user.user.on_stop().await;
-        state.cross_thread.on_start_tracker.user_left();
+        state.cross_thread.on_start_tracker.user_left(identity.number);
     }
     decrement(&state.counters.users);
 }
@@ -69,7 +88,7 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
     let mut chooser = OptionalTaskChooser::new(&state, identity);
     let mut random = Rng::with_seed(identity.seed);
     let pause = state.pause();
-    if state.may_iterate(Instant::now()) && run_on_start(&state, &mailbox, &mut driver_user.user).await {
+    if state.may_iterate(Instant::now()) && run_on_start(&state, &mailbox, &mut driver_user.user, identity).await {
         let mut intended = Instant::now();
         let mut number = 0;
         while !state.users.is_draining() && !mailbox.must_leave() && state.may_iterate(Instant::now()) {
@@ -85,6 +104,12 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
             intended = available_since.map_or(intended, |since| intended.max(since));
             // After the wait for the quota, because other users advance the task cycle meanwhile.
             let Some(task) = chosen.or_else(|| state.next_task()) else { break };
+            // An iteration of the quota is missing if it does not begin; others are not planned one by one.
+            let without_thread = state.iteration_quota.as_ref().map(|_| StartWithoutThread::new(&state, intended));
+            if !acquire_thread(&state, &mut driver_user.user, task, ThreadState::may_iterate).await {
+                break;
+            }
+            without_thread.into_iter().for_each(StartWithoutThread::acquired);
             increment(&state.counters.iterations_begun);
             let started = Instant::now();
             if pause.is_none() {
@@ -102,7 +127,7 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
             }
         }
         driver_user.user.on_stop().await;
-        state.cross_thread.on_start_tracker.user_left();
+        state.cross_thread.on_start_tracker.user_left(identity.number);
     }
     decrement(&state.counters.users);
 }
@@ -129,9 +154,9 @@ impl<T: DriverThread> DriverUser<T> {
             return true;
         }
         self.user.on_stop().await;
-        state.cross_thread.on_start_tracker.user_left();
+        state.cross_thread.on_start_tracker.user_left(self.identity.number);
         (self.user, self.lease_generation) = (self.driver.user(self.identity), generation);
-        run_on_start(state, mailbox, &mut self.user).await
+        run_on_start(state, mailbox, &mut self.user, self.identity).await
     }
 }
 
@@ -159,8 +184,54 @@ async fn next_start(state: &ThreadState, mailbox: &Rc<UserMailbox>) -> Option<Du
     }
 }
 
+/// Waits for the thread that an iteration of `task` needs. `false` if the load is over before.
+async fn acquire_thread<U: VirtualUser>(
+    state: &ThreadState,
+    user: &mut U,
+    task: TaskIndex,
+    may_begin: fn(&ThreadState, Instant) -> bool,
+) -> bool {
+    // Most users need none and are ready at once. The end of the load is then not polled.
+    tokio::select! {
+        biased;
+        () = user.acquire_thread(task) => true,
+        () = state.load_over(may_begin) => false,
+    }
+}
+
+/// A start that waits for a thread. Dropping it drops the start, because an abort ends the wait too.
+struct StartWithoutThread<'s> {
+    state: &'s ThreadState,
+    intended: Instant,
+}
+
+impl StartWithoutThread<'_> {
+    fn new(state: &ThreadState, intended: Instant) -> StartWithoutThread<'_> {
+        increment(&state.counters.users_without_thread);
+        StartWithoutThread { state, intended }
+    }
+
+    fn acquired(self) {
+        decrement(&self.state.counters.users_without_thread);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for StartWithoutThread<'_> {
+    fn drop(&mut self) {
+        decrement(&self.state.counters.users_without_thread);
+        self.state.recorder.record_dropped([self.intended]);
+        self.state.record_start_without_thread(self.intended);
+    }
+}
+
 /// Runs the user's own start until it succeeds; `false` if the run ended before.
-async fn run_on_start<U: VirtualUser>(state: &ThreadState, mailbox: &Rc<UserMailbox>, user: &mut U) -> bool {
+async fn run_on_start<U: VirtualUser>(
+    state: &ThreadState,
+    mailbox: &Rc<UserMailbox>,
+    user: &mut U,
+    identity: UserIdentity,
+) -> bool {
     let mut retry = FIRST_RETRY;
     while user.on_start().await.is_err() {
         state.cross_thread.on_start_tracker.start_failed(Instant::now());
@@ -169,7 +240,7 @@ async fn run_on_start<U: VirtualUser>(state: &ThreadState, mailbox: &Rc<UserMail
         }
         retry = (retry * 2).min(MAX_RETRY_DELAY);
     }
-    state.cross_thread.on_start_tracker.user_started();
+    state.cross_thread.on_start_tracker.user_started(identity.number);
     true
 }
 

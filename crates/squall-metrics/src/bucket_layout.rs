@@ -29,6 +29,19 @@ pub(crate) fn highest_of(index: usize) -> u64 {
     lowest_of(index) + (1 << shift_of(index)) - 1
 }
 
+/// Buckets per coarse bucket. A doubling has 1,024 buckets, so it has 8 coarse ones.
+const COARSE: usize = CHUNK / 8;
+
+/// The coarse bucket that contains bucket `index`.
+pub(crate) fn coarse_of(index: usize) -> u16 {
+    (index / COARSE) as u16
+}
+
+/// The lowest value of each coarse bucket, in nanoseconds.
+pub fn coarse_bucket_bounds() -> impl Iterator<Item = u64> {
+    (0..BUCKETS / COARSE).map(|coarse| lowest_of(coarse * COARSE))
+}
+
 /// The middle of bucket `index`, which represents its values in calculations.
 pub(crate) fn middle_of(index: usize) -> u64 {
     lowest_of(index) + (1u64 << shift_of(index)) / 2
@@ -55,6 +68,15 @@ mod tests {
             let index = index_of(value);
             prop_assert!(lowest_of(index) <= value && value <= highest_of(index));
             prop_assert!((highest_of(index) - lowest_of(index)) as f64 <= value as f64 / 1000.0);
+        }
+
+        #[test]
+        fn coarse_bucket_contains_the_value_and_spans_an_eighth_of_a_doubling(value in 1024..HIGHEST_TRACKABLE_NS) {
+            let bounds: Vec<u64> = coarse_bucket_bounds().collect();
+            let coarse = usize::from(coarse_of(index_of(value)));
+            let end = bounds.get(coarse + 1).copied().unwrap_or(u64::MAX);
+            prop_assert!(bounds[coarse] <= value && value < end);
+            prop_assert!(end == u64::MAX || end - bounds[coarse] <= value.next_power_of_two() / 8);
         }
 
         #[test]

@@ -2,7 +2,7 @@
 //! are. Merging is commutative and associative, and equal counts give equal results in any
 //! order they were merged.
 
-use crate::bucket_layout::{CHUNK, CHUNKS, highest_of, index_of, lowest_of, middle_of};
+use crate::bucket_layout::{CHUNK, CHUNKS, coarse_of, highest_of, index_of, lowest_of, middle_of};
 
 /// A distribution of nanosecond values with three digits of precision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,11 @@ impl Histogram {
     /// The smallest value that is not exceeded by at least `percentile` (0..=100) of all values,
     /// exact to three digits; 0 if empty.
     pub fn percentile(&self, percentile: f64) -> u64 {
-        let rank = rank_of(percentile, self.count);
+        self.value_at_rank(rank_of(percentile, self.count))
+    }
+
+    /// The value that `rank` values do not exceed, exact to three digits; 0 if there are fewer.
+    pub(crate) fn value_at_rank(&self, rank: u64) -> u64 {
         let mut seen = 0;
         for (index, n) in self.buckets() {
             seen += n;
@@ -132,6 +136,19 @@ impl Histogram {
     /// `(lowest, highest, count)` of every bucket that is not empty, in ascending order.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.buckets().map(|(index, n)| (lowest_of(index), highest_of(index), n))
+    }
+
+    /// `(coarse bucket, count)` with 8 buckets per doubling, without empty ones, in ascending order.
+    /// [`coarse_bucket_bounds`](crate::coarse_bucket_bounds) has their limits.
+    pub fn coarse_buckets(&self) -> Vec<(u16, u64)> {
+        let mut coarse: Vec<(u16, u64)> = Vec::new();
+        for (index, n) in self.buckets() {
+            match coarse.last_mut() {
+                Some((last, count)) if *last == coarse_of(index) => *count += n,
+                _ => coarse.push((coarse_of(index), n)),
+            }
+        }
+        coarse
     }
 
     /// The same counts in the HdrHistogram library's type, for its file formats.
@@ -158,7 +175,7 @@ impl Histogram {
 /// How many of `count` values are `percentile` of them, rounded up; at least 1. In whole numbers:
 /// in floating point, 0.999 · 2000 is slightly more than 1998, and rounding up would give the next
 /// rank.
-fn rank_of(percentile: f64, count: u64) -> u64 {
+pub(crate) fn rank_of(percentile: f64, count: u64) -> u64 {
     const UNITS: f64 = 1e9;
     let units = (percentile.clamp(0.0, 100.0) * UNITS).round() as u128;
     let rank = (units * u128::from(count)).div_ceil(100 * UNITS as u128);
@@ -243,6 +260,13 @@ mod tests {
             }
             live.harvest(&mut harvested);
             prop_assert_eq!(harvested, of(&values));
+        }
+
+        #[test]
+        fn coarse_buckets_keep_all_counts_in_ascending_order(values in latencies()) {
+            let coarse = of(&values).coarse_buckets();
+            prop_assert_eq!(coarse.iter().map(|(_, n)| n).sum::<u64>(), values.len() as u64);
+            prop_assert!(coarse.windows(2).all(|pair| pair[0].0 < pair[1].0));
         }
 
         #[test]

@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// How the name of a metric ends that counts failures of Python code without a request to bear them. The
+/// task's own metric has the same failures as spans.
+pub const CODE_FAILURE_SUFFIX: &str = " (failed)";
+
 /// Whether samples of a metric are requests or spans around requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -31,6 +35,13 @@ impl MetricKey {
 
     pub fn group(name: impl Into<String>) -> MetricKey {
         MetricKey { kind: MetricKind::Group, ..MetricKey::request(name) }
+    }
+
+    /// Whether the samples are failures of code and no requests, of which `keys` has the task's metric; see
+    /// [`CODE_FAILURE_SUFFIX`].
+    pub fn is_code_failure<'a>(&self, mut keys: impl Iterator<Item = &'a MetricKey>) -> bool {
+        let task = self.name.strip_suffix(CODE_FAILURE_SUFFIX).filter(|_| self.kind == MetricKind::Request);
+        task.is_some_and(|task| keys.any(|key| key.kind == MetricKind::Group && key.name == task))
     }
 
     /// The metric's name in stores and APIs: its group, its name, its tags.

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+use crate::wire::code_names;
+
 /// The category of an outcome. All but `Ok` are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -74,6 +76,14 @@ impl Outcome {
 
     pub fn new(category: OutcomeCategory, code: &'static str) -> Outcome {
         Outcome { category, code: OutcomeCode::Named(code) }
+    }
+
+    /// An outcome whose code another program chose. The number of distinct codes is limited.
+    pub fn of_foreign_code(category: OutcomeCategory, code: &str) -> Outcome {
+        let status = code.strip_prefix("HTTP_").and_then(|status| status.parse().ok());
+        let code = if code_names::is_valid_name(code) { code } else { "OTHER" };
+        let named = || OutcomeCode::Named(code_names::intern(code));
+        Outcome { category, code: status.map_or_else(named, OutcomeCode::Http) }
     }
 
     /// The outcome of an HTTP status: an error from 400 on.

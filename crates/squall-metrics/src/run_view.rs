@@ -73,8 +73,13 @@ pub struct RunSecond {
     pub p99: u64,
     pub max: u64,
     pub service_p50: u64,
+    pub service_p95: u64,
     pub service_p99: u64,
     pub lag_p99: u64,
+    /// Failed requests by outcome.
+    pub failures: Box<[(Outcome, u64)]>,
+    /// Response times as in [`Histogram::coarse_buckets`].
+    pub buckets: Box<[(u16, u64)]>,
 }
 
 /// One second of one metric, kept small because there are many. Times are response times in
@@ -149,14 +154,23 @@ impl RunView {
         Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up, unsent }
     }
 
-    /// How often users failed their on_start: a group in Python, which several scenarios may each
-    /// have, and steps elsewhere.
+    /// Whether any user has run an on_start.
+    pub fn has_on_start(&self) -> bool {
+        self.on_starts().next().is_some()
+    }
+
+    /// How often users failed their on_start.
     pub fn on_start_failures(&self) -> u64 {
-        let is_start = |key: &MetricKey| match key.kind {
-            MetricKind::Group => key.name.rsplit('/').next() == Some("on_start"),
-            _ => key.name.starts_with("on_start/"),
-        };
-        self.metrics.iter().filter(|metric| is_start(&metric.key)).map(|metric| metric.errors).sum()
+        self.on_starts().map(|metric| metric.errors).sum()
+    }
+
+    /// The metrics of an on_start: a group in Python, which several scenarios may each have, and steps
+    /// elsewhere.
+    fn on_starts(&self) -> impl Iterator<Item = &MetricView> {
+        self.metrics.iter().filter(|metric| match metric.key.kind {
+            MetricKind::Group => metric.key.name.rsplit('/').next() == Some("on_start"),
+            _ => metric.key.name.starts_with("on_start/"),
+        })
     }
 
     /// The metric named `name`.
@@ -397,8 +411,11 @@ impl RunSecond {
             p99: response.percentile(99.0),
             max: response.max(),
             service_p50: all.service.percentile(50.0),
+            service_p95: all.service.percentile(95.0),
             service_p99: all.service.percentile(99.0),
             lag_p99: engine.schedule_lag.percentile(99.0),
+            failures: all.outcomes.iter().filter(|(outcome, _)| outcome.is_error()).map(|(o, n)| (*o, *n)).collect(),
+            buckets: response.coarse_buckets().into(),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Deltas and checkpoints as bytes, for workers and orchestrators in different processes. The first
-//! byte of both is a version. The decoder trusts nothing: it refuses bytes that the encoder cannot
-//! have written, and never panics or takes more memory than the limits below. It does not know how
-//! the bytes travel.
+//! Deltas and checkpoints as bytes, for workers and orchestrators in different processes, and views as
+//! bytes, for result files. The first byte of each is a version. The decoder trusts nothing: it refuses
+//! bytes that the encoder cannot have written, and never panics or takes more memory than the limits
+//! below. It does not know how the bytes travel.
 //!
 //! Numbers are LEB128 in their shortest form. A text has its length in front. A metric's key is
 //! written at its first use and then referred to by its index. A histogram is a list of (gap,
 //! count), then its exact extremes and sum.
 
 mod checkpoint;
-mod code_names;
+pub(crate) mod code_names;
 mod metric_codec;
 mod wire_codec;
 

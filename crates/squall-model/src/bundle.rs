@@ -154,7 +154,7 @@ mod tests {
         let tasks = vec![TaskSpec { every: Some(Pause::NONE), ..TaskSpec::new("a") }];
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
-        let limits = EngineLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
+        let limits = EngineLimits { max_users: 9, grace, slack, late_after: slack, ..EngineLimits::default() };
         let bundle = Bundle::new(plan, limits);
         serde_json::to_value(bundle).unwrap()
     }

@@ -15,6 +15,10 @@ pub struct EngineLimits {
     /// The most users that an open model may create in the whole run, at least one per thread. Default:
     /// 10,000. At the limit, starts wait for a free user and count as late.
     pub max_users: usize,
+    /// Users of an open model that start at once, also if they are not needed yet. Default: none, or
+    /// with an `on_start` as the driver says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_users: Option<usize>,
     /// How long users may finish their iterations when the load is over. Default: 10 s. Then the engine
     /// aborts them.
     #[serde(deserialize_with = "bounded")]
@@ -36,6 +40,7 @@ impl Default for EngineLimits {
         EngineLimits {
             threads: None,
             max_users: 10_000,
+            start_users: None,
             grace: Duration::from_secs(10),
             slack: Duration::from_micros(600),
             late_after: Duration::from_millis(10),

@@ -11,18 +11,20 @@ pub enum CommandType {
     StopTest,
     AddUser,
     RemoveUser,
+    /// The worker should finish what it does and leave. Only Squall's workers know it.
+    Drain,
 }
 
 /// A message on `worker:<id>:commands`. Any other form is refused.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandEnvelope {
     #[serde(rename = "type")]
     pub kind: CommandType,
     pub command_id: String,
     pub epoch: u64,
-    /// Unix time in seconds.
-    pub sent_at: f64,
+    /// Unix time in whole seconds; vikhry's decoder refuses fractions.
+    pub sent_at: u64,
     pub payload: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -37,8 +39,14 @@ pub enum EnvelopeError {
     InvalidUsers,
     #[error("a start names `target_users`, a whole number, or `rate`, and `init_params`, an object, and nothing else")]
     InvalidStart,
-    #[error("a stop has an empty payload")]
+    #[error("a stop and a drain have an empty payload")]
     InvalidStop,
+}
+
+/// The id of a user in vikhry's commands, keys and API, which count users from 1. The engine numbers
+/// them from 0.
+pub const fn user_id(number: u64) -> u64 {
+    number + 1
 }
 
 /// Larger than a command for 100,000 users.
@@ -57,7 +65,7 @@ impl CommandEnvelope {
                 Err(EnvelopeError::InvalidUsers)
             }
             CommandType::StartTest if !is_valid_start(payload) => Err(EnvelopeError::InvalidStart),
-            CommandType::StopTest if !payload.is_empty() => Err(EnvelopeError::InvalidStop),
+            CommandType::StopTest | CommandType::Drain if !payload.is_empty() => Err(EnvelopeError::InvalidStop),
             _ => Ok(envelope),
         }
     }
@@ -96,11 +104,12 @@ mod tests {
     #[test]
     fn vikhry_messages_are_decoded_and_others_are_refused() {
         let good = [
-            r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"target_users":5,"init_params":{}}}"#,
-            r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"rate":20.5,"init_params":{"a":[1]}}}"#,
+            r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"target_users":5,"init_params":{}}}"#,
+            r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"rate":20.5,"init_params":{"a":[1]}}}"#,
             r#"{"type":"stop_test","command_id":"c","epoch":0,"sent_at":1,"payload":{}}"#,
-            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":7}}"#,
-            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":[1,"2"]}}"#,
+            r#"{"type":"drain","command_id":"c","epoch":0,"sent_at":1,"payload":{}}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"user_id":7}}"#,
+            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"user_ids":[1,"2"]}}"#,
         ];
         for text in good {
             let envelope = CommandEnvelope::decode(text.as_bytes()).expect(text);
@@ -110,15 +119,16 @@ mod tests {
             "",
             "[]",
             r#"{"type":"start_test"}"#,
-            r#"{"type":"explode","command_id":"c","epoch":3,"sent_at":1.5,"payload":{}}"#,
-            r#"{"type":"stop_test","command_id":"c","epoch":-1,"sent_at":1.5,"payload":{}}"#,
-            r#"{"type":"stop_test","command_id":"c","epoch":1,"sent_at":1.5,"payload":{},"more":1}"#,
-            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{}}"#,
-            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":[1]}}"#,
-            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":7}}"#,
-            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":[1,null]}}"#,
-            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":1,"user_ids":[1]}}"#,
-            r#"{"type":"stop_test","command_id":"c","epoch":"1","sent_at":1.5,"payload":[]}"#,
+            r#"{"type":"explode","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":-1,"sent_at":1773180000,"payload":{}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":1,"sent_at":1773180000,"payload":{},"more":1}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{}}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"user_id":[1]}}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"user_ids":7}}"#,
+            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"user_ids":[1,null]}}"#,
+            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{"user_id":1,"user_ids":[1]}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":"1","sent_at":1773180000,"payload":[]}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":1,"sent_at":1773180000.5,"payload":{}}"#,
         ];
         bad.iter().for_each(|text| assert!(CommandEnvelope::decode(text.as_bytes()).is_err(), "{text}"));
     }
@@ -126,7 +136,7 @@ mod tests {
     #[test]
     fn invalid_payloads_of_starts_and_stops_are_refused() {
         let message = |kind: &str, payload: &str| {
-            format!(r#"{{"type":"{kind}","command_id":"c","epoch":3,"sent_at":1.5,"payload":{payload}}}"#)
+            format!(r#"{{"type":"{kind}","command_id":"c","epoch":3,"sent_at":1773180000,"payload":{payload}}}"#)
         };
         let bad = [
             ("stop_test", r#"{"a":1}"#),

@@ -128,10 +128,65 @@ impl WorkerState {
     }
 }
 
-/// Something that happened to the fleet.
+/// Something that happened to the fleet, or that a person noted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetEvent {
     /// Seconds from the start of the run.
     pub t_s: f64,
     pub text: String,
+    #[serde(default)]
+    pub kind: FleetEventKind,
+    /// The worker, orchestrator or threshold that the event is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+}
+
+/// What an event says, for programs. People read its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FleetEventKind {
+    /// A worker joined a run under way.
+    Joined,
+    /// A worker that was lost reports again.
+    Back,
+    /// A worker left with everything reported.
+    Left,
+    /// A worker stopped reporting, or ended its part early.
+    Lost,
+    /// A worker cannot carry out the run.
+    Unable,
+    /// A worker takes part, and a person should look at it.
+    Notice,
+    /// Another orchestrator leads.
+    Leader,
+    /// A threshold was breached.
+    Threshold,
+    /// The run was stopped with a message.
+    Stopped,
+    /// A person's note.
+    Note,
+    /// Anything else, and every kind of a later release.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl FleetEventKind {
+    /// Whether the leader logs the event as a warning.
+    pub fn is_problem(self) -> bool {
+        matches!(self, FleetEventKind::Lost | FleetEventKind::Unable | FleetEventKind::Notice)
+    }
+}
+
+impl FleetEvent {
+    pub fn new(t_s: f64, kind: FleetEventKind, text: impl Into<String>) -> FleetEvent {
+        FleetEvent { t_s, text: text.into(), kind, subject: None }
+    }
+
+    /// The same event about `subject`.
+    #[must_use]
+    pub fn about(mut self, subject: &str) -> FleetEvent {
+        self.subject = Some(subject.to_owned());
+        self
+    }
 }

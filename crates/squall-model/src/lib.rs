@@ -7,6 +7,7 @@ mod engine_limits;
 mod envelope;
 mod error_chain;
 mod facts;
+mod level_step;
 mod load;
 mod plan;
 mod pool_contents;
@@ -20,12 +21,14 @@ mod threshold;
 pub use bundle::{Bundle, BundleVersion, EncodedSettings};
 pub use duration::{ParseDurationError, format_duration, parse_duration};
 pub use engine_limits::EngineLimits;
-pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
+pub use envelope::{CommandEnvelope, CommandType, EnvelopeError, user_id};
 pub use error_chain::error_chain;
 pub use facts::{
-    FleetEvent, FleetFacts, GeneratorStats, RunFacts, StopReason, ThresholdResult, WorkerFacts, WorkerState,
+    FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, RunFacts, StopReason, ThresholdResult, WorkerFacts,
+    WorkerState,
 };
-pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
+pub use level_step::LevelStep;
+pub use load::{Arrivals, LevelUnit, Load, LoadModel, ParseRateError, Pause, parse_rate};
 pub use plan::{Plan, TaskIndex, TaskInterval, TaskSpec};
 pub use pool_contents::PoolContents;
 pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, ProfileStage, parse_stages};

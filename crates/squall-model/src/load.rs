@@ -36,6 +36,41 @@ impl LoadModel {
             LoadModel::Closed { users, .. } => users,
         }
     }
+
+    /// Replaces the level over time.
+    pub fn set_profile(&mut self, profile: Profile) {
+        match self {
+            LoadModel::Open { rate, .. } => *rate = profile,
+            LoadModel::Closed { users, .. } => *users = profile,
+        }
+    }
+
+    /// What the levels of the profile count.
+    pub fn unit(&self) -> LevelUnit {
+        match self {
+            LoadModel::Open { .. } => LevelUnit::Rate,
+            LoadModel::Closed { .. } => LevelUnit::Users,
+        }
+    }
+}
+
+/// What a level of the load counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LevelUnit {
+    /// Virtual users, which are whole.
+    Users,
+    /// Starts per second.
+    Rate,
+}
+
+impl LevelUnit {
+    /// The name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            LevelUnit::Users => "users",
+            LevelUnit::Rate => "rate",
+        }
+    }
 }
 
 /// How the starts of an open model are spread over time.

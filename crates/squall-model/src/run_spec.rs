@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{Profile, ProfileError, ProfileStage, StopReason, protocol::ProtocolVersion};
+use crate::{
+    HIGHEST_LEVEL, LevelStep, LevelUnit, Profile, ProfileError, ProfileStage, StopReason, protocol::ProtocolVersion,
+};
 
 /// How long a run may stay paused.
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 3600);
@@ -182,6 +184,17 @@ impl RunSpec {
         Ok(())
     }
 
+    /// One step up or down from `at` on, until the planned end. Returns the previous and the new level.
+    pub fn step_level(
+        &mut self,
+        at: Duration,
+        (step, unit): (LevelStep, LevelUnit),
+    ) -> Result<(f64, f64), RunChangeError> {
+        let before = self.profile.level(at);
+        let level = step.apply(before, unit).min(HIGHEST_LEVEL);
+        self.set_level(at, level).map(|()| (before, level))
+    }
+
     /// No load from `at` on, until it is resumed.
     pub fn pause(&mut self, at: Duration) -> Result<(), RunChangeError> {
         if self.paused.is_some() {
@@ -191,6 +204,17 @@ impl RunSpec {
         self.profile = self.profile.replace_tail(at, &[ProfileStage { duration: MAX_PAUSE, from: 0.0, to: 0.0 }])?;
         self.paused = Some(rest);
         Ok(())
+    }
+
+    /// The level that a resume restores; only of a paused run.
+    pub fn resumes_at(&self) -> Option<f64> {
+        Some(self.paused.as_ref()?.first()?.from)
+    }
+
+    /// The profile of a run that ended at `end`: without the rest of a pause.
+    pub fn profile_until(&self, end: Duration) -> Profile {
+        let resumed = self.paused.as_ref().and_then(|rest| self.profile.replace_tail(end, rest).ok());
+        resumed.unwrap_or_else(|| self.profile.clone())
     }
 
     /// From `at` on the rest of the profile that the pause has kept.
@@ -245,6 +269,25 @@ mod tests {
         let mut spec = spec();
         spec.set_level(S(5), 300.0).unwrap();
         assert_eq!((spec.profile.duration(), spec.profile.area(S(10))), (S(10), 2000.0));
+    }
+
+    #[test]
+    fn run_that_ends_in_a_pause_is_reported_without_the_pause() {
+        let mut spec = spec();
+        spec.pause(S(4)).unwrap();
+        assert_eq!((spec.resumes_at(), spec.profile_until(S(7)).duration()), (Some(100.0), S(13)));
+        spec.resume(S(8)).unwrap();
+        assert_eq!((spec.resumes_at(), spec.profile_until(S(9))), (None, spec.profile.clone()));
+    }
+
+    #[test]
+    fn step_changes_the_level_until_the_planned_end() {
+        let mut spec = spec();
+        assert_eq!(spec.step_level(S(5), (LevelStep::Up, LevelUnit::Rate)), Ok((100.0, 110.0)));
+        assert_eq!(spec.step_level(S(6), (LevelStep::Up, LevelUnit::Rate)), Ok((110.0, 120.0)));
+        assert_eq!((spec.profile.duration(), spec.profile.area(S(10))), (S(10), 500.0 + 110.0 + 4.0 * 120.0));
+        spec.pause(S(7)).unwrap();
+        assert_eq!(spec.step_level(S(8), (LevelStep::Down, LevelUnit::Rate)), Err(RunChangeError::Paused));
     }
 
     #[test]

@@ -100,6 +100,15 @@ pub enum ThresholdProblem {
     Rate(#[from] ParseRateError),
 }
 
+/// The figures of pages that browser users load. The metric `home:lcp` has the LCP of the step `home`, and a
+/// threshold on it is written `home:lcp_p75<2.5s`.
+const PAGE_FIGURES: [&str; 8] = ["ttfb", "fcp", "dom_ready", "load", "lcp", "cls", "inp", "requests"];
+/// A layout shift has no unit; 1 is recorded as 1 s.
+const LAYOUT_SHIFT: &str = ":cls";
+
+/// Counts of pages that have a short name, with the figure whose errors they are.
+const PAGE_COUNTS: [(&str, &str); 2] = [("failed_requests", "requests"), ("console_errors", "console_errors")];
+
 const STATISTIC_NAMES: [(&str, Statistic); 9] = [
     ("min", Statistic::Min),
     ("mean", Statistic::Mean),
@@ -225,9 +234,41 @@ fn parse_threshold(text: &str) -> Result<Threshold, ThresholdProblem> {
             (left.trim(), Some(window))
         }
     };
-    let statistic: Statistic = left.parse()?;
-    let limit = parse_limit(statistic.unit(), right.trim())?;
+    let (metric, statistic) = match (left.parse::<Statistic>(), metric) {
+        (Ok(statistic), metric) => (metric, statistic),
+        (Err(unknown), None) => return Err(unknown),
+        (Err(unknown), Some(page)) => {
+            let (figure, statistic) = parse_page_figure(left).ok_or(unknown)?;
+            (Some(format!("{page}:{figure}")), statistic)
+        }
+    };
+    let right = right.trim();
+    let is_shift = metric.as_ref().is_some_and(|metric| metric.ends_with(LAYOUT_SHIFT));
+    let limit = match (is_shift && statistic.unit() == StatisticUnit::Time, right.parse::<f64>()) {
+        (true, Ok(shift)) if (0.0..=1e6).contains(&shift) => shift * 1e9,
+        _ => parse_limit(statistic.unit(), right)?,
+    };
     Ok(Threshold { metric, statistic, window, comparison, limit, abort })
+}
+
+/// `lcp_p75` as the figure `lcp` and its 75th percentile.
+fn parse_page_figure(text: &str) -> Option<(&'static str, Statistic)> {
+    if let Some((_, figure)) = PAGE_COUNTS.iter().find(|(name, _)| *name == text) {
+        return Some((figure, Statistic::Errors));
+    }
+    PAGE_FIGURES.iter().find_map(|figure| {
+        let statistic = text.strip_prefix(figure)?.strip_prefix('_')?;
+        Some((*figure, statistic.parse().ok()?))
+    })
+}
+
+/// The page and the short form of a statistic of one of its figures.
+fn page_figure_text(metric: &str, statistic: Statistic) -> Option<(&str, String)> {
+    let (page, figure) = metric.rsplit_once(':').filter(|(page, _)| !page.is_empty())?;
+    if let Some((name, _)) = PAGE_COUNTS.iter().find(|(_, of)| *of == figure && statistic == Statistic::Errors) {
+        return Some((page, (*name).to_owned()));
+    }
+    PAGE_FIGURES.contains(&figure).then(|| (page, format!("{figure}_{statistic}")))
 }
 
 fn parse_limit(unit: StatisticUnit, text: &str) -> Result<f64, ThresholdProblem> {
@@ -254,15 +295,18 @@ fn parse_limit(unit: StatisticUnit, text: &str) -> Result<f64, ThresholdProblem>
 
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(metric) = &self.metric {
-            write!(f, "{metric}:")?;
+        match self.metric.as_ref().map(|metric| (metric, page_figure_text(metric, self.statistic))) {
+            Some((_, Some((page, figure)))) => write!(f, "{page}:{figure}")?,
+            Some((metric, None)) => write!(f, "{metric}:{}", self.statistic)?,
+            None => write!(f, "{}", self.statistic)?,
         }
-        write!(f, "{}", self.statistic)?;
         if let Some(window) = self.window {
             write!(f, "[{}]", format_duration(window))?;
         }
         f.write_str(self.comparison.symbol())?;
+        let is_shift = self.metric.as_ref().is_some_and(|metric| metric.ends_with(LAYOUT_SHIFT));
         match self.statistic.unit() {
+            StatisticUnit::Time if is_shift => write!(f, "{}", self.limit / 1e9)?,
             StatisticUnit::Time => f.write_str(&format_duration(Duration::from_nanos(self.limit as u64)))?,
             StatisticUnit::Fraction => f.write_str(&format_percent(self.limit))?,
             StatisticUnit::PerSecond | StatisticUnit::Count if self.limit >= 1e16 => write!(f, "{:e}", self.limit)?,
@@ -319,6 +363,25 @@ mod tests {
         check("service_p50<1ms!abort", "service_p50<1ms !abort");
         check("dropped<=0", "dropped<=0");
         check("go!:p50<1s", "go!:p50<1s");
+    }
+
+    #[test]
+    fn figures_of_pages_have_thresholds() {
+        check("home:lcp_p75<2.5s", "home:lcp_p75<2.5s");
+        check("home:lcp:p75<2.5s", "home:lcp_p75<2.5s");
+        check("buy/pay:dom_ready_max[10s]<1s !abort", "buy/pay:dom_ready_max[10s]<1s !abort");
+        check("home:cls_p75<0.1", "home:cls_p75<0.1");
+        check("home:failed_requests<=0", "home:failed_requests<=0");
+        check("home:requests_error_rate<1%", "home:requests_error_rate<1%");
+        check("home:console_errors<=0", "home:console_errors<=0");
+        check("home:requests>5", "home:requests>5");
+        let threshold: Threshold = "home:lcp_p75<2.5s".parse().expect("a threshold");
+        assert_eq!((threshold.metric.as_deref(), threshold.statistic), (Some("home:lcp"), Statistic::Percentile(75.0)));
+        let shift: Threshold = "home:cls_p75<0.1".parse().expect("a threshold");
+        assert_eq!(shift.limit, 1e8);
+        for wrong in ["lcp_p75<1s", "home:lcp_p101<1s", "home:lcp_p75<2.5", "home:fid_p75<1s"] {
+            assert!(wrong.parse::<Threshold>().is_err(), "{wrong}");
+        }
     }
 
     /// Printing must not round the limit.

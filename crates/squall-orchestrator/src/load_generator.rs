@@ -2,8 +2,11 @@
 //! with an engine each. Both ship deltas and take the same commands, so `run_with_generator` does
 //! not know which one it has.
 
-use squall_engine::{BusyUsers, Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, LoadOutcome};
+use squall_engine::{
+    BusyUsers, Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, LoadOutcome, ShareAssignment,
+};
 use squall_metrics::{Delta, SourceId};
+use squall_model::{Profile, ShareSet};
 use std::{
     future::Future,
     time::{Duration, Instant},
@@ -22,6 +25,9 @@ pub trait LoadGenerator {
     fn start(&mut self, at: Instant);
 
     fn stop(&self) -> Self::Stop;
+
+    /// Follows `profile` from the run time `at` on. Up to then it equals the previous profile.
+    fn set_profile(&self, profile: &Profile, at: Duration);
 
     /// Iterations in progress, if the load is made in this process.
     fn busy_users(&self) -> Option<BusyUsers> {
@@ -74,6 +80,10 @@ impl LoadGenerator for Engine {
         Engine::stop_handle(self)
     }
 
+    fn set_profile(&self, profile: &Profile, at: Duration) {
+        self.set_assignment(ShareAssignment::new(ShareSet::ALL, profile.clone(), at));
+    }
+
     fn busy_users(&self) -> Option<BusyUsers> {
         Some(Engine::busy_users(self))
     }
@@ -110,6 +120,11 @@ impl LoadGenerator for EngineGroup {
 
     fn stop(&self) -> EngineGroupStopHandle {
         EngineGroup::stop_handle(self)
+    }
+
+    fn set_profile(&self, profile: &Profile, at: Duration) {
+        // The first engine makes the load; probes follow it and keep their own profile.
+        self.set_assignments([ShareAssignment::new(ShareSet::ALL, profile.clone(), at)]);
     }
 
     fn busy_users(&self) -> Option<BusyUsers> {

@@ -11,9 +11,10 @@ use squall_model::{EngineLimits, GeneratorStats, Plan, RunFacts, StopReason, Thr
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
+    live_load::{LiveLoad, LoadChange, LoadChangeError},
     load_generator::{GeneratorOutcome, LoadGenerator, StopHandle},
     process_usage::ProcessUsage,
-    run_control::{RunControl, StopRequest},
+    run_control::{LoadCommand, RunControl, StopRequest},
     saturation::{GeneratorUsage, dropped_start_advice, saturation_reasons},
     threshold_judge::ThresholdJudge,
 };
@@ -27,21 +28,27 @@ pub struct RunOptions {
     pub histogram_window_s: u32,
     /// Where users lease resources.
     pub resources: Option<ResourceClient>,
+    /// Whether several scenarios have a load each, so that no single level can be changed.
+    pub several: bool,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions { limits: EngineLimits::default(), histogram_window_s: 1, resources: None }
+        RunOptions { limits: EngineLimits::default(), histogram_window_s: 1, resources: None, several: false }
     }
 }
 
 /// Observes a run.
 pub trait RunObserver {
-    /// Called after every second of the run, when it changes phase, and once at the end.
+    /// Called after every second of the run, when it changes phase, at a refresh, and once at the
+    /// end. `plan` has the current load.
     fn on_update(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus);
 
     /// Called once a second while there is no second to show, with the reason for the wait.
     fn on_waiting(&mut self, _why: &str) {}
+
+    /// Called with what a load command has changed, or why it was refused. An update follows.
+    fn on_load_change(&mut self, _change: &Result<LoadChange, String>) {}
 }
 
 /// The current state of a run.
@@ -51,6 +58,10 @@ pub struct LiveStatus {
     pub phase: LivePhase,
     /// The planned rate or number of users at this moment.
     pub level_now: f64,
+    /// When the load should end. Of a paused run, as if it were resumed now.
+    pub planned_end: Duration,
+    /// The level that a resume restores; only of a paused run.
+    pub resumes_at: Option<f64>,
     /// CPU time that the generator has used, in seconds.
     pub cpu_s: f64,
     pub rss_bytes: u64,
@@ -72,6 +83,8 @@ pub enum LivePhase {
 
 /// What a run measured, and its facts.
 pub struct RunResult {
+    /// The plan with the load that was asked for in the end.
+    pub plan: Plan,
     pub view: RunView,
     pub facts: RunFacts,
 }
@@ -122,17 +135,19 @@ pub async fn run_with_generator<G: LoadGenerator>(
     control: &RunControl,
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, RunError> {
-    let mut stop_requests = control.subscribe();
+    let (mut stop_requests, mut wakes) = (control.subscribe(), control.subscribe_to_wakes());
+    let mut completion = control.subscribe_to_completion();
     let sources = generator.sources();
     let threads = sources.len() as u32;
     let window = ThresholdJudge::longest_window(plan).max(options.histogram_window_s);
     let mut run = LocalRun {
-        plan,
+        load: LiveLoad::new(plan, options.several),
         collector: Collector::new(sources, window),
         judge: ThresholdJudge::new(plan),
         stop: generator.stop(),
         busy_users: generator.busy_users(),
         reason: StopReason::Completed,
+        completed_early: false,
         start: Instant::now(),
         phase: LivePhase::Starting,
         usage_at_start: ProcessUsage::now(),
@@ -146,6 +161,17 @@ pub async fn run_with_generator<G: LoadGenerator>(
             Ok(()) = stop_requests.changed() => {
                 let request = *stop_requests.borrow_and_update();
                 run.handle_stop_request(request, observers);
+            }
+            Ok(()) = completion.changed() => {
+                run.completed_early = true;
+                run.stop.drain();
+                run.update_phase(observers);
+            }
+            Ok(()) = wakes.changed() => {
+                for command in control.take_load_commands() {
+                    run.change_load(command, &generator, observers);
+                }
+                run.update_phase(observers);
             }
             delta = generator.next_delta() => match delta {
                 Some(delta) => run.merge_delta(delta, observers)?,
@@ -179,19 +205,21 @@ fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
 const DRAIN_UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The state of a run in progress.
-struct LocalRun<'a, S> {
-    plan: &'a Plan,
+struct LocalRun<S> {
+    load: LiveLoad,
     collector: Collector,
     judge: ThresholdJudge,
     stop: S,
     busy_users: Option<BusyUsers>,
     reason: StopReason,
+    /// Whether the control ended the load before its profile did.
+    completed_early: bool,
     start: Instant,
     phase: LivePhase,
     usage_at_start: ProcessUsage,
 }
 
-impl<S: StopHandle> LocalRun<'_, S> {
+impl<S: StopHandle> LocalRun<S> {
     fn merge_delta(&mut self, delta: Delta, observers: &mut [&mut dyn RunObserver]) -> Result<(), RunError> {
         if self.collector.merge(delta)? == 0 {
             return Ok(());
@@ -220,14 +248,33 @@ impl<S: StopHandle> LocalRun<'_, S> {
         self.update_phase(observers);
     }
 
+    fn change_load(
+        &mut self,
+        command: LoadCommand,
+        generator: &impl LoadGenerator,
+        observers: &mut [&mut dyn RunObserver],
+    ) {
+        let elapsed = self.start.elapsed();
+        let changed = match self.phase_now() {
+            LivePhase::Draining | LivePhase::Done => Err(LoadChangeError::LoadOver),
+            LivePhase::Starting | LivePhase::WarmUp | LivePhase::Running => self.load.apply(command, elapsed),
+        };
+        if let Ok((_, at)) = &changed {
+            generator.set_profile(self.load.profile(), *at);
+            self.judge.set_load_end(&self.load.plan);
+        }
+        let change = changed.map(|(change, _)| change).map_err(|error| error.to_string());
+        observers.iter_mut().for_each(|observer| observer.on_load_change(&change));
+    }
+
     /// Time until observers need an update that no delta triggers: the next phase, or the progress
     /// of the drain.
     fn until_next_update(&self) -> Duration {
         let elapsed = self.start.elapsed();
         let ends = match self.phase {
             LivePhase::Starting => return Duration::ZERO,
-            LivePhase::WarmUp => self.plan.load.warm_up,
-            LivePhase::Running => self.plan.duration(),
+            LivePhase::WarmUp => self.load.plan.load.warm_up,
+            LivePhase::Running => self.load.profile().duration(),
             LivePhase::Draining => return DRAIN_UPDATE_INTERVAL,
             LivePhase::Done => Duration::MAX,
         };
@@ -236,9 +283,10 @@ impl<S: StopHandle> LocalRun<'_, S> {
 
     fn phase_now(&self) -> LivePhase {
         let elapsed = self.start.elapsed();
-        if self.reason != StopReason::Completed || elapsed >= self.plan.duration() {
+        let stopped = self.reason != StopReason::Completed || self.completed_early;
+        if stopped || elapsed >= self.load.profile().duration() {
             LivePhase::Draining
-        } else if elapsed < self.plan.load.warm_up {
+        } else if elapsed < self.load.plan.load.warm_up {
             LivePhase::WarmUp
         } else {
             LivePhase::Running
@@ -255,14 +303,16 @@ impl<S: StopHandle> LocalRun<'_, S> {
         let live = LiveStatus {
             elapsed,
             phase: self.phase,
-            level_now: self.plan.load.model.profile().level(elapsed),
+            level_now: self.load.profile().level(elapsed),
+            planned_end: self.load.planned_end(elapsed),
+            resumes_at: self.load.resumes_at(),
             cpu_s: (usage.cpu - self.usage_at_start.cpu).as_secs_f64(),
             rss_bytes: usage.max_rss_bytes,
             // Other processes report their iterations in progress only with their deltas.
             busy_users: self.busy_users.as_ref().map_or(self.collector.view().engine.busy, BusyUsers::count),
             thresholds: self.judge.current_results(self.collector.view()),
         };
-        observers.iter_mut().for_each(|observer| observer.on_update(self.plan, self.collector.view(), &live));
+        observers.iter_mut().for_each(|observer| observer.on_update(&self.load.plan, self.collector.view(), &live));
     }
 
     fn finish(
@@ -277,13 +327,14 @@ impl<S: StopHandle> LocalRun<'_, S> {
         self.notify_observers(outcome.end.elapsed, observers);
         let (usage, GeneratorOutcome { end, other_processes }) = (ProcessUsage::now(), outcome);
         let view = self.collector.finish();
-        let measured = end.active.saturating_sub(self.plan.load.warm_up);
+        let plan = self.load.into_plan(end.active);
+        let measured = end.active.saturating_sub(plan.load.warm_up);
         let thresholds = self.judge.final_results(&view, measured);
         let cpu_s = (usage.cpu - self.usage_at_start.cpu + other_processes.0).as_secs_f64();
         let generator_usage = GeneratorUsage { elapsed: end.elapsed, cpu_s, threads };
         let stop =
             if end.cut_off && self.reason == StopReason::Interrupted { StopReason::Aborted } else { self.reason };
-        let saturated_because = saturation_reasons(self.plan, &view, generator_usage, dropped_start_advice(stop, 0));
+        let saturated_because = saturation_reasons(&plan, &view, generator_usage, dropped_start_advice(stop, 0, &view));
         let generator = GeneratorStats {
             threads,
             cpu_s,
@@ -294,6 +345,6 @@ impl<S: StopHandle> LocalRun<'_, S> {
         let LoadOutcome { active, elapsed, lost_at_most, .. } = end;
         let fleet = None;
         let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
-        RunResult { view, facts }
+        RunResult { plan, view, facts }
     }
 }

@@ -1,9 +1,9 @@
-//! CPU time and memory of this process, as the operating system counts them: the cost of the
-//! generator. It judges nothing; see `saturation`.
+//! CPU time and memory of this process and of the browsers that it started, as the operating system
+//! counts them: the cost of the generator. It judges nothing; see `saturation`.
 
 use std::{fs, time::Duration};
 
-/// CPU time (user + system) and peak resident memory of this process so far.
+/// CPU time (user + system) and peak memory so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct ProcessUsage {
     pub(crate) cpu: Duration,
@@ -15,9 +15,10 @@ impl ProcessUsage {
     pub(crate) fn now() -> ProcessUsage {
         let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let helpers = squall_engine::helper_usage();
         ProcessUsage {
-            cpu: Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32),
-            max_rss_bytes: peak_kib(&status).unwrap_or(0) * 1024,
+            cpu: Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32) + helpers.cpu,
+            max_rss_bytes: peak_kib(&status).unwrap_or(0) * 1024 + helpers.peak_memory_bytes,
         }
     }
 }

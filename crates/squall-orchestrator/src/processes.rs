@@ -8,6 +8,7 @@ mod protocol;
 
 use squall_engine::LoadOutcome;
 use squall_metrics::{Delta, SourceId, decode_delta};
+use squall_model::Profile;
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream, unix::process::CommandExt},
@@ -66,7 +67,7 @@ impl ProcessCommandSender {
     fn send(&self, command: ProcessCommand) {
         // A dead process needs no command; the reader of its deltas notices its end.
         for process in &self.0 {
-            let _ = process.send(command);
+            let _ = process.send(command.clone());
         }
     }
 }
@@ -147,6 +148,10 @@ impl LoadGenerator for GeneratorProcesses {
 
     fn stop(&self) -> ProcessCommandSender {
         self.commands.clone()
+    }
+
+    fn set_profile(&self, profile: &Profile, at: Duration) {
+        self.commands.send(ProcessCommand::SetProfile { profile: profile.clone(), at });
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {

@@ -4,7 +4,7 @@
 //! measurement fails, because it was never tested.
 
 use serde::{Deserialize, Serialize};
-use squall_metrics::{MetricView, RunView};
+use squall_metrics::{CODE_FAILURE_SUFFIX, MetricView, RunView};
 use squall_model::{LoadModel, Plan, Statistic, Threshold, ThresholdResult};
 use std::time::Duration;
 
@@ -47,16 +47,17 @@ impl ThresholdJudge {
     pub fn new(plan: &Plan) -> ThresholdJudge {
         let watch =
             |threshold: &Threshold| ThresholdWatch { threshold: threshold.clone(), state: ThresholdState::default() };
-        let limited = match &plan.load.model {
-            LoadModel::Open { rate, .. } => plan.load.iterations.and_then(|n| rate.time_of_area(n as f64)),
-            LoadModel::Closed { .. } => None,
-        };
         ThresholdJudge {
             watches: plan.thresholds.iter().map(watch).collect(),
             warm_up: plan.load.warm_up,
-            load_end: limited.unwrap_or(plan.duration()),
+            load_end: planned_load_end(plan),
             judged_seconds: 0,
         }
+    }
+
+    /// Follows a change of the plan's load.
+    pub(crate) fn set_load_end(&mut self, plan: &Plan) {
+        self.load_end = planned_load_end(plan);
     }
 
     /// Continues from the checkpoint of another judge of the same plan, unless this one has judged
@@ -118,6 +119,14 @@ impl ThresholdJudge {
         let settled = self.watches.into_iter().map(|watch| watch.judge_pending(end));
         settled.map(|watch| watch.result(view, measured)).collect()
     }
+}
+
+fn planned_load_end(plan: &Plan) -> Duration {
+    let limited = match &plan.load.model {
+        LoadModel::Open { rate, .. } => plan.load.iterations.and_then(|n| rate.time_of_area(n as f64)),
+        LoadModel::Closed { .. } => None,
+    };
+    limited.unwrap_or(plan.duration())
 }
 
 /// A closed second that is being judged.
@@ -243,7 +252,7 @@ pub fn threshold_value(threshold: &Threshold, view: &RunView, measured: Duration
 /// Whether a metric exists only after a failure, so that its absence means zero failures.
 fn is_failure_only_metric(name: &str) -> bool {
     let own = name.rsplit('/').next().unwrap_or(name);
-    own.ends_with(" (failed)") || matches!(own, "on_start" | "on_stop")
+    own.ends_with(CODE_FAILURE_SUFFIX) || own.ends_with(":console_errors") || matches!(own, "on_start" | "on_stop")
 }
 
 fn statistic_value(statistic: Statistic, metric: &MetricView, over: Duration, view: &RunView) -> Option<f64> {

@@ -22,7 +22,6 @@ use crate::{
     operation::Operation,
     python_scenario::ScenarioFunction,
     running_code::{self, RunningCode},
-    watchdog,
 };
 
 /// As much as Python gives its own threads on Linux. The memory is used only when it is touched.
@@ -43,22 +42,15 @@ pub(crate) struct BlockingThreads {
     wait_announced: Cell<bool>,
 }
 
-/// When a function may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallPhase {
-    Load,
-    /// `on_stop`, which runs after the load.
-    End,
+/// The right to use one of the threads.
+pub(crate) struct ThreadPermit {
+    _held: OwnedSemaphorePermit,
 }
 
-/// Why a function was not started.
+/// A thread for blocking code cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StartCallError {
-    #[error("no thread for blocking code was free before the end of the load: raise --threads-for-blocking")]
-    LoadIsOver,
-    #[error("cannot start a thread for blocking code")]
-    Spawn(#[from] io::Error),
-}
+#[error("cannot start a thread for blocking code")]
+pub(crate) struct StartCallError(#[from] io::Error);
 
 /// The threads without a call, most recently used last; `None` once the pool has ended.
 struct IdleThreads(Mutex<Option<Vec<mpsc::Sender<Job>>>>);
@@ -69,7 +61,7 @@ struct Job {
     context: ContextVariables,
     link: Arc<CallLink>,
     /// Held until the function has returned, even if its driver has given it up.
-    permit: OwnedSemaphorePermit,
+    permit: ThreadPermit,
     /// The thread's own sender. The thread becomes idle by giving it back.
     thread: mpsc::Sender<Job>,
 }
@@ -120,19 +112,23 @@ impl BlockingThreads {
         }
     }
 
-    /// Runs `function` on a thread, after a wait for a free one if all are in use. A function that
-    /// belongs to the load does not start after it.
-    pub(crate) async fn start(
+    /// Waits for a free thread.
+    pub(crate) async fn acquire(&self) -> ThreadPermit {
+        let held = match self.free.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_thread().await,
+        };
+        ThreadPermit { _held: held }
+    }
+
+    /// Runs `function` on the thread of `permit`.
+    pub(crate) fn start(
         &self,
+        permit: ThreadPermit,
         function: &ScenarioFunction,
         arguments: &Py<PyTuple>,
         context: &ContextVariables,
-        part_of: CallPhase,
     ) -> Result<ThreadCall, StartCallError> {
-        let permit = match self.free.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => self.wait_for_thread(part_of).await?,
-        };
         let link = Arc::new(CallLink { state: Mutex::default(), resumed: Condvar::new() });
         let idle = lock(&self.idle.0).as_mut().and_then(Vec::pop);
         let thread = match idle {
@@ -151,21 +147,16 @@ impl BlockingThreads {
         let _ = thread.send(job);
         Ok(ThreadCall { link, ended: false })
     }
-}
 
-impl BlockingThreads {
-    /// Waits for a free thread. Functions that get one after the end of the load are not started.
     #[cold]
-    async fn wait_for_thread(&self, part_of: CallPhase) -> Result<OwnedSemaphorePermit, StartCallError> {
+    async fn wait_for_thread(&self) -> OwnedSemaphorePermit {
         if !self.wait_announced.replace(true) {
             squall_cli::print_notice(&format!(
                 "all {} threads for blocking code are in use, and iterations wait for them: raise --threads-for-blocking",
                 self.limit
             ));
         }
-        let permit = self.free.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let too_late = part_of == CallPhase::Load && watchdog::load_is_over();
-        if too_late { Err(StartCallError::LoadIsOver) } else { Ok(permit) }
+        self.free.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 }
 
@@ -335,6 +326,7 @@ impl Drop for ThreadCall {
 /// Waits for `operation` on the thread of a blocking call. `False` on every other thread.
 #[pyfunction]
 pub(crate) fn wait_on_thread(py: Python<'_>, operation: Py<Operation>) -> PyResult<bool> {
+    running_code::refuse_in_forked_child()?;
     let link = CURRENT_CALL.with_borrow(Clone::clone);
     link.map_or(Ok(false), |link| link.wait(py, operation).map(|()| true))
 }

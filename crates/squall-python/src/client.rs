@@ -21,6 +21,7 @@ use crate::{
     operation_queue::OperationQueue,
     request_encode,
     routes::{RouteRequestSpec, RoutedRequest, Routes, authorization},
+    running_code,
     streamed_response::PyStreamedResponse,
     websocket::{WebSocket, WebSocketHandshake},
 };
@@ -58,8 +59,9 @@ impl Client {
         Client { routes: self.routes.clone(), queue: Some(queue), known: self.known.clone() }
     }
 
-    fn operation(&self, py: Python<'_>, work: OperationWork) -> Operation {
-        Operation::new(work, self.queue(py))
+    fn operation(&self, py: Python<'_>, work: OperationWork) -> PyResult<Operation> {
+        running_code::refuse_in_forked_child()?;
+        Ok(Operation::new(work, self.queue(py)))
     }
 
     fn queue(&self, py: Python<'_>) -> Option<Py<OperationQueue>> {
@@ -73,7 +75,7 @@ impl Client {
         options: &ClientCallOptions<'py>,
     ) -> PyResult<Operation> {
         let call = self.call(method, url, options)?;
-        Ok(self.operation(url.py(), OperationWork::Request(call)))
+        self.operation(url.py(), OperationWork::Request(call))
     }
 
     fn call<'py>(
@@ -286,7 +288,7 @@ macro_rules! client_methods {
                     return Err(PyTypeError::new_err("client.batch takes a list of requests, not one string"));
                 }
                 let calls = requests.try_iter()?.map(|entry| self.batch_entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
-                Ok(self.operation(requests.py(), OperationWork::Batch(calls)))
+                self.operation(requests.py(), OperationWork::Batch(calls))
             }
         }
     };

@@ -27,19 +27,28 @@ pub(crate) struct CustomSample {
     outcome: Outcome,
     /// Whether the metric belongs to the scenario and gets its prefix.
     group: bool,
+    /// The measured text: the metric's tag `text`.
+    text: Option<String>,
     measured_at: Instant,
 }
 
 /// Records one sample of the metric `name`. The metric of a `group` belongs to the scenario and
-/// gets its prefix.
+/// gets its prefix. `text` is a result that is a text.
 #[pyfunction]
-#[pyo3(signature = (name, seconds, passed, code, group = false))]
-pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str, group: bool) -> PyResult<()> {
+#[pyo3(signature = (name, seconds, passed, code, group = false, text = None))]
+pub(crate) fn emit(
+    name: &str,
+    seconds: f64,
+    passed: bool,
+    code: &str,
+    group: bool,
+    text: Option<String>,
+) -> PyResult<()> {
     let elapsed = Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is not a duration in seconds; give 0 or more")))?;
     let category = if passed { OutcomeCategory::Ok } else { OutcomeCategory::Exception };
     let outcome = Outcome::new(category, crate::driver::exception_code(code));
-    let sample = CustomSample { name: name.to_owned(), elapsed, outcome, group, measured_at: Instant::now() };
+    let sample = CustomSample { name: name.to_owned(), elapsed, outcome, group, text, measured_at: Instant::now() };
     blocking_threads::keep_sample(sample).iter().for_each(record_sample);
     Ok(())
 }
@@ -50,7 +59,11 @@ pub(crate) fn record_sample(sample: &CustomSample) {
         let Some((recorder, prefix)) = recorder else { return };
         let metric = recorder.metric(match sample.group {
             true => MetricKey::group(format!("{prefix}{}", sample.name)),
-            false => MetricKey { kind: MetricKind::Custom, ..MetricKey::request(&sample.name) },
+            false => MetricKey {
+                kind: MetricKind::Custom,
+                tags: sample.text.iter().map(|text| ("text".to_owned(), text.clone())).collect(),
+                ..MetricKey::request(&sample.name)
+            },
         });
         // The span starts at the measurement instead of ending there, so that the sample counts in
         // that second, however long ago the measured code started.

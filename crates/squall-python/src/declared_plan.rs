@@ -15,6 +15,7 @@ pub(crate) struct DeclaredPlan {
     load: HashMap<String, DeclaredValue<String>>,
     thresholds: Vec<DeclaredValue<String>>,
     tasks: Vec<DeclaredTask>,
+    notes: Vec<String>,
 }
 
 /// `squall._plan.SourceLine`.
@@ -53,6 +54,7 @@ impl DeclaredPlan {
             load: raw_load(self.load),
             thresholds: self.thresholds.into_iter().map(Sourced::from).collect(),
             tasks: self.tasks.into_iter().map(RawCodeTask::from).collect(),
+            notes: self.notes,
         }
     }
 }

@@ -9,14 +9,17 @@ mod thread_call;
 mod user;
 
 use pyo3::prelude::*;
-use squall_engine::{Driver, DriverError, DriverThread, ThreadDeadline, ThreadRecorder, UserIdentity};
+use squall_engine::{Driver, DriverError, DriverThread, ThreadDeadline, ThreadRecorder, UserIdentity, UserStart};
 use squall_metrics::{MetricId, MetricKey, MetricKind, Outcome, OutcomeCategory};
 use squall_model::protocol::GroupName;
 use std::{
     cell::RefCell,
     collections::HashMap,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 use tokio::runtime::Builder;
@@ -24,11 +27,13 @@ use tokio::runtime::Builder;
 use crate::{
     asyncio_loop::AsyncioLoop,
     attach,
-    blocking_threads::BlockingThreads,
+    blocking_threads::{BlockingThreads, ThreadPermit},
     client::Client,
     custom_metrics,
     function_stepper::IdleFibers,
-    python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask, ThreadsForBlocking},
+    python_scenario::{
+        ConstantRequest, FunctionKind, PythonScenario, ScenarioFunction, ScenarioTask, ThreadsForBlocking,
+    },
     routes::{RoutedRequest, Routes},
     watchdog::{self, BlockingStep, PlainSwitch},
 };
@@ -100,7 +105,7 @@ impl Driver for PythonDriver {
         if let ThreadsForBlocking::WhenBlocked(limit) = settings {
             watchdog::switch_when_plain_code_blocks(PlainSwitch { on: plain_on_threads.clone(), limit });
         }
-        scenario.threads_notice().iter().for_each(|notice| squall_cli::print_notice(notice));
+        scenario.threads_notice().filter(|_| scenario.prints_notices).iter().for_each(|n| squall_cli::print_notice(n));
         Ok(PythonThread {
             context: Rc::new(PythonThreadContext {
                 scenario,
@@ -118,6 +123,14 @@ impl Driver for PythonDriver {
                 plain_on_threads,
             }),
         })
+    }
+
+    fn user_start(&self) -> UserStart {
+        match (self.scenario.on_start.is_empty(), self.scenario.begins_like_loadpilot) {
+            (true, _) => UserStart::Free,
+            (false, false) => UserStart::OnStart,
+            (false, true) => UserStart::OnStartAtOnce,
+        }
     }
 
     fn run_thread<R>(
@@ -206,6 +219,14 @@ impl PythonThreadContext {
         *metrics[route].get_or_insert_with(|| self.request_metric(&call.name))
     }
 
+    /// Waits for the thread that `function` needs; `None` if it needs none.
+    async fn acquire_thread(&self, function: &ScenarioFunction) -> Option<ThreadPermit> {
+        match function.kind == FunctionKind::Plain && self.plain_on_threads.load(Relaxed) {
+            true => Some(self.blocking_threads.acquire().await),
+            false => None,
+        }
+    }
+
     pub(crate) fn recorder(&self) -> &ThreadRecorder {
         &self.recorder
     }
@@ -251,7 +272,7 @@ impl PythonThreadContext {
 /// Records that code of `name` blocked its thread, so that no other user of the thread could run.
 #[cold]
 fn record_blocking_step(recorder: &ThreadRecorder, scenario: &PythonScenario, step: &BlockingStep, name: &str) {
-    let metric = recorder.metric(MetricKey::group(scenario.full_metric_name("(held thread)")));
+    let metric = recorder.metric(MetricKey::group(scenario.full_metric_name(&GroupName::HeldThread.to_string())));
     let outcome = Outcome::new(OutcomeCategory::Exception, "HELD_THREAD");
     let message = format!(
         "{name} held the generator's thread at {}, so no other user of that thread could run: use squall.sleep, the \

@@ -7,13 +7,14 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 use squall_cli::{
-    DriverMaker, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptError, ScriptHost, ScriptOptions, ScriptScenario,
+    DriverMaker, LoadedScenario, MakeResource, ScenarioHooks, ScenarioParam, ScriptDescription, ScriptError,
+    ScriptHost, ScriptOptions, ScriptScenario,
 };
 use squall_engine::PlannedScenario;
 use squall_http::basic_auth;
 use squall_model::{LoadModel, Plan, PoolContents, format_duration};
 use squall_scenario::{CodeScenario, RawCodeScenario, RawLoad, ScenarioOverrides, Sourced};
-use squall_streams::cli::StreamWorkerArgs;
+use squall_streams::cli::{AppStreamSend, RecordSource, StreamWorkerArgs};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -55,8 +56,8 @@ impl ScriptHost for Interpreter {
         })
     }
 
-    fn params(&self, file: &Path) -> Result<(Vec<ScenarioParam>, bool), ScriptError> {
-        Python::attach(|py| params(py, file).map_err(|error| script_error(py, &error)))
+    fn describe(&self, file: &Path, scenario: Option<&str>) -> Result<ScriptDescription, ScriptError> {
+        Python::attach(|py| describe_script(py, file, scenario).map_err(|error| script_error(py, &error)))
     }
 
     fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, ScriptError> {
@@ -71,7 +72,8 @@ impl ScriptHost for Interpreter {
 
     fn process_command(&self) -> Option<Command> {
         let mut command = Command::new(self.interpreter()?);
-        command.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
+        // `-P`: the current folder may hold a `squall.py`.
+        command.args(["-P", "-m", "squall"]).args(self.arguments.iter().skip(1));
         Some(command)
     }
 
@@ -95,6 +97,10 @@ impl ScriptHost for Interpreter {
     fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, ScriptError> {
         Python::attach(|py| run_stream_worker(py, worker).map_err(|error| script_error(py, &error)))
     }
+
+    fn send_to_stream(&self, send: &AppStreamSend) -> Result<u8, ScriptError> {
+        Python::attach(|py| send_to_stream(py, send).map_err(|error| script_error(py, &error)))
+    }
 }
 
 /// Runs the processors of a streams app on an asyncio loop of this thread. `squall.streams` finds,
@@ -111,6 +117,22 @@ fn run_stream_worker(py: Python<'_>, worker: &StreamWorkerArgs) -> PyResult<u8> 
     py.import("squall.streams._command")?.call_method("work", (&worker.app,), Some(&options))?.extract()
 }
 
+/// Sends records to a stream of an app; `squall.streams` finds it and reads the records.
+fn send_to_stream(py: Python<'_>, send: &AppStreamSend) -> PyResult<u8> {
+    let (record, file) = match &send.records {
+        RecordSource::Json(text) => (Some(text), None),
+        RecordSource::File(path) => (None, Some(path)),
+    };
+    let options = PyDict::new(py);
+    options.set_item("record", record)?;
+    options.set_item("file", file)?;
+    options.set_item("redis_url", &send.redis)?;
+    options.set_item("namespace", &send.namespace)?;
+    options.set_item("no_wait", send.no_wait)?;
+    options.set_item("drop_unread", send.drop_unread)?;
+    py.import("squall.streams._command")?.call_method("send", (&send.stream,), Some(&options))?.extract()
+}
+
 /// Switches to the folder of a new bundle and unloads the modules of the previous run, because the
 /// modules of both may have the same names.
 fn enter_bundle(py: Python<'_>, file: &Path) -> PyResult<()> {
@@ -123,16 +145,33 @@ fn collect_bundle(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec
     Ok(files.extract::<BTreeMap<String, Vec<u8>>>()?.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect())
 }
 
-/// A parameter from `squall._load.init_params`: name, kind, whether it is required, annotation,
+/// A parameter from `squall._offer.describe`: name, kind, whether it is required, annotation,
 /// default in JSON.
 type InitParamTuple = (String, String, bool, Option<String>, Option<String>);
 
-fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<ScenarioParam>, bool)> {
-    let init_params = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
-    let (params, takes_any): (Vec<InitParamTuple>, bool) = init_params.extract()?;
+fn describe_script(py: Python<'_>, file: &Path, scenario: Option<&str>) -> PyResult<ScriptDescription> {
+    let described = py.import("squall._offer")?.call_method1("describe", (file.to_string_lossy(), scenario))?;
+    let params: Vec<InitParamTuple> = described.getattr("params")?.extract()?;
     let param =
         |(name, kind, required, annotation, default)| ScenarioParam { name, kind, required, annotation, default };
-    Ok((params.into_iter().map(param).collect(), takes_any))
+    Ok(ScriptDescription {
+        params: params.into_iter().map(param).collect(),
+        accepts_any_param: described.getattr("takes_any_param")?.extract()?,
+        resources: described.getattr("resources")?.extract()?,
+        probes: described.getattr("probes")?.extract()?,
+        make_resource: Some(resource_maker(described.getattr("make_resource")?.unbind())),
+    })
+}
+
+/// Calls the scenario's factories through `make_resource`, which returns JSON, or None for a pool
+/// without a factory.
+fn resource_maker(make_resource: Py<PyAny>) -> Arc<MakeResource> {
+    Arc::new(move |pool, number| {
+        Python::attach(|py| {
+            let made = make_resource.call1(py, (pool, number)).and_then(|made| made.extract::<Option<String>>(py));
+            made.map_err(|error| error.to_string()).transpose()
+        })
+    })
 }
 
 /// Refuses a scenario whose requirements are not installed here, before it fails in the middle of a
@@ -152,13 +191,13 @@ fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonD
     let all = all.map_err(|error| script_error(py, &error))?;
     let (probes, scenarios): (Vec<_>, Vec<_>) =
         all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
-    let several = scenarios.len() > 1;
-    let opened = scenarios.iter().map(|loaded| open_one(loaded, options.overrides.clone(), several));
+    let (several, first_part) = (scenarios.len() > 1, options.part.index == 0);
+    let opened = scenarios.iter().map(|loaded| open_one(loaded, options.overrides.clone(), several, first_part));
     let mut members = opened.collect::<Result<Vec<_>, ScriptError>>()?;
     let plans: Vec<&Plan> = members.iter().map(|opened| &opened.member.plan).collect();
     let plan = if several { combined_plan::combine(&plans) } else { plans[0].clone() };
     for loaded in &probes {
-        let mut probe = open_one(loaded, probe_overrides(&plan, &options.overrides), true)?;
+        let mut probe = open_one(loaded, probe_overrides(&plan, &options.overrides), true, first_part)?;
         probe.member.background = true;
         members.push(probe);
     }
@@ -202,6 +241,7 @@ fn open_one(
     loaded: &Bound<'_, PyAny>,
     mut overrides: ScenarioOverrides,
     prefixed: bool,
+    prints_notices: bool,
 ) -> Result<OpenedScenario, ScriptError> {
     if prefixed {
         // `--name` names the run, not each of its scenarios.
@@ -214,10 +254,10 @@ fn open_one(
     let phases = scenario.connector.config().record_phases;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
     let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(invalid_scenario)?;
-    let http_settings = ScenarioHttpSettings { connector: scenario.connector, base, headers, prefix };
+    let http_settings = ScenarioHttpSettings { connector: scenario.connector, base, headers, prefix, prints_notices };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
     check_constant_requests(loaded.py(), &script).map_err(invalid_scenario)?;
-    let description = describe(&scenario.plan, &script);
+    let description = describe(&scenario.plan, &script, &scenario.notes);
     // One thread runs the Python code of all users: more threads would only wait for the
     // interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -294,7 +334,7 @@ fn flag_headers(overrides: &ScenarioOverrides) -> Vec<(String, String)> {
     headers
 }
 
-fn describe(plan: &Plan, script: &PythonScenario) -> String {
+fn describe(plan: &Plan, script: &PythonScenario, notes: &[String]) -> String {
     let load = match &plan.load.model {
         LoadModel::Open { rate, .. } => format!("up to {}/s", rate.peak()),
         LoadModel::Closed { users, .. } => format!("up to {} users", users.peak()),
@@ -305,10 +345,11 @@ fn describe(plan: &Plan, script: &PythonScenario) -> String {
         (true, true) => format!("asyncio: its coroutines run on an asyncio loop, because {}", script.mode_reason),
     };
     let mut text = format!(
-        "{}: {load} for {} against {}\nmode {mode}\ntasks:\n",
+        "{}: {load} for {} against {}\n{}mode {mode}\ntasks:\n",
         plan.name,
         format_duration(plan.duration()),
-        plan.target
+        plan.target,
+        notes.iter().map(|note| format!("note: {note}\n")).collect::<String>(),
     );
     for (spec, task) in plan.tasks.iter().zip(&script.tasks) {
         let kind = match (&task.requests, task.function.kind) {

@@ -18,6 +18,8 @@ pub(crate) struct PythonScenario {
     pub(crate) make_user: Py<PyAny>,
     /// Run in order before the first iteration.
     pub(crate) on_start: Vec<ScenarioFunction>,
+    /// Whether users start at once, and run their tasks also after a failed `on_start`.
+    pub(crate) begins_like_loadpilot: bool,
     /// Run after the last iteration.
     pub(crate) on_stop: Vec<ScenarioFunction>,
     pub(crate) tasks: Vec<ScenarioTask>,
@@ -35,6 +37,8 @@ pub(crate) struct PythonScenario {
     pub(crate) headers: Vec<(String, String)>,
     /// The prefix of its metric names.
     pub(crate) prefix: String,
+    /// Whether this process prints the notices of the run.
+    pub(crate) prints_notices: bool,
     /// Whether the run executes Python code: hooks, or tasks that are not constant.
     pub(crate) needs_python: bool,
     /// Whether coroutines run on an asyncio loop.
@@ -123,6 +127,8 @@ pub(crate) struct ScenarioHttpSettings {
     pub(crate) base: BaseUrl,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) prefix: String,
+    /// Whether this process prints the notices of the run. One of several processes does.
+    pub(crate) prints_notices: bool,
 }
 
 impl PythonScenario {
@@ -149,6 +155,7 @@ impl PythonScenario {
             make_user: loaded.getattr("make_user")?.unbind(),
             on_start: hooks("on_start")?,
             on_stop: hooks("on_stop")?,
+            begins_like_loadpilot: loaded.getattr("begins_like_loadpilot")?.extract()?,
             tasks,
             describe: loaded.getattr("describe")?.unbind(),
             new_fiber: (!new_fiber.is_none()).then(|| new_fiber.unbind()),
@@ -157,6 +164,7 @@ impl PythonScenario {
             base: http_settings.base,
             headers: http_settings.headers,
             prefix: http_settings.prefix,
+            prints_notices: http_settings.prints_notices,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! forked and that return to the run. It interrupts nothing; the watchdog does. The entry point of the
 //! command calls [`end_process_if_code_runs`].
 
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use std::{
     io::Write,
     sync::{
@@ -75,6 +75,17 @@ fn flush_python_output(py: Python<'_>) {
 #[pyfunction]
 pub(crate) fn mark_forked_child() {
     FORKED_CHILD.store(true, Relaxed);
+}
+
+/// Refuses an operation in the child of a fork: the engine that would perform it is in the parent.
+#[inline]
+pub(crate) fn refuse_in_forked_child() -> PyResult<()> {
+    match FORKED_CHILD.load(Relaxed) {
+        true => Err(PyRuntimeError::new_err(
+            "this process was forked by a task and cannot use squall: only its parent is part of the run",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Ends this process if it is the child of a fork: code of a scenario has returned in it, and the

@@ -3,9 +3,11 @@
 //! date and machine can be compared. Rows without enough data are marked as such.
 
 mod comparison_table;
+mod comparison_view;
 mod full_load_series;
 mod welch;
 
+pub use comparison_view::{ComparisonView, DifferingFact, RowView, RunOverlay};
 use serde::Serialize;
 
 use crate::{MetricJson, Percentiles, ResultFile};
@@ -142,6 +144,11 @@ impl DifferenceEstimate {
 }
 
 impl RunComparison {
+    /// The number of rows with this judgement.
+    fn count(&self, change: ChangeVerdict) -> usize {
+        self.rows.iter().filter(|row| row.change == change).count()
+    }
+
     /// Whether any row became significantly worse by more than the tolerance.
     pub fn regressed(&self) -> bool {
         self.rows.iter().any(|row| row.change == ChangeVerdict::Regressed)

@@ -5,7 +5,7 @@ use squall_model::StopReason;
 use std::collections::BTreeMap;
 
 use crate::{
-    ReportInput, RunVerdict,
+    ReportInput, RunVerdict, exit_code,
     format::count,
     terminal_text::sanitize,
     verdict,
@@ -26,7 +26,7 @@ pub fn failure_text(run: &ReportInput<'_>) -> Option<String> {
         RunVerdict::Interrupted => last_fleet_event(run).into_iter().collect(),
     };
     let sentence = describe_verdict(run);
-    let sentence = format!("{} (exit code {})", sentence.trim_start_matches("✗ "), verdict.exit_code());
+    let sentence = format!("{} (exit code {})", sentence.trim_start_matches("✗ "), exit_code(run));
     let lines = std::iter::once(sentence).chain(reasons.iter().map(|reason| format!("  {}", sanitize(reason))));
     Some(lines.collect::<Vec<_>>().join("\n"))
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::report_input::second_length;
+use crate::{ReportInput, report_input::second_length};
 
 /// A log that is being written.
 ///
@@ -115,6 +115,28 @@ impl<W: Write> HdrLogWriter<W> {
         let max = histogram.max() as f64 / 1e6;
         writeln!(self.writer, "{tag}{}.000,{length:.3},{max:.3},{}", self.seconds_done, STANDARD.encode(&self.buffer))
     }
+}
+
+/// The log of a finished run with one interval, the whole run. A recorded run has no histograms of
+/// single seconds.
+pub fn hdr_log_of_run(run: &ReportInput<'_>) -> String {
+    let start = SystemTime::UNIX_EPOCH + Duration::from_millis(run.facts.started_unix_ms);
+    let write = || -> io::Result<Vec<u8>> {
+        let mut log = HdrLogWriter::new(Vec::new(), start)?;
+        let length = run.facts.elapsed.as_secs_f64();
+        if !run.view.all.response.is_empty() {
+            log.write_line("", length, &run.view.all.response)?;
+        }
+        for metric in &run.view.metrics {
+            let name = log.unique_tag(&metric.key);
+            for (suffix, histogram) in [("rt", &metric.response), ("st", &metric.service), ("wt", &metric.wait)] {
+                log.write_line(&format!("Tag={name}-{suffix},"), length, histogram)?;
+            }
+        }
+        log.finish()
+    };
+    let bytes = write().expect("writing to memory does not fail");
+    String::from_utf8(bytes).expect("the log is text")
 }
 
 /// The metric's name as a tag. Commas, blanks and quotes would end the tag, so they become `_`.

@@ -4,9 +4,13 @@
 
 mod axis_scale;
 mod charts;
+mod comparison;
+mod events;
+mod heatmap;
 mod svg;
 mod tables;
 
+pub use comparison::comparison_html;
 use squall_metrics::EngineView;
 use squall_model::LoadModel;
 
@@ -16,9 +20,7 @@ use crate::{
     report_input::describe_load,
     terminal_text::{TextEmphasis, sanitize},
     verdict,
-    wording::{
-        accounting_line, describe_verdict, generator_line, reliability_reasons, reliability_warning, threshold_value,
-    },
+    wording::{accounting_line, describe_verdict, generator_line, reliability_warning, threshold_value},
 };
 
 const CSS: &str = include_str!("html/page.css");
@@ -39,7 +41,7 @@ pub fn html(run: &ReportInput<'_>) -> String {
         tables::errors(run),
         tables::phases(run),
         tables::workers(run),
-        tables::fleet_events(run),
+        tables::events(run),
         page_footer(run),
     ];
     format!(
@@ -98,9 +100,9 @@ fn page_header(run: &ReportInput<'_>) -> String {
 
 fn reliability_section(run: &ReportInput<'_>) -> String {
     let Some(warning) = reliability_warning(run) else { return String::new() };
-    let reasons: String =
-        reliability_reasons(run).iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
-    format!("<section class=\"doubt\"><b>{warning}</b><ul>{reasons}</ul></section>")
+    let reasons: String = warning.reasons.iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
+    let reasons = if reasons.is_empty() { reasons } else { format!("<ul>{reasons}</ul>") };
+    format!("<section class=\"doubt\"><b>{}</b>{reasons}</section>", escape(&warning.headline))
 }
 
 fn cards(run: &ReportInput<'_>) -> String {

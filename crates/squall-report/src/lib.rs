@@ -21,8 +21,8 @@
 //! use squall_report::{ReportInput, RunVerdict, TerminalStyle, build_result, summary, verdict};
 //!
 //! let run = ReportInput {
-//!     plan: &plan, view: &view, facts: &facts, schedule_rule: Default::default(), command: None,
-//!     version: "0.1.0",
+//!     plan: &plan, view: &view, facts: &facts, schedule_rule: Default::default(),
+//!     interruption_rule: Default::default(), command: None, version: "0.1.0",
 //! };
 //! assert_eq!(verdict(&run), RunVerdict::NothingMeasured);
 //! assert_eq!(build_result(&run).exit_code, 1);
@@ -37,6 +37,8 @@ mod hdr_log;
 mod html;
 mod junit;
 mod live_output;
+mod live_run;
+mod loadpilot;
 pub mod prometheus;
 mod report_input;
 mod result;
@@ -46,20 +48,27 @@ mod terminal_text;
 mod verdict;
 mod wording;
 
-pub use compare::{ChangeVerdict, ComparedStatistic, ComparisonRow, DifferenceEstimate, RunComparison, compare};
+pub use compare::{
+    ChangeVerdict, ComparedStatistic, ComparisonRow, ComparisonView, DifferenceEstimate, DifferingFact, RowView,
+    RunComparison, RunOverlay, compare,
+};
 pub use csv::csv;
 pub use failure_text::failure_text;
-pub use hdr_log::HdrLogWriter;
-pub use html::html;
+pub use hdr_log::{HdrLogWriter, hdr_log_of_run};
+pub use html::{comparison_html, html};
 pub use junit::junit;
 pub use live_output::{LiveSnapshot, LoadPhase, json_line, live_header, live_line, reported_time};
-pub use report_input::{ReportInput, ScheduleRule, TerminalStyle, second_length};
+pub use live_run::{
+    DASHBOARD_SCHEMA, LiveEngine, LiveMetric, LiveRun, LiveRunPhase, LiveRunState, LiveSecond, LiveTimes,
+};
+pub use loadpilot::{loadpilot_line, loadpilot_metrics};
+pub use report_input::{InterruptionRule, ReportInput, ScheduleRule, TerminalStyle, second_length};
 pub use result::{
     AccountingJson, ErrorJson, FleetEventJson, FleetJson, GeneratorJson, LatencyJson, LoadJson, MetricJson,
-    MetricSecondJson, OutcomeJson, Percentiles, ReadResultError, ResultFile, ResultSummary, RunJson, SCHEMA,
-    SecondJson, ThresholdJson, TotalsJson, WorkerJson, build_result, result_summary,
+    MetricSecondJson, OutcomeJson, Percentiles, ReadResultError, RecordedRun, RestoreRunError, ResultFile,
+    ResultSummary, RunJson, SCHEMA, SecondJson, ThresholdJson, TotalsJson, WorkerJson, build_result, result_summary,
 };
 pub use search_file::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson};
-pub use summary::summary;
+pub use summary::{summary, threshold_lines};
 pub use terminal_text::truncate_to_width;
-pub use verdict::{RunVerdict, verdict};
+pub use verdict::{RunVerdict, exit_code, verdict};

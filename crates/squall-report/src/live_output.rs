@@ -82,16 +82,16 @@ struct JsonLine<'a> {
 }
 
 #[derive(Serialize)]
-struct TaskLine<'a> {
-    name: &'a str,
-    requests: u64,
-    errors: u64,
-    latency: LatencySummary,
+pub(crate) struct TaskLine<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) latency: LatencySummary,
 }
 
 /// Response times since the start of the run.
 #[derive(Serialize)]
-struct LatencySummary {
+pub(crate) struct LatencySummary {
     p50_ms: f64,
     p95_ms: f64,
     p99_ms: f64,
@@ -101,7 +101,7 @@ struct LatencySummary {
 }
 
 impl LatencySummary {
-    fn from_histogram(histogram: &Histogram) -> LatencySummary {
+    pub(crate) fn from_histogram(histogram: &Histogram) -> LatencySummary {
         LatencySummary {
             p50_ms: ms(histogram.percentile(50.0) as f64),
             p95_ms: ms(histogram.percentile(95.0) as f64),

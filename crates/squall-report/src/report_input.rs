@@ -14,6 +14,7 @@ pub struct ReportInput<'a> {
     pub view: &'a RunView,
     pub facts: &'a RunFacts,
     pub schedule_rule: ScheduleRule,
+    pub interruption_rule: InterruptionRule,
     /// The command line that started the run, so that readers can repeat it.
     pub command: Option<&'a str>,
     /// Version of Squall.
@@ -30,6 +31,16 @@ pub enum ScheduleRule {
     MostStarts,
     /// `--allow-missing`.
     AllowMissing,
+}
+
+/// Whether the command succeeds although its run was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InterruptionRule {
+    /// Exit code 130.
+    #[default]
+    Fails,
+    /// Exit code 0: LoadPilot ends its engine by SIGTERM and expects success.
+    Succeeds,
 }
 
 /// Layout of text for a terminal.

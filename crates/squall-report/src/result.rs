@@ -4,11 +4,15 @@
 
 mod build;
 mod fleet;
+mod recorded_run;
 mod result_summary;
 
-pub(crate) use build::{accounting_without_lost, explain_accounting, is_balanced, kind_name, percentiles};
+pub(crate) use build::{
+    accounting_without_lost, errors_json, explain_accounting, is_balanced, kind_name, outcomes_json, percentiles,
+};
 pub use build::{build_result, result_summary};
 pub use fleet::{FleetEventJson, FleetJson, WorkerJson};
+pub use recorded_run::{RecordedRun, RestoreRunError};
 pub use result_summary::ResultSummary;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +47,9 @@ pub struct ResultFile {
     pub timeline: Vec<SecondJson>,
     pub verdict: RunVerdict,
     pub exit_code: u8,
+    /// The run as [`RecordedRun`] reads it; not part of the public format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<String>,
 }
 
 /// What was run.

@@ -6,14 +6,14 @@ use squall_metrics::{Histogram, MetricView, Outcome, OutcomeCategory, PHASES};
 use squall_model::{LoadModel, StopReason, ThresholdResult};
 
 use crate::{
-    ReportInput, RunVerdict, TerminalStyle,
+    ReportInput, RunVerdict, TerminalStyle, exit_code,
     format::{bytes, count, number, percent, rfc3339, time},
     report_input::describe_load,
     terminal_text::{TableCell, TextEmphasis, TextTable, plain_cell, sanitize, styled_cell, truncate_to_width, wrap},
     verdict,
     wording::{
-        accounting_line, describe_verdict, fleet_lines, generator_line, metric_label, reliability_reasons,
-        reliability_warning, threshold_value,
+        accounting_line, describe_verdict, fleet_lines, generator_line, metric_label, reliability_warning,
+        threshold_value,
     },
 };
 
@@ -34,7 +34,7 @@ pub fn summary(run: &ReportInput<'_>, style: TerminalStyle) -> String {
         metrics(run, style),
         outcomes(run, style),
         errors(run, style),
-        thresholds(run, style),
+        threshold_lines(run, style),
         reliability(run, style),
         verdict_lines(run, style),
     ];
@@ -288,7 +288,8 @@ fn shorten_message(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-fn thresholds(run: &ReportInput<'_>, style: TerminalStyle) -> String {
+/// The thresholds with their values, one line each; empty without thresholds.
+pub fn threshold_lines(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     if run.facts.thresholds.is_empty() {
         return String::new();
     }
@@ -349,10 +350,10 @@ fn labelled_lines(style: TerminalStyle, label: &str, text: &str, emphasis: TextE
 fn reliability_warnings(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let Some(warning) = reliability_warning(run) else { return String::new() };
     let mut out = "\n".to_owned();
-    for line in wrap(&format!("! {warning}"), style.width.saturating_sub(4)) {
-        out += &format!("  {}\n", style.paint(TextEmphasis::Warn, &line));
+    for (i, line) in wrap(&sanitize(&warning.headline), style.width.saturating_sub(6)).iter().enumerate() {
+        out += &format!("  {} {}\n", if i == 0 { "!" } else { " " }, style.paint(TextEmphasis::Warn, line));
     }
-    for reason in reliability_reasons(run) {
+    for reason in warning.reasons {
         for (i, line) in wrap(&sanitize(&reason), style.width.saturating_sub(6)).iter().enumerate() {
             out += &format!("  {} {}\n", if i == 0 { "·" } else { " " }, style.paint(TextEmphasis::Warn, line));
         }
@@ -363,7 +364,7 @@ fn reliability_warnings(run: &ReportInput<'_>, style: TerminalStyle) -> String {
 fn verdict_lines(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let verdict = verdict(run);
     let emphasis = if verdict == RunVerdict::Passed { TextEmphasis::Good } else { TextEmphasis::Bad };
-    let code = match verdict.exit_code() {
+    let code = match exit_code(run) {
         0 => String::new(),
         code => format!("  (exit code {code})"),
     };

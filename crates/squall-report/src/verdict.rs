@@ -3,10 +3,10 @@
 //! place.
 
 use serde::{Deserialize, Serialize};
-use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
-use squall_model::{LoadModel, StopReason, WorkerState};
+use squall_metrics::{MetricKind, Outcome, OutcomeCategory, OutcomeCode, RunView};
+use squall_model::{LoadModel, StopReason, WorkerState, protocol::GroupName};
 
-use crate::{ReportInput, ScheduleRule, format::count};
+use crate::{InterruptionRule, ReportInput, ScheduleRule, format::count};
 
 /// How a run ended, for people and for CI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ impl RunVerdict {
         RunVerdict::Interrupted,
     ];
 
-    /// The process's exit code; documented in docs/exit-codes.md and stable.
+    /// The exit code that docs/exit-codes.md documents; stable. [`exit_code`] knows its exception.
     pub fn exit_code(self) -> u8 {
         match self {
             RunVerdict::Passed => 0,
@@ -51,6 +51,14 @@ impl RunVerdict {
             RunVerdict::ScheduleMissed => "schedule_missed",
             RunVerdict::Interrupted => "interrupted",
         }
+    }
+}
+
+/// The exit code of the command whose run this is.
+pub fn exit_code(run: &ReportInput<'_>) -> u8 {
+    match (verdict(run), run.interruption_rule) {
+        (RunVerdict::Interrupted, InterruptionRule::Succeeds) => 0,
+        (verdict, _) => verdict.exit_code(),
     }
 }
 
@@ -80,7 +88,9 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
         () if view.all.requests == 0 && view.engine.warm_up_requests > 0 => {
             Some(format!("all {} requests were warm-up", count(view.engine.warm_up_requests)))
         }
-        () if view.all.requests == 0 => Some("not one request was made".to_owned()),
+        () if view.all.requests == 0 && !measured_without_requests(view) => {
+            Some("not one request was made, and no task ended without an error".to_owned())
+        }
         () if view.engine.recorded == unsent && unsent > 0 => {
             Some(format!("all {} requests failed before they were sent", count(unsent)))
         }
@@ -89,6 +99,17 @@ pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
         }
         () => None,
     }
+}
+
+/// Whether a task ended without an error or a metric of the scenario has a sample. Code that uses
+/// another HTTP library or measures by itself makes no requests of its own.
+fn measured_without_requests(view: &RunView) -> bool {
+    let is_hook = |name| matches!(name, "on_start" | "on_stop");
+    view.metrics.iter().any(|metric| match (metric.key.kind, GroupName::of_metric(&metric.key.name)) {
+        (MetricKind::Custom, _) => metric.requests > 0,
+        (MetricKind::Group, GroupName::Named(name)) => !is_hook(name) && metric.requests > metric.errors,
+        (MetricKind::Group | MetricKind::Request, _) => false,
+    })
 }
 
 fn fails_schedule_rule(run: &ReportInput<'_>) -> bool {

@@ -2,7 +2,7 @@
 //! CI system show the same text. It does no layout.
 
 use squall_metrics::{MetricKind, MetricView};
-use squall_model::{StatisticUnit, StopReason, ThresholdResult, WorkerFacts, WorkerState};
+use squall_model::{StatisticUnit, StopReason, ThresholdResult, WorkerFacts, WorkerState, protocol::GroupName};
 
 use crate::{
     ReportInput, RunVerdict, ScheduleRule,
@@ -146,21 +146,32 @@ fn describe_lost_worker(worker: &WorkerFacts) -> String {
     format!("{} was lost{when}: {} requests are reported, {missing}", sanitize(&worker.id), count(worker.requests))
 }
 
-/// Warns that the generator, not the target, may have limited the numbers; `None` if it did not.
-pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str> {
-    match unreported_starts(run) {
-        _ if !schedule_missed(run) => None,
-        0 => Some(
-            "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
-        ),
-        n if n <= starts_by_lost_workers(run) => {
-            Some("The generator may not have made all the load that was asked for: the target may be capable of more.")
-        }
-        _ => Some("The generator did not make all the load that was asked for: the target may be capable of more."),
-    }
+/// A warning that the generator, not the target, may have limited the numbers.
+pub(crate) struct ReliabilityWarning {
+    pub(crate) headline: String,
+    /// Empty if the headline is the only reason.
+    pub(crate) reasons: Vec<String>,
 }
 
-/// The reasons for [`reliability_warning`].
+/// `None` if the generator did not limit the numbers.
+pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<ReliabilityWarning> {
+    if !schedule_missed(run) {
+        return None;
+    }
+    let mut reasons = reliability_reasons(run);
+    let headline = match unreported_starts(run) {
+        // A reason of the generator names effect and remedy.
+        _ if reasons.len() == 1 && run.facts.generator.saturated => reasons.remove(0),
+        0 => "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.".to_owned(),
+        n if n <= starts_by_lost_workers(run) => {
+            "The generator may not have made all the load that was asked for: the target may be capable of more.".to_owned()
+        }
+        _ => "The generator did not make all the load that was asked for: the target may be capable of more.".to_owned(),
+    };
+    Some(ReliabilityWarning { headline, reasons })
+}
+
+/// Every way in which the generator limited the numbers.
 pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
     // The generator's own reasons may already name the missing starts.
@@ -185,6 +196,29 @@ pub(crate) fn describe_missing_load(run: &ReportInput<'_>) -> Option<String> {
             let verb = if missing == 1 { "is" } else { "are" };
             Some(format!("{up_to}{} of {} planned starts {verb} missing", count(missing), count(planned_starts(run))))
         }
+    }
+}
+
+/// What to do about starts that found no free user. Other missing starts are the work of lost workers or
+/// of `on_start`, of which the reasons speak.
+fn missing_starts_remedy(run: &ReportInput<'_>) -> &'static str {
+    let found_no_user = run.view.engine.dropped > 0 && run.view.on_start_failures() == 0;
+    let all_workers_stayed = run.facts.fleet.as_ref().is_none_or(|fleet| fleet.missed_starts == 0);
+    let has_group = |name| {
+        let is_group = |metric: &&MetricView| metric.key.kind == MetricKind::Group;
+        run.view.metrics.iter().filter(is_group).any(|metric| GroupName::of_metric(&metric.key.name) == name)
+    };
+    match found_no_user && all_workers_stayed {
+        true if has_group(GroupName::NoThread) => {
+            ", because no thread for blocking code was free: raise --threads-for-blocking or lower the rate"
+        }
+        true if has_group(GroupName::HeldThread) => ", because code held the generator's thread",
+        // Such users are added step by step, so --max-users alone starts none earlier.
+        true if run.view.has_on_start() => {
+            ", because no user was free: raise --start-users (and --max-users if it was reached) or lower the rate"
+        }
+        true => ", because no user was free: raise --max-users or lower the rate",
+        false => "",
     }
 }
 
@@ -218,7 +252,9 @@ pub(crate) fn describe_verdict(run: &ReportInput<'_>) -> String {
         }
         RunVerdict::TargetUnreachable => format!("✗ Failed: {} could not be reached", sanitize(&run.plan.target)),
         RunVerdict::ScheduleMissed => match missing.filter(|_| run.schedule_rule != ScheduleRule::Strict) {
-            Some(missing) => format!("✗ Failed: {missing}; --allow-missing lets such a run pass"),
+            Some(missing) => {
+                format!("✗ Failed: {missing}{}; --allow-missing lets such a run pass", missing_starts_remedy(run))
+            }
             None => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
         },
         RunVerdict::Interrupted => {

@@ -2,7 +2,9 @@
 //! It reports every problem with its location and continues with a placeholder, so that one `--check`
 //! finds them all. Called by [`Scenario`](crate::Scenario).
 
+mod browser;
 mod check;
+mod fitted_load;
 mod headers;
 mod http;
 mod load;
@@ -14,8 +16,9 @@ mod template_scope;
 mod thresholds;
 mod value;
 
-use thresholds::KnownMetrics;
+pub(crate) use browser::PAGE_FIGURES;
 pub(crate) use thresholds::list_metrics;
+use thresholds::{KnownMetrics, fraction_notes};
 pub(crate) use value::MAX_DURATION;
 
 pub(crate) use headers::encode_header;
@@ -88,13 +91,15 @@ fn variable_as_json(value: &RawJson) -> serde_json::Value {
 
 pub(crate) fn build_scenario(
     mut raw: RawScenario,
-    overrides: ScenarioOverrides,
+    mut overrides: ScenarioOverrides,
     default_name: &str,
     builder: &mut ScenarioBuilder<'_, '_>,
 ) -> Option<BuiltScenario> {
     for wrong in &overrides.flag_errors {
         builder.problems.add(&wrong.location, wrong.value.as_str());
     }
+    let mut notes = fitted_load::fit_to_duration(&mut overrides.load, &mut raw.load);
+    load::reject_shape_without_level(&overrides.load, &raw.load, builder.problems);
     raw.load = overrides.load.with_fallback(raw.load);
     raw.http = overrides.http.with_fallback(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
@@ -114,6 +119,7 @@ pub(crate) fn build_scenario(
     let target = target.map(|target| builder.target(&target));
     let requests = request::RequestDefaults::new(builder, &raw.http, target.clone(), connector.clone());
     let tasks = builder.tasks(&raw, &requests);
+    let browser = builder.browser_settings(&raw);
     let on_start = builder.on_start(&raw, &requests);
     mark_used_columns(&mut data, tasks.iter().map(|(_, flow)| flow).chain([&on_start]));
     if requests.target_missing.get() {
@@ -128,6 +134,7 @@ pub(crate) fn build_scenario(
     let metrics = metric_names::metric_names(&raw, builder.problems);
     let known = KnownMetrics { names: &metrics, allow_unknown: raw.language.allows_unknown_metrics() };
     let thresholds = builder.thresholds(&raw, &overrides.thresholds, known);
+    notes.extend(fraction_notes(raw.thresholds.iter().chain(&overrides.thresholds)));
     let shown =
         target.map(|target| without_credentials(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
@@ -136,6 +143,7 @@ pub(crate) fn build_scenario(
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
     let compiled = CompiledScenario {
         connector,
+        browser,
         data,
         variables,
         on_start,
@@ -143,6 +151,7 @@ pub(crate) fn build_scenario(
         open_model_seed: seed_of_starts,
         metric_names: metrics,
         declared_variables,
+        notes,
     };
     builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(compiled) })
 }
@@ -150,7 +159,7 @@ pub(crate) fn build_scenario(
 /// Marks the columns that the scenario uses in each data source.
 fn mark_used_columns<'f>(data: &mut [DataTable], flows: impl Iterator<Item = &'f CompiledFlow>) {
     let mut used = Vec::new();
-    flows.flat_map(|flow| &flow.steps).for_each(|step| step.columns_used(&mut used));
+    flows.for_each(|flow| flow.columns_used(&mut used));
     for at in used {
         // A source that could not be read is missing here; it has been reported.
         if let Some(table) = data.get_mut(at.data) {

@@ -28,6 +28,8 @@ pub struct RawCodeScenario {
     pub load: RawLoad,
     pub thresholds: Vec<Sourced<String>>,
     pub tasks: Vec<RawCodeTask>,
+    /// What the reader should know about the settings.
+    pub notes: Vec<String>,
 }
 
 /// A task whose requests the code makes.
@@ -48,6 +50,9 @@ pub struct CodeScenario {
     pub plan: Plan,
     /// Makes the HTTP clients of its users.
     pub connector: Connector,
+    /// What the code says about its settings, and how the run differs from what it declares, where no flag
+    /// says so literally.
+    pub notes: Vec<String>,
 }
 
 impl CodeScenario {
@@ -79,6 +84,7 @@ impl CodeScenario {
     ///         requires: Vec::new(),
     ///         every: None,
     ///     }],
+    ///     notes: Vec::new(),
     /// };
     /// let scenario = CodeScenario::build(shop.clone(), ScenarioOverrides::default()).unwrap();
     /// assert_eq!(scenario.plan.name, "Shop");
@@ -91,10 +97,12 @@ impl CodeScenario {
         let mut problems = ProblemList::new(&raw.file, "");
         let mut files = NoFiles;
         let mut builder = ScenarioBuilder::new(&mut problems, &mut files, "");
-        let default_name = raw.name.value.clone();
+        let (default_name, mut notes) = (raw.name.value.clone(), raw.notes.clone());
         let built = build_scenario(raw.into(), overrides, &default_name, &mut builder);
-        problems
-            .finish(built.map(|built| CodeScenario { plan: built.plan, connector: built.compiled.connector.clone() }))
+        problems.finish(built.map(|built| {
+            notes.extend_from_slice(&built.compiled.notes);
+            CodeScenario { plan: built.plan, connector: built.compiled.connector.clone(), notes }
+        }))
     }
 }
 

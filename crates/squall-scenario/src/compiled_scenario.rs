@@ -1,10 +1,11 @@
 //! A scenario with every name resolved and every template compiled. Immutable, and shared by all
 //! threads. `build` makes it, the driver runs it.
 
+use squall_browser::BrowserStep;
 use squall_http::Connector;
 use squall_metrics::MetricKey;
 use squall_model::Pause;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use crate::{
     check::{ResponseChecks, ValueExtractor},
@@ -15,6 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct CompiledScenario {
     pub(crate) connector: Connector,
+    pub(crate) browser: BrowserSettings,
     pub(crate) data: Vec<DataTable>,
     /// The variables of a user.
     pub(crate) variables: Vec<ScenarioVariable>,
@@ -30,6 +32,8 @@ pub(crate) struct CompiledScenario {
     pub(crate) metric_names: Vec<String>,
     /// The variables that `--param` can set, with their values as written.
     pub(crate) declared_variables: Vec<(String, serde_json::Value)>,
+    /// How the run differs from what the scenario declares, where no flag says so literally.
+    pub(crate) notes: Vec<String>,
 }
 
 /// A variable with a value of its own for every user.
@@ -49,6 +53,8 @@ pub(crate) struct CompiledFlow {
     pub(crate) spans: Vec<String>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) steps: Vec<CompiledStep>,
+    /// The steps of a browser task, which has no `steps`.
+    pub(crate) browser_steps: Vec<CompiledBrowserStep>,
     /// The data sources whose rows it uses.
     pub(crate) data: Vec<usize>,
 }
@@ -64,6 +70,51 @@ pub(crate) struct CompiledStep {
     pub(crate) request: CompiledRequest,
     pub(crate) checks: ResponseChecks,
     pub(crate) extracts: Vec<ValueExtractor>,
+}
+
+/// The browsers of browser tasks.
+#[derive(Debug)]
+pub(crate) struct BrowserSettings {
+    pub(crate) executable: Option<PathBuf>,
+    pub(crate) args: Vec<String>,
+    /// Width and height.
+    pub(crate) viewport: Option<(u32, u32)>,
+    /// The folder for pictures of failed steps.
+    pub(crate) screenshots: Option<PathBuf>,
+    /// The time limit of each step.
+    pub(crate) step_timeout: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct CompiledBrowserStep {
+    pub(crate) metric: MetricKey,
+    pub(crate) group: Option<String>,
+    pub(crate) think: Option<Pause>,
+    pub(crate) continue_on_failure: bool,
+    /// `None` takes the one of all browsers.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) step: BrowserStep<Template>,
+    /// `shop.toml:12`, for messages.
+    pub(crate) location: String,
+    /// The step as written, for `--check`.
+    pub(crate) display_text: String,
+}
+
+impl CompiledBrowserStep {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
+        let visited = self.step.try_map(|text| {
+            text.columns_used(used);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        visited.expect("nothing fails");
+    }
+}
+
+impl CompiledFlow {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
+        self.steps.iter().for_each(|step| step.columns_used(used));
+        self.browser_steps.iter().for_each(|step| step.columns_used(used));
+    }
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::{
     build::{MAX_DURATION, list_metrics},
     check::ResponseChecks,
-    compiled_scenario::{CompiledFlow, CompiledScenario, CompiledStep},
+    compiled_scenario::{CompiledBrowserStep, CompiledFlow, CompiledScenario, CompiledStep},
     data::{DataTable, RowLifetime, RowOrder},
 };
 
@@ -14,6 +14,7 @@ pub(crate) fn describe(plan: &Plan, compiled: &CompiledScenario) -> String {
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string does not fail");
     line(plan.distinct_target().map_or(plan.name.clone(), |target| format!("{} against {target}", plan.name)));
+    compiled.notes.iter().for_each(|note| line(format!("note: {note}")));
     line(format!("  load        {}", load(&plan.load)));
     if !plan.load.warm_up.is_zero() {
         line(format!("  warm-up     {} kept out of the results", format_duration(plan.load.warm_up)));
@@ -117,7 +118,8 @@ fn data(table: &DataTable) -> String {
 }
 
 fn steps(flow: &CompiledFlow) -> impl Iterator<Item = String> {
-    flow.steps.iter().map(request)
+    let in_browser = |step: &CompiledBrowserStep| format!("{} (browser)", step.display_text);
+    flow.steps.iter().map(request).chain(flow.browser_steps.iter().map(in_browser))
 }
 
 fn request(step: &CompiledStep) -> String {

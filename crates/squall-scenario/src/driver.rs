@@ -1,15 +1,22 @@
 //! The engine driver of TOML scenarios: its users run tasks over HTTP and record every request.
 //! The engine decides when a user runs which task.
 
+#[cfg(feature = "browser")]
+mod browser_metrics;
+#[cfg(feature = "browser")]
+mod browser_run;
 mod ended_request;
 mod flow_run;
 mod render;
 mod request_runner;
 mod step_request;
+#[cfg(feature = "browser")]
+mod thread_browser;
 mod user;
 
 use squall_engine::{
-    Driver, DriverError, DriverThread, RequestsPerIteration, ResourceLease, SharedCounter, ThreadRecorder, UserIdentity,
+    Driver, DriverError, DriverThread, RequestsPerIteration, ResourceLease, SharedCounter, ThreadRecorder,
+    UserIdentity, UserStart,
 };
 use squall_http::PreparedRequest;
 use squall_metrics::{MetricId, MetricKey};
@@ -56,9 +63,14 @@ impl Driver for ScenarioDriver {
     type Thread = ScenarioThread;
 
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
-        let direct = self.compiled.tasks.iter().map(|flow| flow.steps.len() as u64).max()?;
+        let direct =
+            self.compiled.tasks.iter().map(|flow| (flow.steps.len() + flow.browser_steps.len()) as u64).max()?;
         let redirects = u64::from(self.compiled.connector.config().max_redirects);
         self.compiled.on_start.steps.is_empty().then_some(RequestsPerIteration { direct, redirects })
+    }
+
+    fn user_start(&self) -> UserStart {
+        if self.compiled.on_start.steps.is_empty() { UserStart::Free } else { UserStart::OnStart }
     }
 
     fn thread(&self, recorder: ThreadRecorder) -> Result<ScenarioThread, DriverError> {
@@ -70,6 +82,8 @@ impl Driver for ScenarioDriver {
                 compiled: self.compiled.clone(),
                 feeders: self.feeders.clone(),
                 recorder,
+                #[cfg(feature = "browser")]
+                browser: thread_browser::ThreadBrowser::new(&self.compiled.browser),
                 tasks,
                 on_start,
                 render_buffers: RefCell::default(),
@@ -87,6 +101,16 @@ pub struct ScenarioThread {
 impl DriverThread for ScenarioThread {
     type User = ScenarioUser;
 
+    /// Starts the browser of this thread, if a task needs one.
+    #[cfg(feature = "browser")]
+    async fn connect(&mut self) -> Result<(), DriverError> {
+        if self.shared.compiled.tasks.iter().all(|task| task.browser_steps.is_empty()) {
+            return Ok(());
+        }
+        let started = self.shared.browser.start().await;
+        started.map(drop).map_err(|reason| DriverError::Connect { reason })
+    }
+
     fn user(&self, identity: UserIdentity) -> ScenarioUser {
         ScenarioUser::new(self.shared.clone(), identity)
     }
@@ -97,6 +121,8 @@ struct ScenarioThreadState {
     compiled: Arc<CompiledScenario>,
     feeders: Arc<[DataFeeder]>,
     recorder: ThreadRecorder,
+    #[cfg(feature = "browser")]
+    browser: thread_browser::ThreadBrowser,
     tasks: Vec<PreparedFlow>,
     on_start: PreparedFlow,
     render_buffers: RefCell<RenderBuffers>,
@@ -112,6 +138,8 @@ struct PreparedFlow {
     constant: bool,
     spans: Vec<MetricId>,
     steps: Vec<PreparedStep>,
+    #[cfg(feature = "browser")]
+    browser_steps: Vec<browser_metrics::PreparedBrowserStep>,
 }
 
 /// A step, prepared for one thread.
@@ -138,7 +166,24 @@ impl PreparedFlow {
         };
         let spans = flow.spans.iter().map(|name| recorder.metric(MetricKey::group(name))).collect();
         let steps = flow.steps.iter().map(|step| PreparedStep::new(step, compiled, recorder));
-        Ok(PreparedFlow { constant, spans, steps: steps.collect::<Result<_, _>>()? })
+        Ok(PreparedFlow {
+            constant,
+            spans,
+            steps: steps.collect::<Result<_, _>>()?,
+            #[cfg(feature = "browser")]
+            browser_steps: {
+                let prepare = |step| browser_metrics::PreparedBrowserStep::new(step, recorder);
+                flow.browser_steps.iter().map(prepare).collect()
+            },
+        })
+    }
+
+    /// The metric of the first step.
+    fn first_metric(&self) -> Option<MetricId> {
+        let first = self.steps.first().map(|step| step.metric);
+        #[cfg(feature = "browser")]
+        let first = first.or_else(|| self.browser_steps.first().map(|step| step.metric));
+        first
     }
 }
 

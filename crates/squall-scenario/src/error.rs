@@ -125,6 +125,16 @@ impl<'t> ProblemList<'t> {
         self.push(location, message.into(), Some(hint.into()));
     }
 
+    /// The file and the line of a location, for messages at run time.
+    pub(crate) fn file_and_line(&self, location: &SourceLocation) -> String {
+        match location {
+            SourceLocation::File(span) => format!("{}:{}", self.file, line_and_column(self.text, span).0),
+            SourceLocation::Flag(flag) => flag.clone(),
+            SourceLocation::Code(location) => location.to_string(),
+            SourceLocation::Unknown => self.file.clone(),
+        }
+    }
+
     /// How many problems there are so far. A caller that sees the number grow does not report what follows
     /// from those problems.
     pub(crate) fn count(&self) -> usize {

@@ -1,5 +1,6 @@
 //! Access to the files and environment variables that a scenario names, while it is read. Nothing is read
-//! through it once the run has started. The command line chooses the implementation.
+//! through it once the run has started. The command line chooses the implementation, and reads the files
+//! that its arguments name by the same rules.
 
 use std::{
     cell::RefCell,
@@ -37,12 +38,34 @@ pub(crate) fn check_regular_file(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Opens a file that the user names: a regular file, or an open pipe of the process as in `<(command)`. A
+/// named pipe is refused, because opening it waits for a writer.
+pub fn open_input_file(path: &Path) -> io::Result<File> {
+    let is_open = ["/dev/fd", "/dev/stdin", "/proc/self/fd"].iter().any(|prefix| path.starts_with(prefix));
+    if !is_open {
+        check_regular_file(path)?;
+    }
+    File::open(path)
+}
+
+/// Reads the text of a file that the user names, of at most 256 MiB. [`open_input_file`] says which files
+/// are refused.
+pub fn read_input_text(path: &Path) -> io::Result<String> {
+    let bytes = read_bounded(open_input_file(path)?)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
 /// Reads a regular file of at most [`MAX_FILE_BYTES`].
 fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
     check_regular_file(path)?;
-    let mut bytes = Vec::new();
     // The length is checked again, because a file can grow and files of /proc have no length.
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    read_bounded(File::open(path)?)
+}
+
+/// Reads at most [`MAX_FILE_BYTES`].
+fn read_bounded(input: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 <= MAX_FILE_BYTES {
         true => Ok(bytes),
         false => Err(RefusedFileError::TooLarge.into()),
@@ -67,23 +90,29 @@ pub trait ScenarioFiles {
 #[derive(Debug, Clone)]
 pub struct DiskFiles {
     folder: PathBuf,
+    /// Whether `-` and `/dev/stdin` are standard input. Only a flag can mean the input of the process that
+    /// the user started.
+    reads_stdin: bool,
 }
 
 impl DiskFiles {
     /// Relative to the folder that holds `scenario`.
     pub fn relative_to_scenario(scenario: &Path) -> DiskFiles {
-        DiskFiles { folder: scenario.parent().unwrap_or(Path::new("")).to_owned() }
+        DiskFiles { folder: scenario.parent().unwrap_or(Path::new("")).to_owned(), reads_stdin: false }
     }
 
-    /// Relative to the working directory.
+    /// Relative to the working directory, and standard input for `-` and `/dev/stdin`.
     pub fn relative_to_working_dir() -> DiskFiles {
-        DiskFiles { folder: PathBuf::new() }
+        DiskFiles { folder: PathBuf::new(), reads_stdin: true }
     }
 }
 
 impl ScenarioFiles for DiskFiles {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
-        read_regular_file(&self.locate(path))
+        match self.reads_stdin && matches!(path, "-" | "/dev/stdin") {
+            true => read_bounded(io::stdin().lock()),
+            false => read_regular_file(&self.locate(path)),
+        }
     }
 
     fn locate(&self, path: &str) -> PathBuf {
@@ -192,6 +221,12 @@ mod tests {
         for path in [folder.path(), Path::new("/dev/zero"), &link] {
             refuse(path, "not a regular file");
         }
+    }
+
+    #[test]
+    fn input_that_does_not_end_is_refused_after_256_mib() {
+        let error = read_bounded(io::repeat(0)).expect_err("it has no end");
+        assert!(error.to_string().contains("more than 256 MiB"), "{error}");
     }
 
     #[test]

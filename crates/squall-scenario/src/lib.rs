@@ -26,6 +26,6 @@ pub use driver::{
     ScenarioThread, ScenarioUser, http_error_outcome,
 };
 pub use error::{CodeLocation, ScenarioErrors, ScenarioProblem, SourceLocation};
-pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};
+pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles, open_input_file, read_input_text};
 pub use raw_settings::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
 pub use scenario::Scenario;

@@ -63,7 +63,7 @@ impl Scenario {
         overrides: ScenarioOverrides,
     ) -> Result<Scenario, ScenarioErrors> {
         let mut problems = ProblemList::new("command line", "");
-        let name = without_credentials(&request.url);
+        let name = default_run_name(&request.url);
         let raw = raw_scenario_from_url(request, &mut problems);
         let mut builder = ScenarioBuilder::new(&mut problems, files, "");
         let built = build_scenario(raw, ScenarioOverrides { target: None, ..overrides }, &name, &mut builder);
@@ -168,6 +168,17 @@ fn url_path(url: &str) -> &str {
     let host = url.find("://").map_or(0, |at| at + 3);
     let path = url[host..].find('/').map_or("/", |at| &url[host + at..]);
     path.split(['?', '#']).next().unwrap_or("/")
+}
+
+/// The URL without credentials and without the values of its query, because reports are passed on to others.
+fn default_run_name(url: &str) -> String {
+    let shown = without_credentials(url);
+    let Some((base, query)) = shown.split_once('?') else { return shown };
+    let without_value = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() => format!("{name}=…"),
+        _ => pair.to_owned(),
+    };
+    format!("{base}?{}", query.split('&').map(without_value).collect::<Vec<_>>().join("&"))
 }
 
 /// Splits `name=value` texts.

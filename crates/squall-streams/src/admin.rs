@@ -13,7 +13,10 @@ use squall_coord::{
 use crate::{
     names::{Namespace, ProcessorName, StreamName},
     partition_hasher::PartitionHasher,
+    runnel_members::read_runnel_members,
 };
+
+pub use crate::runnel_members::RunnelMember;
 
 /// How long the lock of an administrator lives. Meanwhile the lease store grants no partition.
 const ADMIN_LOCK_MS: u64 = 30_000;
@@ -203,6 +206,11 @@ impl StreamAdmin {
         Ok(self.lease_store(name).snapshot().await?)
     }
 
+    /// The workers of runnel that run the processor.
+    pub async fn runnel_members(&self, name: &ProcessorName) -> Result<Vec<RunnelMember>, AdminError> {
+        read_runnel_members(&mut self.commands(), &self.namespace.lease_keys(name)).await
+    }
+
     fn lease_store(&self, name: &ProcessorName) -> RedisLeaseStore {
         RedisLeaseStore::new(&self.client, self.namespace.lease_keys(name))
     }
@@ -323,7 +331,7 @@ impl StreamAdmin {
         partitions: u32,
         add_commands: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
     ) -> Result<(), AdminError> {
-        let running = self.members(name).await?.members.len();
+        let running = self.members(name).await?.members.len() + self.runnel_members(name).await?.len();
         if running > 0 {
             return Err(AdminError::WorkersRunning(name.clone(), running));
         }

@@ -4,8 +4,8 @@
 
 use std::{sync::LazyLock, time::Duration};
 
-use redis::Script;
-use squall_coord::RedisClient;
+use redis::{RedisError, Script};
+use squall_coord::{RedisClient, SharedConnection, find_wrong_type};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -37,6 +37,7 @@ pub(crate) async fn compete_for_leadership(
     let LeaderCandidate { client, key, worker, ttl } = candidate;
     let poll_interval = POLL_INTERVAL.min(ttl.mul_f64(1.0 / 3.5));
     let mut leads_until = Instant::now();
+    let mut last_failure = None;
     let mut commands = client.connection();
     while !stop.is_cancelled() {
         let asked_at = Instant::now();
@@ -46,6 +47,15 @@ pub(crate) async fn compete_for_leadership(
         )
         .await
         .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+        let failure = match &response {
+            Ok(_) => None,
+            Err(error) => Some(describe_failure(error, &key, &mut commands).await),
+        };
+        // A failure that lasts is logged once, not at each attempt.
+        if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
+            warn!(worker, error, "the worker cannot become or stay the leader; retrying");
+        }
+        last_failure = failure;
         match response {
             Ok(0) => leads_until = asked_at,
             // The key had expired. Tasks restart, even if no other worker was the leader in
@@ -55,7 +65,7 @@ pub(crate) async fn compete_for_leadership(
                 leads_until = asked_at + ttl;
             }
             Ok(_) => leads_until = asked_at + ttl,
-            Err(error) => warn!(%error, "the worker could not renew its leadership"),
+            Err(_) => {}
         }
         let is_leading = Instant::now() < leads_until;
         leading.send_if_modified(|before| {
@@ -74,4 +84,14 @@ pub(crate) async fn compete_for_leadership(
     }
     leading.send_replace(false);
     let _: Result<i64, _> = RESIGN.key(&key).arg(&worker).invoke_async(&mut commands).await;
+}
+
+/// The failure of an attempt, with key and remedy if the key holds another type, which Redis does not
+/// name.
+async fn describe_failure(error: &RedisError, key: &str, commands: &mut SharedConnection) -> String {
+    let wrong_type = match error.to_string().contains("WRONGTYPE") {
+        true => find_wrong_type(commands, &[(key, "string")]).await,
+        false => None,
+    };
+    wrong_type.map_or_else(|| format!("key `{key}`: {error}"), |wrong_type| wrong_type.to_string())
 }

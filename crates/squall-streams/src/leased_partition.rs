@@ -48,6 +48,16 @@ pub enum PartitionError {
     /// A key holds another type.
     #[error(transparent)]
     WrongType(StoreError),
+    /// A worker of runnel holds the partition, or has died and left its lock.
+    #[error("executor `{holder}` of runnel holds `{key}` for up to {expires_in:?} more")]
+    LockedByRunnel {
+        /// The key of the lock.
+        key: String,
+        /// The id in the lock.
+        holder: String,
+        /// When the lock expires unless its holder renews it.
+        expires_in: Duration,
+    },
     /// The server returned a response of an unknown form.
     #[error("Redis returned an unexpected response for `{key}`; is the server Redis 6.2 or later, or Valkey?")]
     UnexpectedResponse {
@@ -186,12 +196,25 @@ impl LeasedPartition {
             Err(error) => error,
         };
         if source.to_string().contains("WRONGTYPE") {
+            if let Some(locked) = self.find_runnel_lock().await {
+                return Err(locked);
+            }
             let keys = [(&*self.lock_key, "hash"), (&*self.events_key, "stream"), (&*self.quarantine_key, "string")];
             if let Some(wrong_type) = find_wrong_type(&mut self.commands.clone(), &keys).await {
                 return Err(PartitionError::WrongType(wrong_type));
             }
         }
         Err(PartitionError::Redis { key: self.events_key.clone(), source })
+    }
+
+    /// Reads a lock of runnel: a string with the id of its holder, which expires. Squall's lock is a hash.
+    async fn find_runnel_lock(&self) -> Option<PartitionError> {
+        let key = self.lock_key.clone();
+        let mut reads = redis::pipe();
+        reads.cmd("PTTL").arg(&key).cmd("GET").arg(&key);
+        let (ttl, holder): (i64, String) = reads.query_async(&mut self.commands.clone()).await.ok()?;
+        let expires_in = Duration::from_millis(u64::try_from(ttl).ok()?);
+        Some(PartitionError::LockedByRunnel { key, holder, expires_in })
     }
 }
 

@@ -49,6 +49,7 @@ mod partition_hasher;
 mod processor;
 mod python_repr;
 mod raw_events;
+mod runnel_members;
 mod sender;
 mod stream;
 mod worker;

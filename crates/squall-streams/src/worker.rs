@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use squall_coord::RedisClient;
+use squall_coord::{RedisClient, find_wrong_type};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -71,6 +71,9 @@ impl AppWorker {
         let mut background = JoinSet::new();
         if self.tasks.iter().any(BackgroundTask::is_leader_only) {
             let key = self.namespace.leader_key(&self.app);
+            if let Some(error) = find_wrong_type(&mut self.client.connection(), &[(&key, "string")]).await {
+                return Err(ExecutorError::UnusableLeaderKey(error));
+            }
             let candidate =
                 LeaderCandidate { client: self.client.clone(), key, worker: self.id.clone(), ttl: self.leader_ttl };
             background.spawn(compete_for_leadership(candidate, leading_sender, stop.clone()));

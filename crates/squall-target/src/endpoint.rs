@@ -1,4 +1,4 @@
-//! The table of endpoints. The router, `/stats` and the guide at `/` read it.
+//! The table of endpoints. The router, `/stats`, `/metrics` and the guide at `/` read it.
 
 /// An endpoint of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,16 @@ pub enum TargetEndpoint {
     Product,
     Orders,
     Order,
+    /// The page of the catalogue.
+    ShopHome,
+    /// The page of a product.
+    ShopProduct,
+    /// Where the form of a product's page goes.
+    ShopOrders,
+    /// The page of an order.
+    ShopReceipt,
+    /// What the pages load.
+    ShopAsset,
     Health,
     Delay,
     RandomDelay,
@@ -22,6 +32,8 @@ pub enum TargetEndpoint {
     Other,
     /// The counts of the other endpoints; not counted itself.
     Stats,
+    /// The same for Prometheus; not counted itself.
+    Metrics,
 }
 
 /// Every endpoint that is counted, with its path and what it does.
@@ -32,6 +44,11 @@ const ENDPOINTS: [(TargetEndpoint, &str, &str); TargetEndpoint::COUNTED] = [
     (TargetEndpoint::Product, "/api/products/{id}", "GET: one product, 1 to 400"),
     (TargetEndpoint::Orders, "/api/orders", "POST {\"product_id\":7,\"quantity\":1} with a bearer token: an order"),
     (TargetEndpoint::Order, "/api/orders/{id}", "GET: one order"),
+    (TargetEndpoint::ShopHome, "/shop", "GET ?page=1: the catalogue as a page for browsers"),
+    (TargetEndpoint::ShopProduct, "/shop/{id}", "GET: the page of a product, with a form"),
+    (TargetEndpoint::ShopOrders, "/shop/orders", "POST product_id=7&quantity=1: redirects to the order's page"),
+    (TargetEndpoint::ShopReceipt, "/shop/orders/{id}", "GET: the page of an order"),
+    (TargetEndpoint::ShopAsset, "/shop/assets/{name}", "GET: shop.css, shop.js, banner.svg"),
     (TargetEndpoint::Health, "/health", "GET: {\"status\":\"ok\"}"),
     (TargetEndpoint::Delay, "/delay/{ms}", "answers after {ms} milliseconds"),
     (TargetEndpoint::RandomDelay, "/random-delay", "?min=5&max=50: answers after a random time in milliseconds"),
@@ -59,19 +76,25 @@ impl TargetEndpoint {
             "/" => TargetEndpoint::Index,
             "/auth/login" => TargetEndpoint::Login,
             "/api/orders" => TargetEndpoint::Orders,
+            "/shop" => TargetEndpoint::ShopHome,
+            "/shop/orders" => TargetEndpoint::ShopOrders,
             "/random-delay" => TargetEndpoint::RandomDelay,
             "/fail" => TargetEndpoint::Fail,
             "/echo" => TargetEndpoint::Echo,
             "/stats" => TargetEndpoint::Stats,
+            "/metrics" => TargetEndpoint::Metrics,
             _ => return TargetEndpoint::match_prefix(path),
         };
         (exact, "")
     }
 
     fn match_prefix(path: &str) -> (TargetEndpoint, &str) {
-        const PREFIXES: [(&str, TargetEndpoint); 6] = [
+        const PREFIXES: [(&str, TargetEndpoint); 9] = [
             ("/api/products/", TargetEndpoint::Product),
             ("/api/orders/", TargetEndpoint::Order),
+            ("/shop/orders/", TargetEndpoint::ShopReceipt),
+            ("/shop/assets/", TargetEndpoint::ShopAsset),
+            ("/shop/", TargetEndpoint::ShopProduct),
             ("/delay/", TargetEndpoint::Delay),
             ("/bytes/", TargetEndpoint::Bytes),
             ("/redirect/", TargetEndpoint::Redirect),
@@ -86,7 +109,9 @@ impl TargetEndpoint {
 pub fn endpoint_guide() -> String {
     let lines =
         ENDPOINTS.iter().take(TargetEndpoint::Other as usize).map(|(_, path, what)| format!("{path:<20}{what}\n"));
-    lines.collect::<String>() + "/stats              GET: how many requests each of these has received\n"
+    lines.collect::<String>()
+        + "/stats              GET: how many requests each of these has received\n\
+           /metrics            GET: the same for Prometheus\n"
 }
 
 #[cfg(test)]
@@ -106,8 +131,13 @@ mod tests {
             ("/api/products", (TargetEndpoint::Products, "")),
             ("/api/products/7", (TargetEndpoint::Product, "7")),
             ("/api/products/", (TargetEndpoint::Other, "")),
+            ("/shop/orders", (TargetEndpoint::ShopOrders, "")),
+            ("/shop/orders/7", (TargetEndpoint::ShopReceipt, "7")),
+            ("/shop/assets/shop.css", (TargetEndpoint::ShopAsset, "shop.css")),
+            ("/shop/7", (TargetEndpoint::ShopProduct, "7")),
             ("/delay/20", (TargetEndpoint::Delay, "20")),
             ("/stats", (TargetEndpoint::Stats, "")),
+            ("/metrics", (TargetEndpoint::Metrics, "")),
             ("/nothing", (TargetEndpoint::Other, "")),
         ] {
             assert_eq!(TargetEndpoint::match_path(path), expected, "{path}");

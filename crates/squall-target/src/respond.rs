@@ -4,11 +4,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::{TargetEndpoint, query::parameter, repeating_body::RepeatingBody, server::TargetState, shop::ShopError};
+use crate::{
+    TargetEndpoint, pages, query::parameter, repeating_body::RepeatingBody, server::TargetState, shop::ShopError,
+};
 
 /// Largest accepted request body.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -40,6 +42,14 @@ pub(crate) async fn respond(
         TargetEndpoint::Products => products(&shared, request.uri()),
         TargetEndpoint::Product => json_or_not_found(shared.shop.product(argument)),
         TargetEndpoint::Order => json_or_not_found(shared.shop.find_order(argument)),
+        TargetEndpoint::ShopHome => match parameter::<usize>(request.uri().query(), "page") {
+            Ok(page) => html_or_not_found(shared.shop.page(page.unwrap_or(1)), pages::catalogue),
+            Err(problem) => error_response(StatusCode::BAD_REQUEST, &problem),
+        },
+        TargetEndpoint::ShopProduct => html_or_not_found(shared.shop.product(argument), pages::product),
+        TargetEndpoint::ShopOrders => submit_order(&shared, request).await,
+        TargetEndpoint::ShopReceipt => html_or_not_found(shared.shop.find_order(argument), pages::receipt),
+        TargetEndpoint::ShopAsset => asset(argument),
         TargetEndpoint::Health => ShopResponse::new(RepeatingBody::from("{\"status\":\"ok\"}")).with_json_type(),
         TargetEndpoint::Login => login(&shared, request).await,
         TargetEndpoint::Orders => create_order(&shared, request).await,
@@ -52,6 +62,7 @@ pub(crate) async fn respond(
         TargetEndpoint::Freeze => freeze(&shared, argument),
         TargetEndpoint::Index => ShopResponse::new(RepeatingBody::from(crate::endpoint_guide())),
         TargetEndpoint::Stats => ShopResponse::new(RepeatingBody::from(shared.stats.json())).with_json_type(),
+        TargetEndpoint::Metrics => metrics(&shared),
         TargetEndpoint::Other => error_response(StatusCode::NOT_FOUND, "no such path; GET / lists them"),
     })
 }
@@ -59,13 +70,20 @@ pub(crate) async fn respond(
 /// The allowed methods, if `method` is not one of them. Endpoints that only delay, fail or fill take every method.
 fn wrong_method_allow(endpoint: TargetEndpoint, method: &Method) -> Option<&'static str> {
     match endpoint {
-        TargetEndpoint::Login | TargetEndpoint::Orders => (method != Method::POST).then_some("POST"),
+        TargetEndpoint::Login | TargetEndpoint::Orders | TargetEndpoint::ShopOrders => {
+            (method != Method::POST).then_some("POST")
+        }
         TargetEndpoint::Index
         | TargetEndpoint::Products
         | TargetEndpoint::Product
         | TargetEndpoint::Order
+        | TargetEndpoint::ShopHome
+        | TargetEndpoint::ShopProduct
+        | TargetEndpoint::ShopReceipt
+        | TargetEndpoint::ShopAsset
         | TargetEndpoint::Health
-        | TargetEndpoint::Stats => (!matches!(*method, Method::GET | Method::HEAD)).then_some("GET, HEAD"),
+        | TargetEndpoint::Stats
+        | TargetEndpoint::Metrics => (!matches!(*method, Method::GET | Method::HEAD)).then_some("GET, HEAD"),
         _ => None,
     }
 }
@@ -92,6 +110,55 @@ fn json_or_not_found(body: Option<Bytes>) -> ShopResponse {
         Some(body) => ShopResponse::new(RepeatingBody::from(body)).with_json_type(),
         None => error_response(StatusCode::NOT_FOUND, "no product has this id"),
     }
+}
+
+fn html_or_not_found(json: Option<Bytes>, render: fn(&Value) -> String) -> ShopResponse {
+    match json.and_then(|json| serde_json::from_slice(&json).ok()) {
+        Some(content) => with_type(RepeatingBody::from(render(&content)), "text/html; charset=utf-8"),
+        None => error_response(StatusCode::NOT_FOUND, "no such page; /shop is the catalogue"),
+    }
+}
+
+fn asset(name: &str) -> ShopResponse {
+    match pages::asset(name) {
+        Some((kind, content)) => with_type(RepeatingBody::from(content), kind),
+        None => error_response(StatusCode::NOT_FOUND, "the shop's pages load no such file"),
+    }
+}
+
+fn with_type(body: RepeatingBody, kind: &'static str) -> ShopResponse {
+    let mut answer = ShopResponse::new(body);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+/// Takes the form of a product's page, and redirects to the page of the order.
+async fn submit_order(shared: &TargetState, request: Request<Incoming>) -> ShopResponse {
+    let body = match read_body(request).await {
+        Ok(body) => body,
+        Err(answer) => return answer,
+    };
+    let form = std::str::from_utf8(&body).ok();
+    let number = |name| parameter::<u64>(form, name).ok().flatten();
+    let order = json!({ "product_id": number("product_id"), "quantity": number("quantity").unwrap_or(1) });
+    match shared.shop.place_order(order.to_string().as_bytes()) {
+        Ok(order) => {
+            let order: Value = serde_json::from_slice(&order).unwrap_or_default();
+            let mut answer = ShopResponse::new(RepeatingBody::from(""));
+            *answer.status_mut() = StatusCode::SEE_OTHER;
+            let to = HeaderValue::try_from(format!("/shop/orders/{}", order["id"])).expect("a path of ASCII letters");
+            answer.headers_mut().insert(header::LOCATION, to);
+            answer
+        }
+        refused => shop_result_response(StatusCode::CREATED, refused),
+    }
+}
+
+fn metrics(shared: &TargetState) -> ShopResponse {
+    let mut answer = ShopResponse::new(RepeatingBody::from(shared.stats.prometheus()));
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    answer
 }
 
 fn products(shared: &TargetState, uri: &Uri) -> ShopResponse {

@@ -129,7 +129,7 @@ impl TargetServer {
         format!("http://{}{path}", self.addr)
     }
 
-    /// Requests received so far, `/stats` not counted.
+    /// Requests received so far, `/stats` and `/metrics` not counted.
     pub fn requests(&self) -> u64 {
         self.shared.stats.total()
     }

@@ -22,8 +22,8 @@ impl RequestStats {
     }
 
     pub(crate) fn count(&self, thread: usize, endpoint: TargetEndpoint) {
-        if endpoint != TargetEndpoint::Stats {
-            self.shards[thread].0[endpoint as usize].fetch_add(1, Relaxed);
+        if let Some(counter) = self.shards[thread].0.get(endpoint as usize) {
+            counter.fetch_add(1, Relaxed);
         }
     }
 
@@ -33,6 +33,16 @@ impl RequestStats {
 
     pub(crate) fn total(&self) -> u64 {
         TargetEndpoint::all().map(|(endpoint, _)| self.count_of(endpoint)).sum()
+    }
+
+    /// Prometheus text, every endpoint named.
+    pub(crate) fn prometheus(&self) -> String {
+        let head = "# HELP squall_shop_requests_total Requests received.\n\
+                    # TYPE squall_shop_requests_total counter\n";
+        let line = |(endpoint, path)| {
+            format!("squall_shop_requests_total{{endpoint=\"{path}\"}} {}\n", self.count_of(endpoint))
+        };
+        head.to_owned() + &TargetEndpoint::all().map(line).collect::<String>()
     }
 
     /// `{"total":n,"requests":{"/path":n,…}}`, every endpoint named.

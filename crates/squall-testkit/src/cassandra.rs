@@ -52,21 +52,29 @@ impl Cassandra {
     pub fn start() -> Cassandra {
         let folder = TempDir::new().expect("a temporary folder");
         let port = free_ports();
-        let mut script = Command::new(scripts().join("serve"))
-            .arg(folder.path())
-            .arg(port.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("scripts/cassandra/serve starts");
-        let mut line = String::new();
-        let output = script.stdout.take().expect("piped above");
-        BufReader::new(output).read_line(&mut line).expect("the script prints the process id");
-        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        let java = pid.expect("scripts/cassandra/serve prints a process id; its messages are above");
+        let (script, java) = serve(folder.path(), port);
         let mut server = Cassandra { folder, port, script, java };
         server.wait_until_ready();
         server
+    }
+
+    /// Starts a killed server again, with its data.
+    ///
+    /// # Panics
+    /// As [`Cassandra::start`].
+    pub fn restart(&mut self) {
+        self.script.wait().expect("our own child");
+        (self.script, self.java) = serve(self.folder.path(), self.port);
+        self.wait_until_ready();
+    }
+
+    /// Stops the server without ending it: it answers nothing until [`Cassandra::thaw`].
+    pub fn freeze(&self) {
+        kill_process(self.java, Signal::STOP).expect("our own server can be stopped");
+    }
+
+    pub fn thaw(&self) {
+        kill_process(self.java, Signal::CONT).expect("our own server can be continued");
     }
 
     /// The port on 127.0.0.1.
@@ -120,6 +128,22 @@ impl Drop for Cassandra {
         drop(self.script.stdin.take());
         let _ = self.script.wait();
     }
+}
+
+/// Starts the script, and returns it with the process id of Java.
+fn serve(folder: &Path, port: u16) -> (Child, Pid) {
+    let mut script = Command::new(scripts().join("serve"))
+        .arg(folder)
+        .arg(port.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("scripts/cassandra/serve starts");
+    let mut line = String::new();
+    let output = script.stdout.take().expect("piped above");
+    BufReader::new(output).read_line(&mut line).expect("the script prints the process id");
+    let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+    (script, pid.expect("scripts/cassandra/serve prints a process id; its messages are above"))
 }
 
 fn scripts() -> PathBuf {

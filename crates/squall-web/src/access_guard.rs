@@ -1,27 +1,32 @@
-//! Checks the access of every request. If a token is set, the request must have it. Without a
+//! Checks the access of every request. If a token is set, the request must have it, or the
+//! cookie of a session. Without a
 //! token, the Host must be a name of this machine. A web page that makes a browser send requests
-//! here has another Host or Origin, so it is denied. The router runs this check before every
-//! handler.
+//! here has another Host or Origin, so it is denied, unless its origin is allowed. The router runs
+//! this check before every handler.
 
 use axum::{
     extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
 use crate::{
-    config::ApiToken,
+    config::{AllowedOrigin, ApiToken},
     error::{ApiError, shorten},
+    routes::ui::ASSETS,
     run_watcher::ApiCounters,
+    session::has_session,
 };
 
-/// Paths without a token, for load balancers: they reveal only that the process is alive.
-const PUBLIC_PATHS: [&str; 4] = ["/health", "/healthz", "/readyz", "/openapi.json"];
+/// Paths without a token, for load balancers and for signing in: they reveal only that the process is
+/// alive, and its version.
+const PUBLIC_PATHS: [&str; 8] =
+    ["/health", "/healthz", "/readyz", "/openapi.json", "/", "/api/docs", "/api/v1/session", "/api/v1/sign-in"];
 
 /// Statuses of responses to bad bodies and queries.
 const BAD_REQUEST_STATUSES: [StatusCode; 3] =
@@ -31,6 +36,7 @@ const BAD_REQUEST_STATUSES: [StatusCode; 3] =
 #[derive(Clone)]
 pub(crate) struct AccessGuard {
     pub(crate) token: Option<ApiToken>,
+    pub(crate) allowed_origins: Vec<AllowedOrigin>,
     /// Whether the server uses HTTPS.
     pub(crate) tls: bool,
     pub(crate) counters: Arc<ApiCounters>,
@@ -39,28 +45,59 @@ pub(crate) struct AccessGuard {
 /// Forwards an allowed request to its handler; rejects others.
 pub(crate) async fn check_access(State(guard): State<AccessGuard>, request: Request, next: Next) -> Response {
     ApiCounters::increment(&guard.counters.requests);
-    let public = PUBLIC_PATHS.contains(&request.uri().path());
-    match guard.authorize(request.headers(), request.uri(), public) {
-        Ok(()) => {
-            let response = next.run(request).await;
-            if BAD_REQUEST_STATUSES.contains(&response.status()) {
-                ApiCounters::increment(&guard.counters.bad_requests);
-            }
-            response
-        }
-        Err(denied) => {
-            ApiCounters::increment(&guard.counters.denied_requests);
-            denied.into_response()
-        }
+    let allowed_origin = guard.allowed_origin(request.headers());
+    // A browser asks first whether a page may send a request, without the token.
+    let is_preflight = request.method() == Method::OPTIONS && allowed_origin.is_some();
+    let mut response = match is_preflight {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => guard.respond(request, next).await,
+    };
+    if let Some(origin) = allowed_origin {
+        allow_origin(response.headers_mut(), origin);
     }
+    response
+}
+
+/// Lets the browser show the response to a page of `origin`.
+fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
 }
 
 impl AccessGuard {
+    async fn respond(&self, request: Request, next: Next) -> Response {
+        let path = request.uri().path();
+        let public = PUBLIC_PATHS.contains(&path) || path.starts_with(ASSETS);
+        match self.authorize(request.headers(), request.uri(), public) {
+            Ok(()) => {
+                let response = next.run(request).await;
+                if BAD_REQUEST_STATUSES.contains(&response.status()) {
+                    ApiCounters::increment(&self.counters.bad_requests);
+                }
+                response
+            }
+            Err(denied) => {
+                ApiCounters::increment(&self.counters.denied_requests);
+                denied.into_response()
+            }
+        }
+    }
+
+    /// The Origin of the request, if its pages may use the API.
+    fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(header::ORIGIN)?;
+        let is_allowed = |allowed: &AllowedOrigin| origin.as_bytes().eq_ignore_ascii_case(allowed.as_str().as_bytes());
+        self.allowed_origins.iter().any(is_allowed).then(|| origin.clone())
+    }
+
     fn authorize(&self, headers: &HeaderMap, uri: &Uri, public: bool) -> Result<(), ApiError> {
         let host = request_host(headers, uri)?;
         self.check_origin(headers, &host)?;
         match &self.token {
             Some(_) if public => Ok(()),
+            Some(token) if has_session(headers, token) => Ok(()),
             Some(token) => check_token(token, headers),
             // Another Host means that a web page has pointed its own name at this machine.
             None if is_loopback_host(&host) => Ok(()),
@@ -69,6 +106,9 @@ impl AccessGuard {
     }
 
     fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+        if self.allowed_origin(headers).is_some() {
+            return Ok(());
+        }
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("");
         let own = |scheme: &str| origin.strip_prefix(scheme).is_some_and(|rest| rest.eq_ignore_ascii_case(host));
@@ -77,7 +117,7 @@ impl AccessGuard {
         match http && own("http://") || https && own("https://") {
             true => Ok(()),
             false => Err(forbidden(format!(
-                "the Origin `{origin}` is another site; requests from web pages of other sites are denied"
+                "the Origin `{origin}` is another site; requests from web pages of other sites are denied unless --allow-origin names them"
             ))),
         }
     }

@@ -78,7 +78,9 @@ impl From<FleetError> for ApiError {
             FleetError::InvalidState { action, current, expected } => {
                 ApiError::invalid_state(action, current.name(), expected)
             }
-            FleetError::NoWorkers | FleetError::WorkersOfOtherProtocol { .. } => {
+            FleetError::NoWorkers
+            | FleetError::WorkersOfOtherProtocol { .. }
+            | FleetError::OnlyVikhryWorkers { .. } => {
                 ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string())
             }
             FleetError::RunChange(change) => {
@@ -93,6 +95,8 @@ impl From<FleetError> for ApiError {
                 ApiError::new(StatusCode::CONFLICT, "invalid_state", change.to_string())
                     .with_details(json!({"action": action, "current": current, "expected": [expected]}))
             }
+            FleetError::UnknownWorker { .. } => ApiError::not_found(error.to_string()),
+            FleetError::CannotDrain { .. } => ApiError::new(StatusCode::CONFLICT, "invalid_state", error.to_string()),
             FleetError::LevelOutOfRange { .. }
             | FleetError::RecordNotWritable
             | FleetError::BundleUnreadable(_)

@@ -1,4 +1,4 @@
-//! The API of a fleet over HTTP and WebSocket: control, live feed and health. It computes no
+//! The API of a fleet over HTTP and WebSocket (control, live feed, health) and the web UI. It computes no
 //! statistics and keeps no state of the run: it asks the
 //! [`FleetClient`](squall_orchestrator::FleetClient) to change the run record, and shows the
 //! numbers that a [`RunAggregator`](squall_orchestrator::RunAggregator) has merged. squall-cli
@@ -13,19 +13,26 @@ mod access_guard;
 mod api_metrics;
 mod config;
 mod error;
+mod live;
 mod query;
 mod request_body;
 mod requests;
 mod router;
 mod routes;
+mod run_saver;
 mod run_watcher;
 mod server;
+mod session;
 mod tls;
 mod vikhry_json;
 mod vikhry_probes;
 
-pub use config::{ApiToken, StartableParam, StartableScenario, WebConfig, WebConfigError};
+pub use config::{
+    AllowedOrigin, ApiToken, MakeResource, ResourceFactory, RunHistory, ServerMode, StartableParam, StartableScenario,
+    ViewerCount, WebConfig, WebConfigError,
+};
 pub use requests::MAX_USERS;
 pub use router::{OPENAPI, router_paths};
+pub use routes::ui::has_ui;
 pub use server::serve;
 pub use tls::{TlsError, TlsFiles};

@@ -39,6 +39,8 @@ pub const MAX_USERS: u64 = 1_000_000;
 const MAX_INTERVAL_MS: u64 = 60_000;
 /// Maximum number of resources that one request may add to a pool.
 const MAX_RESOURCES: u64 = 100_000;
+/// A note stands beside a chart and in the report.
+const MAX_NOTE_CHARS: u64 = 500;
 
 /// A request body with its limits.
 pub(crate) trait ApiRequestBody: DeserializeOwned {
@@ -145,6 +147,25 @@ impl ApiRequestBody for EmptyRequest {
     const OPTIONAL: bool = true;
 }
 
+/// `POST /api/v1/sign-in`. It has no `Debug`, so that the token cannot be logged.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignInRequest {
+    pub(crate) token: String,
+}
+
+impl ApiRequestBody for SignInRequest {}
+
+/// `POST /api/v1/runs/{id}/note`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunNoteRequest {
+    /// An empty note removes the run's note.
+    pub(crate) note: String,
+}
+
+impl ApiRequestBody for RunNoteRequest {}
+
 /// `POST /create_resource` and `/ensure_resource`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -217,6 +238,25 @@ impl ApiRequestBody for ChangeRateRequest {
     }
 }
 
+/// `POST /api/v1/tests/current/notes`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddNoteRequest {
+    pub(crate) text: String,
+    /// Seconds from the start of the run; now without it.
+    #[serde(default)]
+    pub(crate) t_s: Option<f64>,
+}
+
+impl ApiRequestBody for AddNoteRequest {
+    fn check(&self) -> Result<(), ApiBodyError> {
+        if self.text.trim().is_empty() {
+            return Err(ApiBodyError::Invalid("text: give at least one character".to_owned()));
+        }
+        check_maximum("the length of text", self.text.chars().count() as u64, MAX_NOTE_CHARS)
+    }
+}
+
 fn check_users(field: &'static str, users: u64) -> Result<(), ApiBodyError> {
     check_maximum(field, users, MAX_USERS)
 }
@@ -239,11 +279,13 @@ mod tests {
         let _ = parse_body::<StartTestRequest>(bytes);
         let _ = parse_body::<ChangeUsersRequest>(bytes);
         let _ = parse_body::<EmptyRequest>(bytes);
+        let _ = parse_body::<SignInRequest>(bytes);
         let _ = parse_body::<FillPoolRequest>(bytes);
         let _ = parse_body::<CreateTestRequest>(bytes);
         let _ = parse_body::<StopTestRequest>(bytes);
         let _ = parse_body::<ScaleUsersRequest>(bytes);
         let _ = parse_body::<ChangeRateRequest>(bytes);
+        let _ = parse_body::<AddNoteRequest>(bytes);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The routes of the API. The same calls build the router and the list of paths, so that both have
-//! every route.
+//! The routes of the API and of the web UI's files. The same calls build the router and the list of
+//! paths of the API, so that both have every route.
 
 use axum::{
     Router,
     handler::Handler,
     middleware,
-    routing::{MethodRouter, get, post},
+    routing::{MethodRouter, delete, get, post},
 };
 use http::StatusCode;
 use squall_coord::{FleetStores, MemoryFleetStores};
@@ -14,7 +14,10 @@ use std::sync::Arc;
 use crate::{
     access_guard::{AccessGuard, check_access},
     error::ApiError,
-    routes::{ApiState, api_v1, live_feed, ops, resources, vikhry, vikhry_metrics},
+    routes::{
+        ApiState, api_v1, compare, dashboard, fleet_actions, live, live_feed, metric, ops, resources, runs, sign_in,
+        ui, vikhry, vikhry_metrics,
+    },
 };
 
 /// The OpenAPI document, as `/openapi.json` serves it.
@@ -41,6 +44,10 @@ impl<C: FleetStores> ApiRouteTable<C> {
         self.add("post", path, post(handler))
     }
 
+    fn delete<T: 'static>(self, path: &'static str, handler: impl Handler<T, SharedApiState<C>>) -> Self {
+        self.add("delete", path, delete(handler))
+    }
+
     fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<SharedApiState<C>>) -> Self {
         self.paths.push((method, path));
         self.router = self.router.route(path, handler);
@@ -55,13 +62,13 @@ fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
         .get("/healthz", ops::health)
         .get("/readyz", ops::readyz)
         .get("/prometheus", ops::prometheus)
+        .get("/metrics", ops::metrics)
         .get("/openapi.json", ops::openapi);
     let table = table
         .get("/ready", vikhry::ready)
         .post("/start_test", vikhry::start_test)
         .post("/change_users", vikhry::change_users)
         .post("/stop_test", vikhry::stop_test)
-        .get("/metrics", vikhry_metrics::metrics)
         .get("/metrics/history", vikhry_metrics::history)
         .get("/ws/metrics", live_feed::subscribe)
         .get("/probes", vikhry_metrics::probes)
@@ -73,27 +80,50 @@ fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
         .get("/resources/{name}/items", resources::items)
         .post("/create_resource", resources::create)
         .post("/ensure_resource", resources::ensure);
+    let table = table
+        .get("/api/v1/runs", runs::list)
+        .get("/api/v1/runs/{id}", runs::show)
+        .delete("/api/v1/runs/{id}", runs::delete)
+        .get("/api/v1/runs/{id}/result", runs::result)
+        .get("/api/v1/runs/{id}/report", runs::report)
+        .get("/api/v1/runs/{id}/histograms", runs::histograms)
+        .post("/api/v1/runs/{id}/note", runs::note)
+        .get("/api/v1/compare", compare::show)
+        .get("/api/v1/compare/report", compare::report);
     table
         .post("/api/v1/tests", api_v1::start)
         .get("/api/v1/tests/current", api_v1::current)
+        .get("/api/v1/tests/current/dashboard", dashboard::dashboard)
         .get("/api/v1/tests/{epoch}", api_v1::result)
         .post("/api/v1/tests/current/stop", api_v1::stop)
         .post("/api/v1/tests/current/scale", api_v1::scale)
         .post("/api/v1/tests/current/rate", api_v1::rate)
         .post("/api/v1/tests/current/pause", api_v1::pause)
         .post("/api/v1/tests/current/resume", api_v1::resume)
+        .post("/api/v1/tests/current/notes", fleet_actions::add_note)
+        .get("/api/v1/tests/current/metrics/{id}", metric::metric)
         .get("/api/v1/workers", api_v1::workers)
+        .post("/api/v1/workers/{id}/drain", fleet_actions::drain)
+        .get("/api/v1/live", live::subscribe)
+        .get("/api/v1/tests/{epoch}/report", api_v1::report)
+        .get("/api/v1/session", sign_in::session)
+        .post("/api/v1/sign-in", sign_in::sign_in)
+        .post("/api/v1/sign-out", sign_in::sign_out)
 }
 
 /// The router of the API of one fleet.
 pub(crate) fn router<C: FleetStores>(app: SharedApiState<C>) -> Router {
     let guard = AccessGuard {
         token: app.config.token.clone(),
+        allowed_origins: app.config.allowed_origins.clone(),
         tls: app.config.tls.is_some(),
         counters: app.watcher.counters.clone(),
     };
     api_route_table::<C>()
         .router
+        .route("/", get(ui::index))
+        .route("/assets/{name}", get(ui::asset))
+        .route("/api/docs", get(ui::api_docs))
         .fallback(async || ApiError::not_found("unknown path; /openapi.json lists all paths"))
         .method_not_allowed_fallback(async || {
             let message = "this path does not support the method; /openapi.json lists all methods";

@@ -2,15 +2,23 @@
 //! documented JSON. `router.rs` maps paths to handlers.
 
 pub(crate) mod api_v1;
+pub(crate) mod compare;
+pub(crate) mod dashboard;
+pub(crate) mod fleet_actions;
+pub(crate) mod live;
 pub(crate) mod live_feed;
+pub(crate) mod metric;
 pub(crate) mod ops;
 pub(crate) mod resources;
+pub(crate) mod runs;
+pub(crate) mod sign_in;
+pub(crate) mod ui;
 pub(crate) mod vikhry;
 pub(crate) mod vikhry_metrics;
 
 use serde_json::Value;
 use squall_coord::{AllPoolCounts, FleetStores, PoolCounts, PoolStore, StoreError};
-use squall_model::{Bundle, LoadModel, RunPhase};
+use squall_model::{Bundle, LevelUnit, RunPhase};
 use squall_orchestrator::{FleetClient, FleetStatus};
 use std::{collections::BTreeMap, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +27,7 @@ use crate::{
     WebConfig,
     error::ApiError,
     run_watcher::{ApiCounters, RunWatcher},
+    session::FailureLimit,
 };
 
 /// The state that all handlers share.
@@ -26,30 +35,8 @@ pub(crate) struct ApiState<C: FleetStores> {
     pub(crate) fleet: FleetClient<C>,
     pub(crate) watcher: RunWatcher<C>,
     pub(crate) config: WebConfig,
+    pub(crate) sign_in_failures: FailureLimit,
     pub(crate) stop: CancellationToken,
-}
-
-/// The unit of the load level: users (closed model) or starts per second (open model).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LevelUnit {
-    Users,
-    Rate,
-}
-
-impl LevelUnit {
-    pub(crate) fn of_bundle(bundle: &Bundle) -> LevelUnit {
-        match bundle.plan.load.model {
-            LoadModel::Open { .. } => LevelUnit::Rate,
-            LoadModel::Closed { .. } => LevelUnit::Users,
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            LevelUnit::Users => "users",
-            LevelUnit::Rate => "rate",
-        }
-    }
 }
 
 impl<C: FleetStores> ApiState<C> {
@@ -82,7 +69,7 @@ impl<C: FleetStores> ApiState<C> {
     async fn level_unit(&self, status: &FleetStatus) -> Result<Option<LevelUnit>, ApiError> {
         // The unit of the last run does not apply to the next one.
         let Some(spec) = status.spec.as_ref().filter(|_| status.phase != RunPhase::Idle) else { return Ok(None) };
-        Ok(self.fleet.load_bundle(&spec.bundle).await?.as_ref().map(LevelUnit::of_bundle))
+        Ok(self.fleet.load_bundle(&spec.bundle).await?.map(|bundle| bundle.plan.load.model.unit()))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use squall_coord::FleetStores;
 use squall_metrics::RunView;
-use squall_model::{Bundle, LoadModel, RunFacts, RunPhase};
+use squall_model::{Bundle, RunFacts, RunPhase, ThresholdResult};
 use squall_orchestrator::{FleetClient, FleetError, FleetStatus, RunAggregator};
 use std::{
     sync::{
@@ -20,7 +20,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::vikhry_json;
+use crate::{
+    live::{LiveFeed, StoreContact},
+    run_saver::RunSaver,
+    vikhry_json,
+};
+use squall_history::RunFolder;
 
 /// Messages that are buffered for a slow subscriber; if more wait, the oldest is dropped and
 /// counted.
@@ -30,6 +35,8 @@ pub(crate) const WINDOW_S: u32 = 60;
 /// A healthy fleet reports a second within this time after its end.
 const LAG_ALLOWANCE: Duration = Duration::from_secs(5);
 /// Time between two polls of the run.
+/// How often the notes of people are read.
+const NOTES_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A poll gives up after this time and the next one retries, so that handlers do not wait for a
 /// slow store.
@@ -71,6 +78,8 @@ pub(crate) struct WatchedRun<C: FleetStores> {
     load_duration: Duration,
     /// When `elapsed` was read.
     polled_at: Instant,
+    /// When the notes of people were read.
+    notes_read_at: Option<Instant>,
     pub(crate) finished: bool,
     source: WatchedRunSource<C>,
 }
@@ -81,14 +90,35 @@ enum WatchedRunSource<C: FleetStores> {
 }
 
 /// The name of the run in its specification.
-fn run_id(status: &FleetStatus) -> &str {
+fn run_id_of(status: &FleetStatus) -> &str {
     status.spec.as_ref().map_or("", |spec| &spec.run_id)
 }
 
 impl<C: FleetStores> WatchedRun<C> {
+    /// A finished run, for tests of messages.
+    #[cfg(test)]
+    pub(crate) fn finished(bundle: Bundle, view: RunView, facts: RunFacts) -> WatchedRun<C> {
+        WatchedRun {
+            epoch: 3,
+            run_id: "r1".to_owned(),
+            bundle,
+            started_ms: facts.started_unix_ms,
+            elapsed: facts.elapsed,
+            load_duration: facts.active,
+            polled_at: Instant::now(),
+            notes_read_at: None,
+            finished: true,
+            source: WatchedRunSource::Finished(Box::new((view, facts))),
+        }
+    }
+
     /// Whether this is the fleet's current run.
-    fn is_run_of(&self, status: &FleetStatus) -> bool {
-        (self.epoch, self.run_id.as_str()) == (status.epoch, run_id(status))
+    pub(crate) fn is_run_of(&self, status: &FleetStatus) -> bool {
+        (self.epoch, self.run_id.as_str()) == (status.epoch, run_id_of(status))
+    }
+
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run_id
     }
 
     pub(crate) fn view(&self) -> &RunView {
@@ -98,11 +128,27 @@ impl<C: FleetStores> WatchedRun<C> {
         }
     }
 
+    /// What aggregates the run; `None` once it is over.
+    pub(crate) fn aggregator(&self) -> Option<&RunAggregator<C>> {
+        match &self.source {
+            WatchedRunSource::Aggregating(aggregator) => Some(aggregator),
+            WatchedRunSource::Finished(_) => None,
+        }
+    }
+
     /// The facts that the leader stored at the end of the run.
     pub(crate) fn facts(&self) -> Option<&RunFacts> {
         match &self.source {
             WatchedRunSource::Aggregating(_) => None,
             WatchedRunSource::Finished(finished) => Some(&finished.1),
+        }
+    }
+
+    /// The thresholds so far, or at the end.
+    pub(crate) fn thresholds(&self) -> Vec<ThresholdResult> {
+        match &self.source {
+            WatchedRunSource::Aggregating(aggregator) => aggregator.threshold_results(),
+            WatchedRunSource::Finished(finished) => finished.1.thresholds.clone(),
         }
     }
 
@@ -125,13 +171,28 @@ pub(crate) struct RunWatcher<C: FleetStores> {
     fleet: FleetClient<C>,
     run: RwLock<Option<WatchedRun<C>>>,
     ticks: broadcast::Sender<Arc<str>>,
+    history: Option<RunSaver>,
+    pub(crate) live: LiveFeed,
     pub(crate) counters: Arc<ApiCounters>,
 }
 
 impl<C: FleetStores> RunWatcher<C> {
-    pub(crate) fn new(fleet: FleetClient<C>) -> RunWatcher<C> {
+    /// `version` is that of Squall.
+    pub(crate) fn new(fleet: FleetClient<C>, version: &'static str) -> RunWatcher<C> {
         let ticks = broadcast::Sender::new(FEED_CAPACITY);
-        RunWatcher { fleet, run: RwLock::new(None), ticks, counters: Arc::default() }
+        RunWatcher {
+            fleet,
+            run: RwLock::new(None),
+            ticks,
+            history: None,
+            live: LiveFeed::new(version),
+            counters: Arc::default(),
+        }
+    }
+
+    /// Saves the runs that end from now on.
+    pub(crate) fn saving_runs_to(self, folder: Option<Arc<RunFolder>>) -> RunWatcher<C> {
+        RunWatcher { history: folder.map(RunSaver::new), ..self }
     }
 
     /// The current or last run; `None` if there was none.
@@ -161,6 +222,7 @@ impl<C: FleetStores> RunWatcher<C> {
                 Ok(true) => self.publish().await,
                 Ok(false) => {}
                 Err(error) => {
+                    self.live.publish(StoreContact::Lost, self.current_run().await.as_ref());
                     ApiCounters::increment(&self.counters.failed_polls);
                     debug!(%error, "the watcher cannot poll the run");
                 }
@@ -188,8 +250,24 @@ impl<C: FleetStores> RunWatcher<C> {
     }
 
     async fn poll(&self) -> Result<bool, FleetError> {
-        let Ok(status) = timeout(STORE_TIMEOUT, self.fleet.cached_status()).await else { return Ok(false) };
-        self.update(&status?).await
+        let Ok(status) = timeout(STORE_TIMEOUT, self.fleet.cached_status()).await else {
+            self.live.publish(StoreContact::Lost, self.current_run().await.as_ref());
+            return Ok(false);
+        };
+        let status = status?;
+        let changed = self.update(&status).await?;
+        self.publish_live(&status).await?;
+        Ok(changed)
+    }
+
+    /// Sends the subscribers of the web UI what has changed.
+    async fn publish_live(&self, status: &FleetStatus) -> Result<(), FleetError> {
+        // The status has no workers between runs, and without subscribers they are not needed.
+        let read_workers = status.phase == RunPhase::Idle && self.live.subscriber_count() > 0;
+        let idle = if read_workers { self.fleet.cached_workers().await? } else { Vec::new() };
+        let workers = if read_workers { &idle } else { &status.workers };
+        self.live.publish(StoreContact::Status { status, workers }, self.current_run().await.as_ref());
+        Ok(())
     }
 
     /// Returns whether the run has changed.
@@ -215,6 +293,7 @@ impl<C: FleetStores> RunWatcher<C> {
             elapsed: Duration::ZERO,
             load_duration: Duration::ZERO,
             polled_at: Instant::now(),
+            notes_read_at: None,
             finished: false,
             source: WatchedRunSource::Aggregating(Box::new(aggregator)),
         });
@@ -225,9 +304,7 @@ impl<C: FleetStores> RunWatcher<C> {
         let mut watched = self.run.write().await;
         let Some(watched) = watched.as_mut() else { return Ok(false) };
         if let Some(spec) = &status.spec {
-            let load = &mut watched.bundle.plan.load.model;
-            let (LoadModel::Open { rate: profile, .. } | LoadModel::Closed { users: profile, .. }) = load;
-            *profile = spec.profile.clone();
+            watched.bundle.plan.load.model.set_profile(spec.profile.clone());
             watched.started_ms = spec.start_at_ms.unwrap_or(0);
         }
         watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
@@ -239,6 +316,10 @@ impl<C: FleetStores> RunWatcher<C> {
         let rejected_before = aggregator.rejected_entries();
         let merging = async {
             aggregator.update_roster(&status.workers, watched.elapsed).await?;
+            if watched.notes_read_at.is_none_or(|at| at.elapsed() >= NOTES_INTERVAL) {
+                watched.notes_read_at = Some(Instant::now());
+                aggregator.read_person_notes().await?;
+            }
             aggregator.poll().await
         };
         // A timeout loses nothing: the aggregator continues after the last delta that it merged.
@@ -252,18 +333,26 @@ impl<C: FleetStores> RunWatcher<C> {
         if self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status) && watched.finished) {
             return Ok(false);
         }
-        let Some(run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
+        let Some(mut run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
+        // The stored bundle is as it was at the start. The record keeps the changes until the next run.
+        if let Some(spec) = &status.spec {
+            run.bundle.plan.load.model.set_profile(spec.profile.clone());
+        }
         *self.run.write().await = Some(WatchedRun {
             epoch: status.epoch,
-            run_id: run_id(status).to_owned(),
+            run_id: run_id_of(status).to_owned(),
             bundle: run.bundle,
             started_ms: run.facts.started_unix_ms,
             elapsed: run.facts.elapsed,
             load_duration: run.facts.active,
             polled_at: Instant::now(),
+            notes_read_at: None,
             finished: true,
             source: WatchedRunSource::Finished(Box::new((run.view, run.facts))),
         });
+        if let (Some(saver), Some(watched)) = (&self.history, self.run.read().await.as_ref()) {
+            saver.save(watched, self.live.version()).await;
+        }
         Ok(true)
     }
 
@@ -287,7 +376,7 @@ impl<C: FleetStores> RunWatcher<C> {
 mod tests {
     use super::*;
     use squall_coord::{MemoryFleetStores, RunStore};
-    use squall_model::{EngineLimits, Load, Pause, Plan, Profile, RunSpec, TaskSpec};
+    use squall_model::{EngineLimits, Load, LoadModel, Pause, Plan, Profile, RunSpec, TaskSpec};
 
     fn bundle(name: &str) -> Bundle {
         let users = Profile::constant(1.0, Duration::from_secs(60)).expect("a load");
@@ -297,7 +386,7 @@ mod tests {
         let plan = Plan { name: name.into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let second = Duration::from_secs(1);
         let (slack, grace, late_after) = (second, second, second);
-        let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+        let limits = EngineLimits { max_users: 10, grace, slack, late_after, ..EngineLimits::default() };
         Bundle::new(plan, limits)
     }
 
@@ -305,7 +394,7 @@ mod tests {
     #[tokio::test]
     async fn new_run_with_the_same_epoch_replaces_the_old_one() {
         let cell = MemoryFleetStores::default();
-        let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell)));
+        let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell), "test"));
         for (raise, name) in [(true, "first"), (false, "second")] {
             let bundle = bundle(name);
             let bundle_id = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();

@@ -20,7 +20,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::{WebConfig, WebConfigError, router::router, routes::ApiState, run_watcher::RunWatcher, tls::TlsServer};
+use crate::{
+    WebConfig, WebConfigError, router::router, routes::ApiState, run_watcher::RunWatcher, session::FailureLimit,
+    tls::TlsServer,
+};
 
 /// Maximum number of concurrent connections; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
@@ -43,8 +46,10 @@ pub async fn serve<C: FleetStores>(
     if let Some(addr) = addr {
         info!(%addr, tls = config.tls.is_some(), token = config.token.is_some(), "the orchestrator serves the API");
     }
-    let watcher = RunWatcher::new(fleet.clone());
-    let app = Arc::new(ApiState { fleet, watcher, config, stop: stop.clone() });
+    let folder = config.history.as_ref().filter(|history| history.saves_runs).map(|history| history.folder.clone());
+    let watcher = RunWatcher::new(fleet.clone(), config.version).saving_runs_to(folder);
+    let app =
+        Arc::new(ApiState { fleet, watcher, config, sign_in_failures: FailureLimit::default(), stop: stop.clone() });
     let service = router(app.clone());
     let mut connections = JoinSet::new();
     let mut watching = pin!(app.watcher.watch(stop.clone()));

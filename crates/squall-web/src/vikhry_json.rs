@@ -4,8 +4,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use squall_coord::FleetStores;
-use squall_metrics::{MetricKey, MetricKind, MetricSecond, MetricView, RunView};
-use squall_orchestrator::WorkerInfo;
+use squall_metrics::{MetricKey, MetricSecond, MetricView, RunView};
+use squall_orchestrator::{WorkerInfo, is_start_hook, metric_event, vikhry_metrics};
 use std::{
     collections::BTreeMap,
     sync::atomic::Ordering::Relaxed,
@@ -49,7 +49,7 @@ pub(crate) fn metrics_json<C: FleetStores>(
     counters: &ApiCounters,
 ) -> Value {
     let metrics: Vec<Value> = watched.map_or_else(Vec::new, |watched| {
-        let ids = watched.view().metrics.iter().map(|metric| (metric_api_id(&metric.key), metric));
+        let ids = vikhry_metrics(watched.view()).map(|metric| (metric_api_id(&metric.key), metric));
         let ids = ids.filter(|(id, _)| filter.metric_id.as_ref().is_none_or(|metric_id| metric_id == id));
         ids.map(|(id, metric)| metric_json(watched, id, metric, filter)).collect()
     });
@@ -82,30 +82,23 @@ fn metric_json<C: FleetStores>(
     let (window, seconds) = watched.view().window_of(&metric.key, WINDOW_S as usize);
     let events = filter.include_events.then(|| {
         let skip = metric.timeline.len().saturating_sub(filter.count);
-        metric.timeline.iter().skip(skip).map(|second| second_json(watched.started_ms, second)).collect::<Vec<_>>()
+        metric.timeline.iter().skip(skip).map(|second| second_json(watched, metric, second)).collect::<Vec<_>>()
     });
     json!({
         "metric_id": id,
         "last_event_id": metric.timeline.last().map(|second| event_id(watched.started_ms, second.t_s)),
-        "aggregate": aggregate(&metric.key, &window, seconds as f64),
-        "aggregate_total": aggregate(&metric.key, metric, watched.measured_duration().as_secs_f64()),
+        "aggregate": aggregate(&window, seconds as f64, is_start_hook(metric)),
+        "aggregate_total": aggregate(metric, watched.measured_duration().as_secs_f64(), is_start_hook(metric)),
         "events": events,
     })
 }
 
 /// An event: one second of the metric, merged over the fleet. Workers do not send raw samples.
-fn second_json(started_ms: u64, second: &MetricSecond) -> Value {
+fn second_json<C: FleetStores>(watched: &WatchedRun<C>, metric: &MetricView, second: &MetricSecond) -> Value {
+    let end_ms = ts_ms(watched.started_ms, second.t_s);
     json!({
-        "event_id": event_id(started_ms, second.t_s),
-        "data": {
-            "ts_ms": ts_ms(started_ms, second.t_s),
-            "requests": second.requests,
-            "errors": second.errors,
-            "latency_avg_ms": nanos_to_ms(f64::from(second.mean)),
-            "latency_median_ms": nanos_to_ms(f64::from(second.p50)),
-            "latency_p95_ms": nanos_to_ms(f64::from(second.p95)),
-            "latency_p99_ms": nanos_to_ms(f64::from(second.p99)),
-        },
+        "event_id": event_id(watched.started_ms, second.t_s),
+        "data": metric_event(watched.view(), metric, second, end_ms),
     })
 }
 
@@ -135,7 +128,8 @@ struct MetricAggregate {
     top_result_codes: Vec<Value>,
 }
 
-fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> MetricAggregate {
+/// The numbers of `metric` over `seconds`. With `fatal`, an error ends the start of a user.
+fn aggregate(metric: &MetricView, seconds: f64, fatal: bool) -> MetricAggregate {
     let mut codes: Vec<(String, u64)> =
         metric.outcomes.iter().map(|(outcome, n)| (outcome.code.to_string(), *n)).collect();
     codes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -162,14 +156,9 @@ fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> MetricAggreg
         latency_p99_ms: percentile(99.0),
         result_code_counts: codes.into_iter().map(|(code, n)| (code, n.into())).collect(),
         result_category_counts: categories,
-        fatal_count: if is_on_start_group(key) { metric.errors } else { 0 },
+        fatal_count: if fatal { metric.errors } else { 0 },
         top_result_codes: top,
     }
-}
-
-/// Whether the metric is the group `on_start`. A user that fails there runs no iteration.
-fn is_on_start_group(key: &MetricKey) -> bool {
-    key.kind == MetricKind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
 }
 
 /// `/metrics/history`: one point for each second that ended after `from_s`, in seconds since 1970.
@@ -177,7 +166,7 @@ pub(crate) fn history_json<C: FleetStores>(watched: &WatchedRun<C>, from_s: u64)
     let from_ms = from_s.saturating_mul(1000);
     let view: &RunView = watched.view();
     let mut by_second: BTreeMap<u32, Map<String, Value>> = BTreeMap::new();
-    for metric in &view.metrics {
+    for metric in vikhry_metrics(view) {
         let id = metric_api_id(&metric.key);
         let late = metric.timeline.iter().filter(|second| ts_ms(watched.started_ms, second.t_s) > from_ms);
         for second in late {
@@ -207,7 +196,7 @@ pub(crate) fn worker_json(worker: &WorkerInfo, now_ms: u64) -> Value {
     json!({
         "worker_id": worker.id,
         "status": worker.status,
-        "last_heartbeat": worker.last_report_at,
+        "last_heartbeat": worker.last_report_at as u64,
         "heartbeat_age_s": age,
         "cpu_percent": worker.cpu_percent,
         "process_ram_bytes": worker.rss_bytes,

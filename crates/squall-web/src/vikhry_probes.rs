@@ -19,12 +19,21 @@ pub(crate) struct ProbeFilter {
 }
 
 /// `/probes`.
-pub(crate) fn probes_json<C: FleetStores>(watched: Option<&WatchedRun<C>>, filter: &ProbeFilter) -> Value {
+/// `declared` are the probes of the scenario, which are listed before they run too.
+pub(crate) fn probes_json<C: FleetStores>(
+    watched: Option<&WatchedRun<C>>,
+    declared: &[String],
+    filter: &ProbeFilter,
+) -> Value {
     let mut names: Vec<&str> = match &filter.name {
         Some(name) => vec![name.trim()],
         None => watched.map_or_else(Vec::new, |watched| probe_names(watched.view()).collect()),
     };
+    if filter.name.is_none() {
+        names.extend(declared.iter().map(String::as_str));
+    }
     names.sort_unstable();
+    names.dedup();
     let lags = watched.is_some_and(WatchedRun::is_lagging);
     let late: Vec<&str> = names.iter().copied().filter(|_| lags).collect();
     let probes: Vec<Value> = names.iter().map(|name| ProbeHistory::of(watched, name).to_json(filter)).collect();
@@ -96,7 +105,7 @@ impl<'a> ProbeHistory<'a> {
             "errors": errors,
             "last_ts_ms": last.map(|second| ts_ms(self.started_ms, second.t_s)),
             "last_status": last.map(ProbeSecond::is_ok),
-            "last_value": last.and_then(|second| second.value),
+            "last_value": last.and_then(|second| second.value.clone()),
         })
     }
 

@@ -38,7 +38,7 @@ pub(crate) enum RecordError {
 }
 
 impl DesiredRun {
-    /// `None` if the record holds no run.
+    /// `None` if the record holds no run of Squall's orchestrator.
     pub(crate) fn parse(record: &RunRecord) -> Result<Option<DesiredRun>, RecordError> {
         let phase = match RunPhase::from_name(&record.state) {
             Some(phase) => phase,
@@ -49,6 +49,9 @@ impl DesiredRun {
             return Ok(None);
         }
         match RunSpec::decode(&record.spec) {
+            // A stop and the phase STOPPING are one change of the record. vikhry's orchestrator starts a
+            // test without replacing the specification, so this one belongs to an earlier run.
+            Ok(spec) if spec.stop.is_some() && matches!(phase, RunPhase::Preparing | RunPhase::Running) => Ok(None),
             Ok(spec) => Ok(Some(DesiredRun { epoch: record.epoch, phase, spec })),
             Err(RunSpecError::Malformed(error)) => Err(RecordError::MalformedSpec(error)),
             // A run that has ended wants nothing from this worker.
@@ -138,6 +141,17 @@ mod tests {
         ] {
             assert_eq!(instruction.while_leaving(), instruction);
         }
+    }
+
+    #[test]
+    fn spec_of_a_stopped_run_is_left_over_when_vikhrys_orchestrator_starts_a_test() {
+        let spec = desired(RunPhase::Stopping, Some(StopReason::Interrupted)).spec.encode();
+        let holds_run = |phase: RunPhase| {
+            let (state, spec) = (phase.name().to_owned(), spec.clone());
+            DesiredRun::parse(&RunRecord { state, spec, ..RunRecord::default() }).expect("a valid record").is_some()
+        };
+        let phases = [RunPhase::Preparing, RunPhase::Running, RunPhase::Stopping, RunPhase::Idle];
+        assert_eq!(phases.map(holds_run), [false, false, true, true]);
     }
 
     #[test]

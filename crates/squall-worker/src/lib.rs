@@ -3,9 +3,11 @@
 //! stops its load when it cannot be sure of its membership. `squall worker` and `squall up` start
 //! it.
 
+mod active_users;
 mod counter_supplier;
 mod delta_shipper;
 mod desired_run;
+mod event_writer;
 mod hooks;
 mod lifecycle;
 mod membership_policy;
@@ -18,6 +20,8 @@ mod run_engines;
 mod send_budget_reporter;
 mod share_leases;
 mod store_clock;
+mod user_ids;
+mod vikhry_run;
 mod worker;
 mod worker_config;
 mod worker_load_phase;

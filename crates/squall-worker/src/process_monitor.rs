@@ -1,5 +1,5 @@
-//! Measures CPU time and memory of this process as the operating system counts them. The worker
-//! calls it for every report.
+//! Measures CPU time and memory of this process, and of browsers that it started, as the operating
+//! system counts them. The worker calls it for every report.
 
 use std::{
     fs,
@@ -28,18 +28,23 @@ pub(crate) struct ProcessStats {
 impl ProcessMonitor {
     pub(crate) fn new() -> ProcessMonitor {
         let total_ram_bytes = parse_kib(&read_or_empty("/proc/meminfo"), "MemTotal:") * 1024;
-        ProcessMonitor { total_ram_bytes, last_sample: (Instant::now(), process_cpu_time()) }
+        ProcessMonitor {
+            total_ram_bytes,
+            last_sample: (Instant::now(), process_cpu_time() + squall_engine::helper_usage().cpu),
+        }
     }
 
     pub(crate) fn sample(&mut self) -> ProcessStats {
         let (now, cpu, status) = (Instant::now(), process_cpu_time(), read_or_empty("/proc/self/status"));
+        let helpers = squall_engine::helper_usage();
+        let cpu = cpu + helpers.cpu;
         let (before, used) = std::mem::replace(&mut self.last_sample, (now, cpu));
-        let rss_bytes = parse_kib(&status, "VmRSS:") * 1024;
+        let rss_bytes = parse_kib(&status, "VmRSS:") * 1024 + helpers.memory_bytes;
         ProcessStats {
-            cpu_percent: (cpu - used).as_secs_f64() / (now - before).as_secs_f64().max(0.001) * 100.0,
+            cpu_percent: cpu.saturating_sub(used).as_secs_f64() / (now - before).as_secs_f64().max(0.001) * 100.0,
             cpu_s: cpu.as_secs_f64(),
             rss_bytes,
-            max_rss_bytes: parse_kib(&status, "VmHWM:") * 1024,
+            max_rss_bytes: parse_kib(&status, "VmHWM:") * 1024 + helpers.peak_memory_bytes,
             memory_percent: rss_bytes as f64 / self.total_ram_bytes.max(1) as f64 * 100.0,
             total_ram_bytes: self.total_ram_bytes,
         }

@@ -241,7 +241,7 @@ fn stored_item(pool: &PoolName, id: ItemId, payload: &str) -> PoolItem {
     let (Ok(fields), Some(open)) = (fields, payload.trim_end().strip_suffix('}')) else {
         return PoolItem { id, payload: payload.to_owned() };
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let added =
         [("resource_name", pool.as_str().into()), ("resource_id", id.as_str().into()), ("created_at", now.into())];
     let (mut stored, mut between) = (open.to_owned(), if fields.is_empty() { "" } else { "," });
@@ -354,7 +354,7 @@ mod tests {
     fn check_stored(payload: &str, expected: &str) {
         let item = stored_item(&PoolName::new("users").unwrap(), ItemId::from(7), payload);
         let now = item.payload.rsplit_once("\"created_at\":").map(|(_, now)| now.trim_end_matches('}'));
-        let now = now.filter(|now| now.parse::<f64>().is_ok_and(|now| now > 1e9));
+        let now = now.filter(|now| now.parse::<u64>().is_ok_and(|now| now > 1_000_000_000));
         assert_eq!(item.payload, expected.replace("NOW", now.unwrap_or("a time")));
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct ShareLeases {
     lost: ShareSet,
     /// The engine has to get its shares again.
     changed: bool,
+    /// The engine gets every share, also those that this worker does not hold.
+    holds_all: bool,
 }
 
 impl ShareLeases {
@@ -34,6 +36,18 @@ impl ShareLeases {
     /// Whether the engine has to get its shares again.
     pub(crate) fn has_changes(&self) -> bool {
         self.changed
+    }
+
+    /// Whether the engine gets every share.
+    pub(crate) fn holds_all(&self) -> bool {
+        self.holds_all
+    }
+
+    /// Gives the engine every share, also those that this worker does not hold: another program divides
+    /// the users.
+    pub(crate) fn set_holds_all(&mut self, holds_all: bool) {
+        self.changed |= self.holds_all != holds_all;
+        self.holds_all = holds_all;
     }
 
     pub(crate) fn mark_changed(&mut self) {
@@ -102,7 +116,8 @@ impl ShareLeases {
         return_requested: BTreeSet<u32>,
         run_store: &R,
     ) {
-        let (mut shares, before) = (self.shares(), worker_run.shares());
+        let held = if self.holds_all { ShareSet::ALL } else { self.shares() };
+        let (mut shares, before) = (held, worker_run.shares());
         let gained = shares.without(before);
         let epoch = worker_run.epoch;
         let taken_over = match take_over_shares(run_store, epoch, gained, worker_run.shares_ever_taken).await {

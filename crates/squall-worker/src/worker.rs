@@ -8,7 +8,7 @@ use squall_coord::{
     ReportOutcome, RunStore, unique_id,
 };
 use squall_model::{
-    CommandEnvelope, RunPhase,
+    CommandEnvelope, CommandType, RunPhase,
     protocol::{GivenUpRun, ProtocolVersion, WorkerHealth, WorkerReport, format_instance},
 };
 use std::{
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
+    active_users::ActiveUsers,
     desired_run::{DesiredRun, RecordFreshness},
     hooks::RunHooks,
     lifecycle::{LeaveReason, Lifecycle},
@@ -31,6 +32,7 @@ use crate::{
     share_leases::ShareLeases,
     share_units,
     store_clock::StoreClock,
+    vikhry_run::VikhryRun,
     worker_config::{WorkerConfig, WorkerError, WorkerStatus},
     worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
@@ -49,11 +51,17 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     /// Identifies this instance of the worker.
     instance: u64,
     lifecycle: Lifecycle,
-    /// The revision of the record that `desired_run` was read from.
+    /// Epoch and revision of the record that `desired_run` was read from.
+    seen_epoch: u64,
     seen_revision: u64,
     record_freshness: RecordFreshness,
     desired_run: Option<DesiredRun>,
-    /// The run that is on, if it has another protocol version; `desired_run` is then `None`.
+    /// The latest test of vikhry's orchestrator.
+    vikhry_run: Option<VikhryRun>,
+    /// The epoch of the latest start command, if the worker has no scenario.
+    start_without_scenario: u64,
+    /// The run that is on, if this worker cannot take part in it: it has another protocol version, or
+    /// is a test of vikhry's orchestrator and the worker has no scenario. `desired_run` is then `None`.
     refused_run: Option<GivenUpRun>,
     run_state: WorkerRunState<Box<WorkerRun>>,
     /// The build of a run's users, while one is being built.
@@ -62,6 +70,8 @@ pub struct Worker<C: FleetStores, F: DriverFactory> {
     /// tear-down comes after it.
     hooks: Option<RunHooks>,
     share_leases: ShareLeases,
+    /// The users of the last run that the store shows as active.
+    active_users: Option<ActiveUsers>,
     /// Whether the membership was valid when the worker last reported on time.
     membership_valid: bool,
     /// Tasks that the worker waits for before it leaves.
@@ -84,14 +94,18 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             config,
             instance,
             lifecycle: Lifecycle::Serving,
+            seen_epoch: 0,
             seen_revision: 0,
             record_freshness: RecordFreshness::Unread,
             desired_run: None,
+            vikhry_run: None,
+            start_without_scenario: 0,
             refused_run: None,
             run_state: WorkerRunState::Idle,
             build_tasks: JoinSet::new(),
             hooks: None,
             share_leases: ShareLeases::default(),
+            active_users: None,
             membership_valid: false,
             background_tasks: JoinSet::new(),
             clock: StoreClock::default(),
@@ -332,7 +346,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                 let known_epoch = known_epoch.or(self.refused_run.as_ref().map(|refused| refused.epoch));
                 let is_other_run = known_epoch.is_some_and(|epoch| epoch != receipt.epoch);
                 let is_stale = self.record_freshness == RecordFreshness::Stale;
-                if receipt.revision != self.seen_revision || is_other_run || is_stale {
+                // vikhry's orchestrator does not count its changes.
+                let may_have_changed = is_stale || self.share_leases.holds_all();
+                if receipt.revision != self.seen_revision || is_other_run || may_have_changed {
                     self.read_record(run_store).await;
                 }
                 if receipt.revision == self.seen_revision {
@@ -341,6 +357,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             }
             Err(error) => debug!(%error, "the store did not accept a report"),
         }
+        self.show_active_users(run_store).await;
         self.check_run(run_store).await;
     }
 
@@ -370,6 +387,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             threads: worker_run.map_or(0, |worker_run| worker_run.thread_count() as u32),
             stale_commands: self.stale_commands,
             bad_commands: self.bad_commands,
+            takes_user_ids: true,
             given_up_run: self.refused_run.clone().or_else(|| self.run_state.given_up_run()),
         };
         self.status.send_modify(|status| status.report.clone_from(&report));
@@ -382,12 +400,28 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             return true;
         }
         match CommandEnvelope::decode(message) {
-            Ok(command) if self.desired_run.as_ref().is_some_and(|desired| command.epoch < desired.epoch) => {
-                self.stale_commands += 1;
-                debug!(epoch = command.epoch, "the worker ignored a command of an earlier run");
+            // It is about this worker and not about a run, so an old epoch does not matter.
+            Ok(command) if command.kind == CommandType::Drain => {
+                self.leave(LeaveReason::Stopped);
                 false
             }
-            Ok(_) => true,
+            Ok(command) if self.desired_run.as_ref().is_some_and(|desired| command.epoch < desired.epoch) => {
+                self.stale_commands += 1;
+                let known = self.desired_run.as_ref().map_or(0, |desired| desired.epoch);
+                match command.kind {
+                    CommandType::StartTest => warn!(
+                        epoch = command.epoch,
+                        known,
+                        "the worker ignored the start of an earlier test; if the store has lost its data, start again"
+                    ),
+                    _ => debug!(epoch = command.epoch, known, "the worker ignored a command of an earlier run"),
+                }
+                false
+            }
+            Ok(command) => {
+                self.follow_vikhry_command(&command);
+                true
+            }
             Err(error) => {
                 self.bad_commands += 1;
                 self.rejected_messages.add();
@@ -396,6 +430,45 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                 }
                 false
             }
+        }
+    }
+
+    /// Applies a command to the test of vikhry's orchestrator, if the worker has a scenario for one.
+    fn follow_vikhry_command(&mut self, command: &CommandEnvelope) {
+        let Some(scenario) = &self.config.scenario else {
+            if command.kind == CommandType::StartTest {
+                self.start_without_scenario = command.epoch;
+            }
+            return;
+        };
+        let current = self.vikhry_run.as_ref().map_or(0, VikhryRun::epoch);
+        if command.kind == CommandType::StartTest && command.epoch > current {
+            self.vikhry_run = Some(VikhryRun::start(command, scenario));
+        }
+        if let Some(run) = self.vikhry_run.as_mut().filter(|run| run.epoch() == command.epoch) {
+            for id in run.apply(command) {
+                warn!(id, "the worker cannot run a user whose id is not a whole number");
+            }
+        }
+    }
+
+    /// Shows the users that have started or left since the last call.
+    async fn show_active_users(&mut self, run_store: &C::Run) {
+        if let Some(users) = self.active_users.as_mut().filter(|users| users.epoch() != self.seen_epoch) {
+            // The store may still show users of the earlier run, whose load this worker has ended.
+            users.end_all(self.seen_epoch);
+        }
+        if let Some(worker_run) = self.run_state.worker_run() {
+            let (epoch, changes) = (worker_run.epoch, worker_run.take_user_changes());
+            let changes = match self.vikhry_run.as_mut().filter(|_| self.share_leases.holds_all()) {
+                Some(vikhry_run) => vikhry_run.with_ids(changes),
+                None => changes,
+            };
+            let shown = self.active_users.take().filter(|users| users.epoch() == epoch);
+            self.active_users.insert(shown.unwrap_or_else(|| ActiveUsers::new(epoch))).add_changes(changes);
+        }
+        if let Some(users) = self.active_users.as_mut().filter(|users| !users.is_written()) {
+            users.write(run_store, &self.config.id).await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The settings of a worker, its status and the errors that end it.
 
 use squall_coord::MembershipConfigError;
-use squall_model::protocol::WorkerReport;
+use squall_model::{Bundle, protocol::WorkerReport};
 use std::time::{Duration, Instant};
 
 /// Settings of a worker.
@@ -16,12 +16,24 @@ pub struct WorkerConfig {
     /// Deltas, one a second, that may wait for an unreachable store. With more, the worker ends its
     /// part of the run.
     pub max_unshipped_deltas: usize,
+    /// The scenario for tests of vikhry's orchestrator, which stores none.
+    pub scenario: Option<Bundle>,
+    /// Whether this worker runs the probes of `scenario`. vikhry's orchestrator chooses no worker for
+    /// them, so that every worker would.
+    pub run_probes: bool,
 }
 
 impl WorkerConfig {
     pub fn new(id: impl Into<String>) -> WorkerConfig {
         let (heartbeat_interval, ttl) = (Duration::from_millis(1150), Duration::from_millis(3500));
-        WorkerConfig { id: id.into(), heartbeat_interval, ttl, max_unshipped_deltas: 120 }
+        WorkerConfig {
+            id: id.into(),
+            heartbeat_interval,
+            ttl,
+            max_unshipped_deltas: 120,
+            scenario: None,
+            run_probes: false,
+        }
     }
 }
 

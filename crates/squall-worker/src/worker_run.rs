@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 use crate::{
     counter_supplier::CounterSupplier,
     delta_shipper::DeltaShipper,
+    event_writer::EventWriter,
     hooks::ScenarioHooks,
     run_builder::WorkerRunConfig,
     run_engines::{IterationLimit, RunEngines},
@@ -74,6 +75,7 @@ pub(crate) struct WorkerRun {
     load_start: LoadStart,
     merger: ThreadMerger,
     shipper: DeltaShipper,
+    event_writer: Option<EventWriter>,
     max_unshipped_deltas: usize,
     counter_supplier: CounterSupplier,
     iteration_limit: IterationLimit,
@@ -125,6 +127,7 @@ impl WorkerRun {
             counter_supplier: CounterSupplier::start(&run_store, epoch, &source_name, counters),
             iteration_limit,
             _reporting_tasks: reporting_tasks,
+            event_writer: run_config.writes_events_as.clone().map(|id| EventWriter::start(run_store.clone(), id)),
             shipper: DeltaShipper::start(run_store, epoch, source_name, max_unshipped_deltas),
             max_unshipped_deltas,
             send_permit,
@@ -236,7 +239,7 @@ impl WorkerRun {
         self.counter_supplier.close();
         let failure = self.engine.failure().map(str::to_owned);
         if failure.is_some() {
-            self.merger.flush_incomplete().into_iter().for_each(|delta| self.shipper.ship(delta));
+            self.merger.flush_incomplete().into_iter().for_each(|delta| self.ship(delta));
         }
         self.apply_event(failure.map_or(LoadEvent::EngineEnded, LoadEvent::EngineFailed));
     }
@@ -249,10 +252,17 @@ impl WorkerRun {
                 return;
             }
         };
-        merged.into_iter().for_each(|delta| self.shipper.ship(delta));
+        merged.into_iter().for_each(|delta| self.ship(delta));
         if self.shipper.unshipped() > self.max_unshipped_deltas {
             self.apply_event(LoadEvent::BacklogFull);
         }
+    }
+
+    fn ship(&mut self, delta: Delta) {
+        if let Some(event_writer) = &mut self.event_writer {
+            event_writer.write(&delta);
+        }
+        self.shipper.ship(delta);
     }
 
     /// Why the load ends before the record says so, if it does.
@@ -269,13 +279,19 @@ impl WorkerRun {
 
     /// Whether the store has every delta and every unused number back, or no run wants them.
     pub(crate) fn is_done(&self) -> bool {
-        let is_shipped = self.shipper.unshipped() == 0 || self.is_lost_by_store();
+        let is_written = self.event_writer.as_ref().is_none_or(EventWriter::is_done);
+        let is_shipped = is_written && self.shipper.unshipped() == 0 || self.is_lost_by_store();
         self.phase.has_ended() && is_shipped && self.counter_supplier.is_done() || self.shipper.is_stale()
     }
 
     /// The time of the run at which the load ended here, if the run limits its iterations.
     pub(crate) fn load_end(&self) -> Option<Duration> {
         (self.iteration_limit != IterationLimit::Unlimited).then(|| self.engine.load_end())
+    }
+
+    /// The users that have started (`true`) or left since the last call, by number.
+    pub(crate) fn take_user_changes(&self) -> BTreeMap<u64, bool> {
+        self.engine.take_user_changes()
     }
 
     pub(crate) fn unshipped_deltas(&self) -> usize {

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Generator
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from squall._current_client import current_client
 from squall._jsonrpc import JsonRPCClient as _JsonRPC
 from squall._metrics import emit_metric
+from squall.compat import _standalone
 
 
 class ClientTemplate:
@@ -117,10 +119,22 @@ class JsonRPCProtocolClient(UserClient):
         return await self._rpc.call(method, params, headers=headers, request_id=request_id)
 
 
-class ReqwestClient(ClientTemplate):
-    """``http = ReqwestClient(base_url=…, timeout=…)``."""
+class ReqwestClient(ClientTemplate, HttpVerbs):
+    """``http = ReqwestClient(base_url=…, timeout=…)``. It also sends requests itself: through the
+    client of the user or probe that runs, or by itself outside of them."""
 
     client_class = ReqwestHTTPClient
+
+    async def request(self, method: str, url: str, **options: Any) -> ReqwestResponse:
+        client = current_client.get()
+        if client is not None:
+            return await self.bind_to(client).request(method, url, **options)  # type: ignore[no-any-return]
+        if self.timeout is not None:
+            options.setdefault("timeout", self.timeout)
+        return ReqwestResponse(await _standalone.send(method, urljoin(self.base_url, url), **options))
+
+    async def close(self) -> None:
+        """Does nothing: no connection stays open."""
 
 
 class JsonRPCClient(ClientTemplate):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from squall import _dsl
 from squall._errors import ScenarioError
 from squall._squall import Client as LoadClient
+from squall._thresholds import read_thresholds
 from squall.compat._sync_client import with_sync_client
 
 __all__ = ["LoadClient", "VUser", "scenario", "task"]
@@ -55,7 +56,7 @@ def scenario(
     texts = {key: _dsl._text(value, seconds=key in ("duration", "ramp_up")) for key, value in load.items()}
     if not ramp:
         texts.pop("ramp_up", None)
-    mark = _dsl.ScenarioMark(None, None, texts, _dsl._thresholds(thresholds, file, line), file, line)
+    mark = _dsl.ScenarioMark(None, None, texts, read_thresholds(thresholds, file, line), file, line, from_loadpilot=True)
 
     def decorate(cls: C) -> C:
         cls.__squall_scenario__ = mark  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from squall import _dsl, _metrics
+from squall._current_client import current_client
 from squall._dsl import Between, VUser, between, probe, resource
 from squall._errors import ScenarioError, StatusError
 from squall._jsonrpc import JsonRPCError, JsonRPCProtocolError
@@ -78,7 +79,8 @@ class VU(VUser):
 
     @property
     def user_id(self) -> str:
-        return str(self.id)
+        """From 1, as in vikhry's commands and keys; ``id`` counts from 0."""
+        return str(self.id + 1)
 
     @property
     def worker_id(self) -> str:
@@ -148,6 +150,7 @@ def _with_client(function: F, is_step: bool = False) -> F:
     @functools.wraps(function)
     async def call(self: Any, client: Any) -> Any:
         self.__squall_client__(client)
+        current_client.set(client)
         result = await function(self)
         if is_step and isinstance(result, ReqwestResponse) and not result.ok:
             # The step has failed, so steps that require it must not run.

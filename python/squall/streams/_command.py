@@ -1,21 +1,32 @@
-"""``squall stream worker MODULE:APP``: finds the app, runs it and returns the exit code. Reports a
-mistake in the app in one line. The Rust host calls :func:`work` by name."""
+"""``squall stream worker MODULE:APP``, and ``send`` and ``sendmany`` to MODULE:STREAM: find the object,
+use it and return the exit code. Report a mistake in the app in one line. The Rust host calls
+:func:`work` and :func:`send` by name."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import ipaddress
+import json
 import logging
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from squall import _squall
+from squall import _squall, compat
 from squall.streams._app import App
 from squall.streams._errors import Halted, Misconfigured, StreamError, Unreachable
+from squall.streams._record import Record
+from squall.streams._stream import Stream
 from squall.streams._worker import run
 
 STOPPED, HALTED, UNUSABLE, UNREACHABLE = 0, 1, 2, 3
+#: Lines of a file that are sent together.
+_CHUNK_LINES = 1000
+
+_Kind = TypeVar("_Kind", App, Stream)
 
 
 def work(
@@ -57,29 +68,116 @@ def _fail(text: str, code: int) -> int:
     return code
 
 
+def send(
+    spec: str,
+    *,
+    record: str | None,
+    file: Path | None,
+    redis_url: str | None = None,
+    namespace: str | None = None,
+    no_wait: bool = False,
+    drop_unread: bool = False,
+) -> int:
+    """Sends the JSON object ``record``, or those of ``file`` (``-``: standard input), one per line,
+    to the stream MODULE:STREAM, and returns the exit code."""
+    try:
+        stream = _find(spec, Stream)
+        settings = stream.app.settings
+        settings.redis_url = redis_url or settings.redis_url
+        settings.namespace = settings.namespace if namespace is None else namespace
+        stream.wait = None if no_wait else stream.wait
+        stream.drop_unread = drop_unread or stream.drop_unread
+        if record is not None:
+            print(asyncio.run(_send_one(stream, parse_record(stream, record, "the record"))))
+        else:
+            with sys.stdin.buffer if str(file) == "-" else open(str(file), "rb") as lines:
+                asyncio.run(_send_lines(stream, lines))
+    except OSError as error:
+        return _fail(f"cannot read `{error.filename}`: {error.strerror}", UNUSABLE)
+    except Unreachable as error:
+        return _fail(str(error), UNREACHABLE)
+    except (StreamError, ValueError) as error:
+        return _fail(str(error), UNUSABLE)
+    return STOPPED
+
+
+def parse_record(stream: Stream, text: str | bytes, place: str) -> Any:
+    """Returns the record of the stream's type that a JSON object describes."""
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{place} is not a JSON object: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{place} is not a JSON object but a {type(values).__name__}")
+    try:
+        if issubclass(stream.record, Record):
+            return stream.record(**values)
+        return getattr(stream.record, "model_validate")(values)  # noqa: B009
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+async def _send_one(stream: Stream, record: Any) -> str:
+    opened = await stream._open()
+    [xid] = await stream.send(record)
+    return f"{opened.key(await stream.route(stream.key(record)))} {xid}"
+
+
+async def _send_lines(stream: Stream, lines: Iterable[bytes]) -> None:
+    sent = 0
+    chunk: list[Any] = []
+    try:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                chunk.append(parse_record(stream, line, f"line {number}"))
+            except ValueError:
+                sent += len(await stream.send(*chunk))
+                raise
+            if len(chunk) == _CHUNK_LINES:
+                sent += len(await stream.send(*chunk))
+                chunk.clear()
+        sent += len(await stream.send(*chunk))
+    except (StreamError, ValueError) as error:
+        if not sent:
+            raise
+        raise type(error)(f"{sent} {'record was' if sent == 1 else 'records were'} sent before the error: {error}") from None
+    print(f"sent {sent} records to {stream.id} in {stream.partition_count} partitions")
+
+
 def find(spec: str) -> App:
     """Returns the app that MODULE:APP names."""
-    module_name, colon, name = spec.partition(":")
-    if not colon or not module_name or not name:
-        raise Misconfigured(f"{spec!r} does not name an app; write it as MODULE:APP, for example shop:app")
-    if module_name.endswith(".py"):
-        raise Misconfigured(f"{module_name!r} is a file; write its module, as in {module_name[:-3].replace('/', '.')}:{name}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    module = _import_module(module_name)
-    try:
-        app = getattr(module, name)
-    except AttributeError:
-        apps = ", ".join(f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, App))
-        hint = f"; it has {apps}" if apps else "; it has no App"
-        raise Misconfigured(f"module {module_name!r} has no {name!r}{hint}") from None
-    if not isinstance(app, App):
-        raise Misconfigured(f"{spec} is not an App of squall.streams but a {type(app).__name__}")
+    app = _find(spec, App)
     if app.settings.autodiscover:
         for path in sorted(Path().glob(app.settings.autodiscover)):
             _import_module(".".join(path.with_suffix("").parts))
     return app
+
+
+def _find(spec: str, kind: type[_Kind]) -> _Kind:
+    """Returns the app or stream that MODULE:NAME names."""
+    module_name, colon, name = spec.partition(":")
+    what, article = kind.__name__, "an" if kind is App else "a"
+    if not colon or not module_name or not name:
+        example = "shop:app" if kind is App else "shop:orders"
+        raise Misconfigured(f"{spec!r} does not name {article} {what.lower()}; write it as MODULE:{what.upper()}, for example {example}")
+    if module_name.endswith(".py"):
+        raise Misconfigured(f"{module_name!r} is a file; write its module, as in {module_name[:-3].replace('/', '.')}:{name}")
+    folder = str(Path.cwd())
+    compat.install(folder)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = _import_module(module_name)
+    try:
+        found = getattr(module, name)
+    except AttributeError:
+        known = ", ".join(f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, kind))
+        hint = f"; it has {known}" if known else f"; it has no {what}"
+        raise Misconfigured(f"module {module_name!r} has no {name!r}{hint}") from None
+    if not isinstance(found, kind):
+        raise Misconfigured(f"{spec} is not {article} {what} of squall.streams but a {type(found).__name__}")
+    return found
 
 
 def _import_module(name: str) -> object:

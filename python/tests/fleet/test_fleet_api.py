@@ -60,7 +60,8 @@ def test_api_describes_checks_and_passes_parameters(fleet: Fleet) -> None:
     assert code == 200, started
     names = lambda: [metric["metric_id"] for metric in call(f"{api}/metrics")[1]["metrics"]]  # noqa: E731
     eventually("requests", lambda: "/health-5-eu" in names())
-    with urllib.request.urlopen(f"{api}/prometheus") as answer:
+    scrape = urllib.request.Request(f"{api}/metrics", headers={"Accept": "text/plain;version=0.0.4"})
+    with urllib.request.urlopen(scrape) as answer:
         assert "squall_api_bad_requests_total 2" in answer.read().decode()
     assert call(f"{api}/stop_test", {})[0] == 200
 
@@ -120,3 +121,72 @@ def test_worker_health_and_metrics_endpoints_respond(fleet: Fleet) -> None:
     assert ask("/other")[0] == 404
     open_to_all = fleet.start("w2", "worker", "--redis", fleet.url, "--listen", "0.0.0.0:0")
     assert open_to_all.wait(60) == 2 and "--allow-remote" in fleet.said("w2")
+
+
+def serve_api(fleet: Fleet, *arguments: str) -> str:
+    """Starts an orchestrator and returns the URL of its API."""
+    fleet.start("o1", "orchestrator", "--redis", fleet.url, "--listen", "127.0.0.1:0", *arguments)
+    said = eventually("the API", lambda: re.search(r"127\.0\.0\.1:\d+", fleet.said("o1")))
+    return f"http://{said.group()}"
+
+
+#: No target in the file: the parameters of the test have it.
+VIKHRY_SHOP = """
+    from __future__ import annotations
+
+    from vikhry import VU, ReqwestClient, resource, step
+
+    @resource(name="users")
+    async def users(resource_id, ctx):
+        return {"username": f"u{resource_id}", "password": "pw"}
+
+    class Shop(VU):
+        async def on_init(self, base_url: str, path: str = "/health"):
+            self.http = ReqwestClient(base_url=base_url)
+            self.path = path
+
+        @step(name="look", every_s=0.02)
+        async def look(self):
+            await self.http.get(self.path)
+"""
+
+
+def test_target_of_a_scenario_may_come_with_the_test(fleet: Fleet) -> None:
+    fleet.join("w1")
+    scenario = fleet.write("shop/shop.py", VIKHRY_SHOP)
+    api = serve_api(fleet, "--scenario", str(scenario))
+    described = call(f"{api}/scenario/on_init_params")[1]["params"]
+    assert [(param["name"], param["annotation"]) for param in described] == [("base_url", "str"), ("path", "str")]
+    assert [pool["resource_name"] for pool in call(f"{api}/resources")[1]["resources"]] == ["users"]
+    eventually("the worker to be heard", lambda: call(f"{api}/ready")[1]["alive_workers"] == 1)
+
+    assert call(f"{api}/create_resource", {"name": "users", "count": 2})[0] == 200
+    items = call(f"{api}/resources/users/items")[1]["items"]
+    assert sorted(item["username"] for item in items) == ["u1", "u2"], items
+
+    code, started = call(f"{api}/start_test", {"users": 2, "init_params": {"base_url": fleet.target.url}})
+    assert code == 200, started
+    assert started["prepare_result"]["scenario_resources"] == ["users"]
+    requests = lambda: {metric["metric_id"]: metric["aggregate_total"] for metric in call(f"{api}/metrics")[1]["metrics"]}  # noqa: E731
+    seen = eventually("requests", lambda: requests().get("GET /health"))
+    assert seen["errors"] == 0
+    assert call(f"{api}/stop_test", {})[0] == 200
+
+
+def test_orchestrator_takes_the_target_of_the_scenario(fleet: Fleet) -> None:
+    fleet.join("w1")
+    text = """
+        from vikhry import VU, step
+
+        class Shop(VU):
+            @step(name="look", every_s=0.02)
+            async def look(self):
+                await self.http.get("/health")
+    """
+    api = serve_api(fleet, "--scenario", str(fleet.write("shop/shop.py", text)), "--target", fleet.target.url)
+    eventually("the worker to be heard", lambda: call(f"{api}/ready")[1]["alive_workers"] == 1)
+    code, started = call(f"{api}/start_test", {"users": 1})
+    assert code == 200, started
+    names = lambda: [metric["metric_id"] for metric in call(f"{api}/metrics")[1]["metrics"]]  # noqa: E731
+    eventually("requests", lambda: "GET /health" in names())
+    assert call(f"{api}/stop_test", {})[0] == 200

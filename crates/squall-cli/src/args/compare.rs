@@ -13,6 +13,7 @@ Examples:
   squall run shop.toml --save-baseline   save a run as the baseline
   squall run shop.toml --json now.json ; squall compare now.json
   squall compare before.json after.json --tolerance 10% --json
+  squall compare before.json after.json --html compare.html
 
 A change counts if it is significant (Welch's test on batch means) and larger
 than the tolerance.
@@ -32,4 +33,7 @@ pub(crate) struct CompareArgs {
     /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the comparison as one HTML file too [without a path: squall-compare.html]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-compare.html")]
+    pub(crate) html: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@
 use clap::{Args, Subcommand};
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use super::{LogFormat, RunArgs};
+use super::{HistoryArgs, LogFormat, RunArgs};
 
 /// A secret on the command line. Its debug output hides it.
 #[derive(Clone)]
@@ -57,9 +57,17 @@ pub(crate) struct OrchestratorArgs {
     /// Name of this orchestrator, for the log [default: orchestrator-PID]
     #[arg(long, value_name = "NAME")]
     pub(crate) id: Option<String>,
-    /// The scenario that POST /start_test starts
+    /// The scenario that POST /start_test starts. Of several in a Python file: FILE:CLASS or
+    /// MODULE:CLASS
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
+    /// Base URL, instead of the one in the scenario. A Python scenario without any gets it from the
+    /// parameters of the test
+    #[arg(long, value_name = "URL", requires = "scenario")]
+    pub(crate) target: Option<String>,
+    /// Let web pages of this origin use the API, e.g. http://localhost:5173; repeatable
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
     /// Bearer token that clients must send; required to listen beyond this machine
     #[arg(long, value_name = "TOKEN", env = "SQUALL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<Secret>,
@@ -69,6 +77,8 @@ pub(crate) struct OrchestratorArgs {
     /// The certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) history: HistoryArgs,
     /// Format of the log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log: LogFormat,
@@ -94,7 +104,7 @@ pub(crate) struct ApiArgs {
 /// The subcommands of `squall test`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TestCommand {
-    /// Start a test and return; takes the load flags of `squall run`
+    /// Start a test and return, or wait for its end; takes the flags of `squall run`
     Start(Box<StartArgs>),
     /// Show the current test, or the result of the last one
     Status(StatusArgs),
@@ -117,38 +127,46 @@ Examples:
   squall test start shop.toml --users 50 --for 5m
   squall test start http://127.0.0.1:8089/ --rate 500 --api http://10.0.0.5:8080
   squall test start shop.py --rate 200 --param region=eu
+  squall test start shop.toml --wait
+  squall test start shop.toml --html report.html --junit junit.xml
 
-Returns when the test has been started. `squall test status --watch` follows it;
-`squall run … --cluster redis://…` starts a test, waits for its end and writes
-reports.")]
+Returns when the test has been started; `squall test status --watch` follows it.
+With --wait or an output it returns when the test has ended, with the exit codes
+of `squall run`; then Ctrl-C stops the test, and a second Ctrl-C aborts it.")]
 #[command(mut_args(hide_unsupported))]
 pub(crate) struct StartArgs {
     #[command(flatten)]
     pub(crate) run: RunArgs,
+    /// Wait for the end of the test and print its summary; implied by the outputs, --strict and
+    /// --allow-missing
+    #[arg(long, help_heading = "Output")]
+    pub(crate) wait: bool,
     // Last, because clap puts all following arguments under a heading.
     #[command(flatten, next_help_heading = "API")]
     pub(crate) api: ApiArgs,
 }
 
+impl StartArgs {
+    /// Whether the command returns after the end of the test.
+    pub(crate) fn waits_for_end(&mut self) -> bool {
+        let has_outputs = self.run.output.optional_path_flags().iter().any(|(value, _)| value.is_some());
+        self.wait || has_outputs || self.run.strict || self.run.allow_missing
+    }
+}
+
 /// Flags of `squall run` that `squall test start` refuses. It accepts them first, so that its
 /// message can say what to do instead.
-const UNSUPPORTED_FLAGS: [&str; 18] = [
+const UNSUPPORTED_FLAGS: [&str; 12] = [
+    "web",
     "plan",
-    "strict",
-    "allow_missing",
     "processes",
     "find_max",
     "find_max_precision",
     "find_max_probe",
     "cluster",
     "fleet",
-    "json",
-    "html",
-    "junit",
-    "csv",
     "hdr",
     "json_lines",
-    "save_baseline",
     "prometheus",
     "allow_remote",
 ];
@@ -164,14 +182,20 @@ fn hide_unsupported(arg: clap::Arg) -> clap::Arg {
 Examples:
   squall test status
   squall test status --watch
-  squall test status --json | jq .live.current_rps")]
+  squall test status --json | jq .live.current_rps
+
+The dashboard's keys change the test: p pauses and resumes it, + and - change
+its load, ? lists all. q leaves the dashboard, and the test continues.")]
 pub(crate) struct StatusArgs {
     /// Print the response of the API as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print the status once a second until the test has ended
+    /// Show the dashboard of the test until its end; without a terminal, print the status once a second
     #[arg(long)]
     pub(crate) watch: bool,
+    /// With --watch: print the status once a second instead of the dashboard
+    #[arg(long, requires = "watch")]
+    pub(crate) no_tui: bool,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }
@@ -245,6 +269,7 @@ Examples:
   squall up --workers 3
   squall up --workers 2 --redis redis://127.0.0.1:6379 --listen 127.0.0.1:9000
   squall up --scenario shop.toml
+  squall up --history                    keep finished runs in .squall/runs
 
 Starts redis-server (or valkey-server) from the PATH on a private port, unless
 --redis is given; without either, the whole fleet runs in one process.
@@ -262,12 +287,22 @@ pub(crate) struct UpArgs {
     /// Name of the fleet, if several share a server
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) fleet: String,
-    /// The scenario that POST /start_test starts
+    /// The scenario that POST /start_test starts. Of several in a Python file: FILE:CLASS or
+    /// MODULE:CLASS
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
+    /// Base URL, instead of the one in the scenario. A Python scenario without any gets it from the
+    /// parameters of the test
+    #[arg(long, value_name = "URL", requires = "scenario")]
+    pub(crate) target: Option<String>,
+    /// Let web pages of this origin use the API, e.g. http://localhost:5173; repeatable
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
     /// Bearer token that clients must send; required to listen beyond this machine
     #[arg(long, value_name = "TOKEN", env = "SQUALL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<Secret>,
+    #[command(flatten)]
+    pub(crate) history: HistoryArgs,
     /// Run the whole fleet in one process, without Redis
     #[arg(long, conflicts_with = "redis")]
     pub(crate) in_memory: bool,

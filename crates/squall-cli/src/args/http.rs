@@ -9,19 +9,19 @@ pub(crate) struct RequestArgs {
     /// Method [default: GET, or POST with a body]
     #[arg(long, short = 'X', value_name = "METHOD")]
     pub(crate) method: Option<String>,
-    /// Add name=value to the URL's query; repeatable
+    /// Add name=value to the URL's query; repeatable. The value can be @FILE or $VARIABLE
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) query: Vec<String>,
     /// Body to send
-    #[arg(long, short = 'd', value_name = "TEXT", group = "content", allow_hyphen_values = true)]
+    #[arg(long, short = 'd', value_name = "TEXT|@FILE|$VARIABLE", group = "content", allow_hyphen_values = true)]
     pub(crate) body: Option<String>,
-    /// File to send as body
-    #[arg(long, value_name = "PATH", group = "content")]
+    /// File to send as body; - is standard input
+    #[arg(long, value_name = "PATH|-", group = "content")]
     pub(crate) body_file: Option<String>,
     /// JSON to send as body, with its content type
-    #[arg(long, value_name = "JSON", group = "content")]
+    #[arg(long, value_name = "JSON|@FILE|$VARIABLE", group = "content")]
     pub(crate) body_json: Option<String>,
-    /// Form field to send, with its content type; repeatable
+    /// Form field to send, with its content type; repeatable. The value can be @FILE or $VARIABLE
     #[arg(long, short = 'F', value_name = "NAME=VALUE", group = "content")]
     pub(crate) form: Vec<String>,
     /// Statuses that count as success, e.g. 200, 2xx or 200,404

@@ -1,9 +1,29 @@
 //! The output flags: files, metrics and what is printed. The path of a flag with a default path is
 //! optional.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use super::history::{DEFAULT_FOLDER, HistoryArgs};
+
+/// The metrics that `--prometheus` serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum PrometheusNames {
+    #[default]
+    Squall,
+    /// Squall's, and LoadPilot's for the same run.
+    Loadpilot,
+}
+
+/// The form of the lines that are written once a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LineStyle {
+    #[default]
+    Squall,
+    /// As LoadPilot's engine writes them, for `--plan`.
+    Loadpilot,
+}
 
 /// The outputs of a run.
 #[derive(Debug, Default, Args)]
@@ -29,9 +49,17 @@ pub(crate) struct OutputArgs {
     /// Keep the result for `squall compare` [without a path: .squall/baseline.json]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = crate::baseline::DEFAULT_PATH)]
     pub(crate) save_baseline: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) history: HistoryArgs,
     /// Serve metrics for Prometheus during the run and until the last scrape, e.g. 127.0.0.1:9090
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) prometheus: Option<SocketAddr>,
+    /// Names of the metrics of --prometheus; loadpilot adds those of LoadPilot's Grafana dashboard
+    #[arg(long, value_name = "NAMES", requires = "prometheus", default_value = "squall")]
+    pub(crate) prometheus_names: PrometheusNames,
+    /// Whose lines --json-lines writes.
+    #[arg(skip)]
+    pub(crate) line_style: LineStyle,
     /// Let --prometheus listen on addresses that other machines reach, without authentication
     #[arg(long, requires = "prometheus")]
     pub(crate) allow_remote: bool,
@@ -70,7 +98,7 @@ impl OutputArgs {
     }
 
     /// The flags whose path is optional, with their default paths.
-    pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
+    pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 8] {
         [
             (&mut self.json, "-"),
             (&mut self.html, "squall-report.html"),
@@ -79,6 +107,7 @@ impl OutputArgs {
             (&mut self.hdr, "squall.hlog"),
             (&mut self.json_lines, "-"),
             (&mut self.save_baseline, crate::baseline::DEFAULT_PATH),
+            (&mut self.history.history, DEFAULT_FOLDER),
         ]
     }
 }

@@ -19,6 +19,7 @@ Examples:
   squall run --plan - < plan.json
   squall run shop.py --cluster redis://127.0.0.1 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
+  squall run shop.toml --web --history   watch it in a browser, and keep it
   squall run http://127.0.0.1:8089/health --bearer @token.txt --rate 50
 
 The load is open (--rate: starts follow the clock, even if the target is slow)
@@ -81,6 +82,11 @@ pub(crate) struct RunArgs {
     pub(crate) engine: EngineArgs,
     #[command(flatten, next_help_heading = "Fleet")]
     pub(crate) fleet: FleetArgs,
+    /// Serve the web UI of the run, and after it while the page is open [without an address:
+    /// 127.0.0.1:8080]
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    #[arg(help_heading = "Output", conflicts_with_all = ["cluster", "plan", "find_max"])]
+    pub(crate) web: Option<String>,
     #[command(flatten, next_help_heading = "Output")]
     pub(crate) output: OutputArgs,
 }
@@ -145,6 +151,9 @@ pub(crate) struct EngineArgs {
     /// Most users of an open load; further starts wait for a free user [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_users: Option<u32>,
+    /// Users of an open load that start at once [default: as the load needs them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) start_users: Option<u32>,
     /// How long iterations may take after the end of the load [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) grace: Option<Duration>,

@@ -5,7 +5,7 @@ use squall_model::{ComparisonOperator, ParseThresholdError, Statistic, Threshold
 use std::time::Duration;
 
 /// The search for the highest rate that holds a threshold.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct SearchArgs {
     /// Find the highest rate that holds this threshold, e.g. 'p99<50ms'; starts at --rate, or 50/s
     #[arg(
@@ -55,7 +55,7 @@ const FIND_MAX_CONFLICTS: [&str; 17] = [
 ];
 
 /// Accepts thresholds that more load can breach: the others have no highest rate.
-fn parse_find_max_threshold(text: &str) -> Result<Threshold, String> {
+pub(super) fn parse_find_max_threshold(text: &str) -> Result<Threshold, String> {
     let threshold: Threshold = text.parse().map_err(|error: ParseThresholdError| error.to_string())?;
     let is_upper_limit = matches!(threshold.comparison, ComparisonOperator::Less | ComparisonOperator::AtMost);
     let grows_with_load = !matches!(threshold.statistic, Statistic::Rate | Statistic::Requests);
@@ -70,7 +70,7 @@ fn parse_find_max_threshold(text: &str) -> Result<Threshold, String> {
 /// Probes vary more than this, so a finer search would not end.
 const MIN_PRECISION: f64 = 0.001;
 
-fn parse_precision(text: &str) -> Result<f64, String> {
+pub(super) fn parse_precision(text: &str) -> Result<f64, String> {
     let invalid = || format!("`{text}` is not a precision: write 5% or 0.05, at least 0.1%");
     parse_fraction(text).filter(|fraction| (MIN_PRECISION..1.0).contains(fraction)).ok_or_else(invalid)
 }

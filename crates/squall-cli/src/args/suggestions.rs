@@ -87,6 +87,17 @@ fn flag_hint(word: &str) -> Option<String> {
     })
 }
 
+/// What the user probably meant by the unknown flag `--name` of `squall run`.
+pub(crate) fn run_flag_hint(name: &str) -> Option<String> {
+    flag_hint(&format!("--{name}")).or_else(|| nearest_run_flag(name).map(|flag| format!("did you mean --{flag}?")))
+}
+
+fn nearest_run_flag(name: &str) -> Option<String> {
+    let cli = Cli::command();
+    let longs = cli.find_subcommand("run")?.get_arguments().filter_map(|arg| arg.get_long());
+    nearest(name, longs)
+}
+
 fn command_hint(word: &str) -> Option<String> {
     let foreign = COMMANDS.iter().find_map(|(words, meant)| words.contains(&word).then_some((*meant).to_owned()));
     let meant = foreign.or_else(|| nearest_command(word))?;
@@ -96,8 +107,12 @@ fn command_hint(word: &str) -> Option<String> {
 /// The command with the fewest changed letters, if few enough.
 fn nearest_command(word: &str) -> Option<String> {
     let cli = Cli::command();
-    let near = cli.get_subcommands().map(|command| (edit_distance(word, command.get_name()), command.get_name()));
-    let (distance, name) = near.min()?;
+    nearest(word, cli.get_subcommands().map(clap::Command::get_name))
+}
+
+/// The name with the fewest changed letters, if few enough.
+fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<String> {
+    let (distance, name) = names.map(|name| (edit_distance(word, name), name)).min()?;
     (distance <= 1 + name.len() / 5).then(|| name.to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! The arguments of `squall worker`.
 
 use clap::{Args, ValueEnum};
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Arguments of `squall worker`.
 #[derive(Debug, Args)]
@@ -32,6 +32,16 @@ pub(crate) struct LoadWorkerArgs {
     /// Name of this worker, unique in the fleet [default: the host's name and a random part]
     #[arg(long, value_name = "NAME")]
     pub(crate) id: Option<String>,
+    /// The scenario for tests of vikhry's orchestrator, which needs `--fleet ''`; Squall's orchestrator
+    /// sends its own. Of several in a Python file: FILE:CLASS or MODULE:CLASS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Run the probes of that scenario here; vikhry's orchestrator chooses no worker for them
+    #[arg(long, requires = "scenario")]
+    pub(crate) run_probes: bool,
+    /// Base URL, instead of the one in that scenario
+    #[arg(long, value_name = "URL", requires = "scenario")]
+    pub(crate) target: Option<String>,
     /// Without heartbeats for this long, other workers take over its load; at least 3s
     #[arg(long, value_name = "TIME", default_value = "3500ms", value_parser = parse_expiry)]
     pub(crate) expires_after: Duration,

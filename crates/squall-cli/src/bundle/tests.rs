@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::Parser;
 use squall_scenario::{NoFiles, Scenario, ScenarioDriver};
-use squall_streams::cli::StreamWorkerArgs;
+use squall_streams::cli::{AppStreamSend, StreamWorkerArgs};
 use squall_worker::DriverFactory;
 
 /// Opens every script as one constant scenario, and keeps the options of the last one.
@@ -28,6 +28,10 @@ impl ScriptHost for FakeHost {
     }
 
     fn run_stream_worker(&self, _: &StreamWorkerArgs) -> Result<u8, ScriptError> {
+        Err(ScriptError::Exception("no streams here".to_owned()))
+    }
+
+    fn send_to_stream(&self, _: &AppStreamSend) -> Result<u8, ScriptError> {
         Err(ScriptError::Exception("no streams here".to_owned()))
     }
 }

@@ -1,11 +1,13 @@
 //! `squall cql`: cassandra-stress on Squall's engine. Prints what needs no database, and hands runs to
 //! `stress_run`. Parses nothing itself: squall-cql does.
 
-mod connection_files;
+mod fleet_target;
+mod input_files;
 mod interval_table;
 mod output_log;
+mod probes;
 mod run_plan;
-mod stop_watcher;
+mod run_report;
 mod stress_run;
 mod summary_text;
 
@@ -17,10 +19,10 @@ use crate::{
     terminal::print,
 };
 
-pub(crate) fn cql(args: &CqlArgs) -> Result<u8, CliError> {
+pub(crate) fn cql(args: CqlArgs) -> Result<u8, CliError> {
     let command = parse_command_line(&args.words).map_err(|error| CliError::new(error.to_string()))?;
     let text = match command {
-        CqlCommand::Stress(settings) => return stress_run::run(*settings),
+        CqlCommand::Stress(settings) => return stress_run::run(*settings, args),
         CqlCommand::Help(text) => text,
         CqlCommand::Version => format!("Version: squall {}\n", env!("SQUALL_VERSION")),
         CqlCommand::Print(distribution) => print_distribution(&distribution),

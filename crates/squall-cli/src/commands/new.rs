@@ -8,35 +8,76 @@ use crate::{
     terminal::print,
 };
 
-/// The files of a new project. A test of this crate checks that the scenario is valid.
-const FILES: [(&str, &str); 4] = [
-    ("scenario.toml", include_str!("../scaffold/scenario.toml")),
-    ("README.md", include_str!("../scaffold/README.md")),
-    ("ci.yml", include_str!("../scaffold/ci.yml")),
-    (".gitignore", include_str!("../scaffold/gitignore")),
-];
+/// What differs between a project in TOML and one in Python. Tests run both scenarios, and the steps of
+/// both CI files.
+struct ProjectLanguage {
+    scenario: &'static str,
+    content: &'static str,
+    /// The steps of the CI file that install the command. Squall is in no package registry, so they build
+    /// it.
+    install: &'static str,
+}
+
+const TOML: ProjectLanguage = ProjectLanguage {
+    scenario: "scenario.toml",
+    content: include_str!("../scaffold/scenario.toml"),
+    install: concat!(
+        "      # Builds Squall from its repository, which takes several minutes.\n",
+        "      - run: cargo install --locked --git ",
+        env!("CARGO_PKG_REPOSITORY"),
+        " squall-cli\n",
+    ),
+};
+
+const PYTHON: ProjectLanguage = ProjectLanguage {
+    scenario: "scenario.py",
+    content: include_str!("../scaffold/scenario.py"),
+    install: concat!(
+        "      - uses: actions/setup-python@v5\n",
+        "        with:\n",
+        "          python-version: \"3.13\"\n",
+        "      # Builds Squall from its repository, which takes several minutes.\n",
+        "      - run: pip install git+",
+        env!("CARGO_PKG_REPOSITORY"),
+        "\n",
+    ),
+};
+
+impl ProjectLanguage {
+    /// The files of a new project.
+    fn files(&self) -> [(&'static str, String); 4] {
+        let fill = |text: &str| text.replace("{scenario}", self.scenario).replace("{install}", self.install);
+        [
+            (self.scenario, self.content.to_owned()),
+            ("README.md", fill(include_str!("../scaffold/README.md"))),
+            ("ci.yml", fill(include_str!("../scaffold/ci.yml"))),
+            (".gitignore", include_str!("../scaffold/gitignore").to_owned()),
+        ]
+    }
+}
 
 pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, CliError> {
-    let folder = &args.folder;
-    if let Some((name, _)) = FILES.iter().find(|(name, _)| folder.join(name).exists()) {
+    let (folder, language) = (&args.folder, if args.python { PYTHON } else { TOML });
+    let files = language.files();
+    if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
         return Err(CliError::new(format!(
             "{} exists and is not overwritten: choose another folder",
             folder.join(name).display()
         )));
     }
     fs::create_dir_all(folder).map_err(|error| CliError::file_error("create", folder, &error))?;
-    for (name, content) in FILES {
+    for (name, content) in files {
         let path = folder.join(name);
-        write_new(&path, content).map_err(|error| CliError::file_error("write", &path, &error))?;
+        write_new(&path, &content).map_err(|error| CliError::file_error("write", &path, &error))?;
     }
-    let shown = folder.display();
+    let (shown, scenario) = (folder.display(), language.scenario);
     print::stdout(
         format!(
-            "made {shown}: scenario.toml, README.md, ci.yml, .gitignore\n\n\
+            "made {shown}: {scenario}, README.md, ci.yml, .gitignore\n\n\
              squall target                        # in another terminal: a shop to test against\n\
              cd {shown}\n\
-             squall run scenario.toml --check     # the plan, without sending anything\n\
-             squall run scenario.toml\n"
+             squall run {scenario} --check     # the plan, without sending anything\n\
+             squall run {scenario}\n"
         )
         .as_bytes(),
     )?;

@@ -5,7 +5,7 @@ use clap::Parser;
 use squall_coord::{FleetStores, MemoryFleetStores};
 use squall_engine::Driver;
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
-use squall_web::{ApiToken, StartableParam, StartableScenario, TlsFiles, WebConfig};
+use squall_web::{AllowedOrigin, ApiToken, ResourceFactory, StartableParam, StartableScenario, TlsFiles, WebConfig};
 use squall_worker::{Worker, WorkerConfig};
 use std::path::Path;
 use tokio::{
@@ -22,8 +22,11 @@ use crate::{
     fleet_store,
     loaded_scenario::LoadedScenario,
     logs,
+    run_history::{self, SavedBy},
     run_input::RunInput,
-    script_host::{ScenarioParam, ScriptHost},
+    run_settings::CHECK_TARGET,
+    scenario_choice::ScenarioChoice,
+    script_host::{ScenarioParam, ScriptDescription, ScriptHost},
     signals::StopSignals,
 };
 
@@ -70,7 +73,7 @@ async fn run_orchestrator<H: ScriptHost>(args: &OrchestratorArgs, host: &H, conf
 }
 
 /// Leads and serves until `stop`.
-async fn lead_and_serve<C: FleetStores>(
+pub(super) async fn lead_and_serve<C: FleetStores>(
     stores: C,
     id: String,
     config: WebConfig,
@@ -109,7 +112,7 @@ async fn run_memory_workers<H: ScriptHost>(
 }
 
 /// Binds the API's address, if it is allowed without a token.
-async fn bind_api(address: &str, config: &WebConfig) -> Result<TcpListener, CliError> {
+pub(super) async fn bind_api(address: &str, config: &WebConfig) -> Result<TcpListener, CliError> {
     let addresses = lookup_host(address).await;
     let mut addresses =
         addresses.map_err(|error| CliError::new(format!("--listen {address}: write HOST:PORT ({error})")))?;
@@ -123,17 +126,20 @@ async fn bind_api(address: &str, config: &WebConfig) -> Result<TcpListener, CliE
 fn web_config<H: ScriptHost>(args: &OrchestratorArgs, host: &H) -> Result<WebConfig, CliError> {
     let token = args.token.as_ref().map(|secret| ApiToken::new(secret.0.clone())).transpose();
     let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
+    let allowed_origins = args.allow_origin.iter().map(|origin| AllowedOrigin::new(origin)).collect::<Result<_, _>>();
     Ok(WebConfig {
         token: token.map_err(|error| CliError::new(format!("--token: {error}")))?,
         tls,
-        scenario: args.scenario.as_deref().map(|path| build_offer(path, host)).transpose()?,
-        version: env!("SQUALL_VERSION"),
+        scenario: args.scenario.as_deref().map(|path| build_offer(path, args.target.as_deref(), host)).transpose()?,
+        allowed_origins: allowed_origins.map_err(|error| CliError::new(format!("--allow-origin: {error}")))?,
+        history: run_history::open(&args.history)?.map(|folder| run_history::for_server(folder, SavedBy::Server)),
+        ..WebConfig::local(env!("SQUALL_VERSION"))
     })
 }
 
-/// The variables of a scenario file, as optional parameters.
-fn variable_params<D: Driver>(scenario: &LoadedScenario<D>) -> Vec<ScenarioParam> {
-    let LoadedScenario::Declarative { scenario, .. } = scenario else { return Vec::new() };
+/// The variables of a scenario file, as optional parameters, and its pools.
+fn describe_scenario_file<D: Driver>(loaded: &LoadedScenario<D>) -> ScriptDescription {
+    let LoadedScenario::Declarative { scenario, .. } = loaded else { return ScriptDescription::default() };
     let param = |(name, value): &(String, serde_json::Value)| ScenarioParam {
         name: name.clone(),
         kind: StartableParam::KIND_VARIABLE.to_owned(),
@@ -141,35 +147,56 @@ fn variable_params<D: Driver>(scenario: &LoadedScenario<D>) -> Vec<ScenarioParam
         annotation: None,
         default: Some(value.to_string()),
     };
-    scenario.variables().iter().map(param).collect()
+    ScriptDescription {
+        params: scenario.variables().iter().map(param).collect(),
+        resources: loaded.pools().into_iter().map(|contents| contents.pool).collect(),
+        ..ScriptDescription::default()
+    }
 }
 
-/// The scenario that `POST /start_test` starts.
-fn build_offer<H: ScriptHost>(path: &Path, host: &H) -> Result<StartableScenario, CliError> {
+/// The scenario that `POST /start_test` starts, or that a worker runs for vikhry's orchestrator.
+pub(super) fn build_offer<H: ScriptHost>(
+    path: &Path,
+    target: Option<&str>,
+    host: &H,
+) -> Result<StartableScenario, CliError> {
     let text = path.to_str().ok_or_else(|| CliError::new("--scenario: the path is not UTF-8"))?;
+    let ScenarioChoice { file: text, class } = ScenarioChoice::parse(text, Path::new(""))?;
     let CliCommand::Run(mut args) =
-        Cli::try_parse_from(["squall", "run", text]).map_err(|error| CliError::new(error.to_string()))?.command
+        Cli::try_parse_from(["squall", "run", &text]).map_err(|error| CliError::new(error.to_string()))?.command
     else {
         return Err(CliError::new("--scenario: give a URL or a .toml or .py file"));
     };
+    args.target = target.map(str::to_owned);
+    args.script.scenario.clone_from(&class);
     let input = resolve_input(&mut args)?;
-    let (params, takes_any) = match &input {
-        RunInput::Script(file) => host.params(file)?,
-        RunInput::ScenarioFile(_) => (variable_params(&load_scenario(&input, &args, None, host)?), false),
-        RunInput::Url(_) => (Vec::new(), false),
+    let described = match &input {
+        RunInput::Script(file) => host.describe(file, class.as_deref())?,
+        RunInput::ScenarioFile(_) => describe_scenario_file(&load_scenario(&input, &args, None, host)?),
+        RunInput::Url(_) => ScriptDescription::default(),
     };
     // Placeholders, so that the scenario can be validated now. The request that starts the test
-    // gives the real values.
-    let required = params.iter().filter(|param| param.required);
+    // gives the real values, and a script may get its target from them.
+    let required = described.params.iter().filter(|param| param.required);
     args.script.params = required.map(|param| format!("{}=null", param.name)).collect();
+    args.check = true;
     let (mut bundle, _) = bundle::build(&input, &args, host)?;
     bundle.params.clear();
-    let params = params.into_iter().map(|param| StartableParam {
+    let params = described.params.into_iter().map(|param| StartableParam {
         name: param.name,
         kind: param.kind,
         required: param.required,
         annotation: param.annotation,
         default: param.default.and_then(|text| serde_json::from_str(&text).ok()),
     });
-    Ok(StartableScenario { path: path.to_owned(), bundle, params: params.collect(), accepts_any_param: takes_any })
+    Ok(StartableScenario {
+        path: text.into(),
+        has_target: bundle.plan.target != CHECK_TARGET,
+        bundle,
+        params: params.collect(),
+        accepts_any_param: described.accepts_any_param,
+        resources: described.resources,
+        probes: described.probes,
+        resource_factory: described.make_resource.map(ResourceFactory),
+    })
 }

@@ -2,18 +2,19 @@
 //! the scenario, the flags and the outputs have been validated.
 
 mod execute_run;
-mod outputs;
+pub(crate) mod outputs;
 mod processes;
+mod web_page;
 
 use squall_coord::{FleetStores, StoreError};
 use squall_engine::Driver;
-use squall_model::{Plan, RunPhase};
+use squall_model::{Bundle, RunPhase};
 use squall_orchestrator::{
     FleetClient, FleetError, FleetRunError, FleetRunRequest, RunControl, RunObserver, RunOptions, RunResult,
     WorkerInfo, run_fleet,
 };
-use squall_report::{ReportInput, ScheduleRule, failure_text, summary, verdict};
-use squall_scenario::{DiskFiles, ScenarioFiles};
+use squall_report::{InterruptionRule, ReportInput, ScheduleRule, exit_code, failure_text, summary};
+use squall_scenario::{DiskFiles, ScenarioFiles, read_input_text};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
@@ -22,8 +23,10 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use execute_run::{ProgressDisplay, execute_run, run_options};
+pub(crate) use execute_run::{ProgressDisplay, execute_run, observe_run, run_options};
 use outputs::RunOutputs;
+use squall_web::WebConfig;
+use web_page::WebPage;
 
 use crate::{
     api_client::NO_WORKER_MESSAGE,
@@ -31,10 +34,12 @@ use crate::{
     bundle,
     command_line::{self, ShownValues},
     exit::{self, CliError, PASSED, error_chain},
-    find_max, flag_settings, fleet_store,
+    find_max::{self, ScenarioProbes, SearchSettings},
+    flag_settings, fleet_store,
     input_files::{self, TrackedFiles},
     loaded_scenario::LoadedScenario,
     loadpilot_plan, local_fleet_state, preset_flags,
+    run_history::{self, SavedBy},
     run_input::RunInput,
     run_settings::RunSettings,
     scenario_picker,
@@ -62,6 +67,9 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
         }
         return run_on_fleet(&input, &args, host, &redis);
     }
+    if let Some(address) = &args.web {
+        return run_with_page(&input, &args, host, address);
+    }
     let mut scenario = load_scenario(&input, &args, converted, host)?;
     if args.search.find_max.is_some() && scenario.has_multiple_scenarios() {
         return Err(CliError::new("--find-max searches the rate of one scenario: choose it with --scenario"));
@@ -73,17 +81,22 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
     if let Some((part, seed)) = flag_settings::parse_part(&args)? {
         return processes::run_as_process(&args, &scenario, part, seed);
     }
-    print_mode(&args, &scenario.describe());
+    print_notes(&args, &scenario.describe());
+    if scenario.has_multiple_scenarios() && !args.output.quiet {
+        let names = scenario.plan().name.replace(" + ", ", ");
+        terminal::print_stderr(format!("scenarios that run together: {names}; --scenario NAME runs one\n"));
+    }
     processes::split_into_processes(&args, &mut scenario, host)?;
-    match &args.search.find_max {
-        Some(threshold) => find_max::find_max(&args, &scenario, threshold),
+    match SearchSettings::of_run(&args, scenario.plan()) {
+        Some(settings) => find_max::find_max(&ScenarioProbes { scenario: &scenario, engine: &args.engine }, &settings),
         None => run_locally(&args, &scenario),
     }
 }
 
-/// Prints how the script's code runs, and why.
-fn print_mode(args: &RunArgs, description: &str) {
-    for line in description.lines().filter(|line| line.starts_with("mode ") && !args.output.quiet) {
+/// Prints how the script's code runs, and what differs from the scenario.
+pub(crate) fn print_notes(args: &RunArgs, description: &str) {
+    let is_note = |line: &&str| line.starts_with("mode ") || line.starts_with("note: ");
+    for line in description.lines().filter(|line| is_note(line) && !args.output.quiet) {
         terminal::print_stderr(format!("{line}\n"));
     }
 }
@@ -146,17 +159,51 @@ pub(crate) fn load_scenario<H: ScriptHost>(
 }
 
 pub(crate) fn read_text(path: &Path) -> Result<String, CliError> {
-    std::fs::read_to_string(path).map_err(|error| CliError::file_error("read", path, &error))
+    read_input_text(path).map_err(|error| CliError::file_error("read", path, &error))
 }
 
 fn run_locally<D: Driver + 'static>(args: &RunArgs, scenario: &LoadedScenario<D>) -> Result<u8, CliError> {
     let options = run_options(&args.engine, scenario);
-    run_and_report(args, scenario.plan(), |button, display, outputs| {
+    run_and_report(args, |button, display, outputs| {
         let options = RunOptions { histogram_window_s: outputs.histogram_window_s(), ..options };
         execute_run(button, display, outputs, async |control: &RunControl, observers: &mut [&mut dyn RunObserver]| {
             scenario.run(options, control, observers).await.map_err(|error| CliError::new(error_chain(&error)))
         })
     })
+}
+
+/// Runs on this machine and serves the web UI. Display, outputs and exit codes are those of a run
+/// without it.
+fn run_with_page<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H, address: &str) -> Result<u8, CliError> {
+    if args.script.processes.is_some_and(|count| count > 1) {
+        return Err(CliError::new("--web shows one process: leave --processes out"));
+    }
+    let (bundle, description) = bundle::build(input, args, host)?;
+    if args.check {
+        print::stdout((description + &preset_flags::describe(&args.origins)).as_bytes())?;
+        return Ok(PASSED);
+    }
+    print_notes(args, &description);
+    let history = run_history::open(&args.output.history)?;
+    let history = history.map(|folder| run_history::for_server(folder, SavedBy::Command));
+    let page = WebPage::start(address, WebConfig { history, ..WebConfig::local(env!("SQUALL_VERSION")) })?;
+    if !args.output.quiet {
+        let missing = if squall_web::has_ui() { "" } else { " has no page: `make ui` adds it to the build" };
+        terminal::print_stderr(format!("web UI: {}{missing}\n", page.url));
+    }
+    let mut pressed = None;
+    let code = run_and_report(args, |button, display, outputs| {
+        pressed = Some(button.clone());
+        let window = outputs.histogram_window_s();
+        execute_run(button, display, outputs, async |control: &RunControl, observers: &mut [&mut dyn RunObserver]| {
+            page.run(&bundle, host, window, control, observers).await
+        })
+    })?;
+    if let Some(button) = pressed {
+        let _signals = signals::listen_for_signals(&button)?;
+        page.wait_for_viewers(&button, args.output.quiet);
+    }
+    Ok(code)
 }
 
 /// Runs on a fleet. Display, outputs and exit codes are those of a local run.
@@ -174,25 +221,36 @@ fn run_on_fleet<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H, redis
         print::stdout((description + &preset_flags::describe(&args.origins)).as_bytes())?;
         return Ok(PASSED);
     }
-    print_mode(args, &description);
-    run_and_report(args, &bundle.plan, |button, display, outputs| {
+    print_notes(args, &description);
+    run_and_report(args, |button, display, outputs| {
         let histogram_window_s = outputs.histogram_window_s();
         execute_run(button, display, outputs, async |control: &RunControl, observers: &mut [&mut dyn RunObserver]| {
-            let mut notify = |reason: &str| observers.iter_mut().for_each(|observer| observer.on_waiting(reason));
-            let stores = fleet_store::open(redis, &args.fleet.fleet, &mut notify).await?;
-            if let Some(reason) = wait_reason(&FleetClient::new(stores.clone())).await {
-                notify(reason);
-            }
-            let run = FleetRunRequest { bundle: &bundle, params: BTreeMap::new(), histogram_window_s };
-            // Boxed, because the future is large.
-            let finished = Box::pin(run_fleet(&stores, run, control, observers)).await;
-            finished.map_err(|error| match error {
-                FleetRunError::Fleet(FleetError::Store(StoreError::Unreachable(_))) => {
-                    CliError::unreachable(error_chain(&error))
-                }
-                _ => CliError::new(error_chain(&error)),
-            })
+            run_bundle((redis, &args.fleet.fleet), &bundle, histogram_window_s, control, observers).await
         })
+    })
+}
+
+/// Runs a bundle on the fleet of a Redis server and name, and waits for its end.
+pub(crate) async fn run_bundle(
+    (redis, fleet): (&str, &str),
+    bundle: &Bundle,
+    histogram_window_s: u32,
+    control: &RunControl,
+    observers: &mut [&mut dyn RunObserver],
+) -> Result<RunResult, CliError> {
+    let mut notify = |reason: &str| observers.iter_mut().for_each(|observer| observer.on_waiting(reason));
+    let stores = fleet_store::open(redis, fleet, &mut notify).await?;
+    if let Some(reason) = wait_reason(&FleetClient::new(stores.clone())).await {
+        notify(reason);
+    }
+    let run = FleetRunRequest { bundle, params: BTreeMap::new(), histogram_window_s };
+    // Boxed, because the future is large.
+    let finished = Box::pin(run_fleet(&stores, run, control, observers)).await;
+    finished.map_err(|error| match error {
+        FleetRunError::Fleet(FleetError::Store(StoreError::Unreachable(_))) => {
+            CliError::unreachable(error_chain(&error))
+        }
+        _ => CliError::new(error_chain(&error)),
     })
 }
 
@@ -211,10 +269,9 @@ async fn wait_reason<C: FleetStores>(fleet: &FleetClient<C>) -> Option<&'static 
     }
 }
 
-/// Runs `plan` with `execute`, shows its progress, writes the outputs and returns the exit code.
+/// Runs with `execute`, shows the progress, writes the outputs and returns the exit code.
 fn run_and_report(
     args: &RunArgs,
-    plan: &Plan,
     execute: impl FnOnce(&StopButton, ProgressDisplay, &mut RunOutputs) -> Result<RunResult, CliError>,
 ) -> Result<u8, CliError> {
     let button = StopButton::new(RunControl::new());
@@ -228,36 +285,60 @@ fn run_and_report(
     let finished = execute(&button, display, &mut outputs)?;
     let command = command_line::reported_command_line(&args.raw_args, ShownValues::of(args.output.show_values));
     let report = ReportInput {
-        plan,
+        plan: &finished.plan,
         view: &finished.view,
         facts: &finished.facts,
         schedule_rule: schedule_rule(args),
+        interruption_rule: match args.plan.is_some() && button.terminated() {
+            true => InterruptionRule::Succeeds,
+            false => InterruptionRule::Fails,
+        },
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
-    let stdout_is_taken = outputs.uses_stdout();
-    let (written, failed) = outputs.finish(&report, &button);
-    match args.output.quiet {
-        true => print_failure(&report),
+    Ok(report_run(args, &report, outputs, &button))
+}
+
+/// Writes the outputs of a finished run, prints its summary and returns the exit code.
+pub(crate) fn report_run(args: &RunArgs, report: &ReportInput<'_>, outputs: RunOutputs, button: &StopButton) -> u8 {
+    let (quiet, stdout_is_taken) = (args.output.quiet, outputs.uses_stdout());
+    write_report(report, outputs, button, quiet, || match quiet {
+        true => print_failure(report),
         // A summary that cannot be printed does not change the exit code.
         false => {
-            let printed = print_summary(&report, stdout_is_taken, button.flush_timeout());
+            let printed = print_summary(report, stdout_is_taken, button.flush_timeout());
             let _ = printed.map_err(|error| exit::report(&error));
         }
-    }
-    written.iter().filter(|_| !args.output.quiet).for_each(|sentence| terminal::print_stderr(format!("{sentence}\n")));
-    // A missing output must not look like success.
-    let output_code = failed.iter().map(exit::report).max().unwrap_or(PASSED);
-    // Before the wait, in which the stop button still works.
-    terminal::background_writer::flush_stderr();
-    outputs.wait_for_final_scrape(&button, args.output.quiet);
-    Ok(match verdict(&report).exit_code() {
-        PASSED => output_code,
-        code => code,
     })
 }
 
-fn schedule_rule(args: &RunArgs) -> ScheduleRule {
+/// Writes the outputs of a finished run, prints its summary with `print_summary` and returns the exit
+/// code.
+pub(crate) fn write_report(
+    report: &ReportInput<'_>,
+    mut outputs: RunOutputs,
+    button: &StopButton,
+    quiet: bool,
+    print_summary: impl FnOnce(),
+) -> u8 {
+    let mut written = outputs.write_files(report, button);
+    print_summary();
+    // After the summary, because a pipe may have no reader.
+    outputs.write_to_readers(report, button, &mut written);
+    let notices = written.notices.iter().filter(|_| !quiet);
+    notices.for_each(|sentence| terminal::print_stderr(format!("{sentence}\n")));
+    // A missing output must not look like success.
+    let output_code = written.errors.iter().map(exit::report).max().unwrap_or(PASSED);
+    // Before the wait, in which the stop button still works.
+    terminal::background_writer::flush_stderr();
+    outputs.wait_for_final_scrape(button, quiet);
+    match exit_code(report) {
+        PASSED => output_code,
+        code => code,
+    }
+}
+
+pub(crate) fn schedule_rule(args: &RunArgs) -> ScheduleRule {
     match (args.strict, args.allow_missing) {
         (true, _) => ScheduleRule::Strict,
         (false, true) => ScheduleRule::AllowMissing,
@@ -266,7 +347,7 @@ fn schedule_rule(args: &RunArgs) -> ScheduleRule {
 }
 
 /// Prints why the run did not pass.
-fn print_failure(report: &ReportInput<'_>) {
+pub(crate) fn print_failure(report: &ReportInput<'_>) {
     if let Some(text) = failure_text(report) {
         terminal::print_stderr(format!("squall: {text}\n"));
     }

@@ -1,4 +1,5 @@
-//! `squall stream`: passes the subcommand to squall-streams, and `worker` to the script host.
+//! `squall stream`: passes the subcommand to squall-streams, and what needs a Python app to the script
+//! host: `worker`, and `send` and `sendmany` to MODULE:STREAM.
 
 use squall_streams::cli::{self, StreamCommand};
 use std::process::ExitCode;
@@ -11,6 +12,9 @@ use crate::{
 pub(crate) fn run<H: ScriptHost>(command: StreamCommand, host: &H) -> Result<u8, CliError> {
     if let StreamCommand::Worker(args) = &command {
         return Ok(host.run_stream_worker(args)?);
+    }
+    if let Some(send) = command.app_stream_send().map_err(|error| CliError::new(error_chain(&error)))? {
+        return Ok(host.send_to_stream(&send)?);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;

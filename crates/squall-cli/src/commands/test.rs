@@ -1,16 +1,18 @@
 //! `squall test`: starts, shows and controls the test of a fleet through its API. Keeps no state of
 //! its own.
 
+mod start;
+mod watch;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use squall_report::ResultSummary;
 use std::time::Duration;
+use watch::WatchEnd;
 
 use crate::{
     api_client::ApiClient,
-    args::{StartArgs, StatusArgs, TestCommand},
-    bundle,
-    commands::run::resolve_input,
+    args::{StatusArgs, TestCommand},
     exit::{CliError, PASSED},
     script_host::ScriptHost,
     terminal::{self, pluralize, print},
@@ -18,7 +20,7 @@ use crate::{
 
 pub(crate) fn test<H: ScriptHost>(command: TestCommand, host: &H) -> Result<u8, CliError> {
     match command {
-        TestCommand::Start(args) => start(*args, host)?,
+        TestCommand::Start(args) => return start::start(*args, host),
         TestCommand::Status(args) => status(&args)?,
         TestCommand::Scale(args) => {
             let mut api = ApiClient::new(&args.api)?;
@@ -58,64 +60,23 @@ pub(crate) fn test<H: ScriptHost>(command: TestCommand, host: &H) -> Result<u8, 
     Ok(PASSED)
 }
 
-fn start<H: ScriptHost>(mut args: StartArgs, host: &H) -> Result<(), CliError> {
-    if args.run.fleet.cluster.is_some() {
-        return Err(CliError::new("--cluster belongs to `squall run`: `squall test start` uses --api"));
-    }
-    if args.run.search.find_max.is_some() {
-        return Err(CliError::new("--find-max makes many runs: use `squall run … --find-max`"));
-    }
-    if args.run.output.optional_path_flags().iter().any(|(value, _)| value.is_some()) {
-        return Err(CliError::new(
-            "`squall test start` does not wait for the end of the test, so it writes no outputs: \
-             use `squall run … --cluster`, or read GET /api/v1/tests/EPOCH afterwards",
-        ));
-    }
-    let run = &args.run;
-    let unsupported = [
-        (
-            run.strict || run.allow_missing,
-            "--strict and --allow-missing need the result, which `squall test start` does not wait for: use `squall run … --cluster`",
-        ),
-        (
-            run.output.prometheus.is_some(),
-            "--prometheus belongs to `squall run`: the orchestrator of a test serves GET /prometheus at --api",
-        ),
-        (
-            run.script.processes.is_some_and(|count| count > 1),
-            "--processes splits the load on one machine: on a fleet, start more workers instead",
-        ),
-        (run.plan.is_some(), "--plan belongs to `squall run`: give a URL or a scenario file instead"),
-    ];
-    let errors: Vec<&str> = unsupported.into_iter().filter_map(|(given, text)| given.then_some(text)).collect();
-    if !errors.is_empty() {
-        return Err(CliError::new(errors.join("\n")));
-    }
-    let (bundle, description) = bundle::build(&resolve_input(&mut args.run)?, &args.run, host)?;
-    if args.run.check {
-        return print::stdout(description.as_bytes());
-    }
-    let mut api = ApiClient::new(&args.api)?;
-    let on_wait = |reason: &str| {
-        if !args.run.output.quiet {
-            terminal::print_stderr(format!("{reason}\n"));
-        }
-    };
-    let response = api.post_when_workers_ready("/api/v1/tests", &json!({"bundle": bundle}), on_wait)?;
-    print_line(format!("test {} starts: {}", response["epoch"], bundle.plan.name))?;
-    eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
-    Ok(())
-}
-
 fn status(args: &StatusArgs) -> Result<(), CliError> {
     let mut api = ApiClient::new(&args.api)?;
+    let mut status = api.get("/api/v1/tests/current")?;
+    let dashboard = args.watch && !args.json && !args.no_tui && terminal::can_show_dashboard();
+    if dashboard && status["state"] != "IDLE" {
+        match watch::watch(&mut api)? {
+            WatchEnd::Left => return print_line("the test continues; `squall test stop` stops it".to_owned()),
+            WatchEnd::TestEnded => status = api.get("/api/v1/tests/current")?,
+        }
+    }
     loop {
-        let status = api.get("/api/v1/tests/current")?;
         print_line(if args.json { status.to_string() } else { render_status(&status) })?;
         if !args.watch || status["state"] == "IDLE" {
             return Ok(());
         }
         std::thread::sleep(Duration::from_secs(1));
+        status = api.get("/api/v1/tests/current")?;
     }
 }
 
@@ -128,7 +89,10 @@ fn render_status(status: &Value) -> String {
     let state = status["state"].as_str().unwrap_or("?").to_lowercase();
     // Missing if the API cannot read the plan.
     let name = status["name"].as_str().map(|name| format!(": {name}")).unwrap_or_default();
-    let target = status["target"].as_str().map(|target| format!(" on {target}")).unwrap_or_default();
+    // The name of a test of one URL contains the target.
+    let is_in_name = |target: &str| status["name"].as_str().is_some_and(|name| name.starts_with(target));
+    let target = status["target"].as_str().filter(|target| !is_in_name(target));
+    let target = target.map(|target| format!(" on {target}")).unwrap_or_default();
     let ended = state == "idle";
     let state = match (status["paused"].as_bool(), ended) {
         (_, true) => "is over".to_owned(),
@@ -196,6 +160,16 @@ mod tests {
         });
         let text = render_status(&status);
         assert!(text.contains("20.0s, 1 worker alive") && text.contains(" 100/s"), "{text}");
+    }
+
+    #[test]
+    fn status_names_the_target_unless_the_name_contains_it() {
+        let mut status = json!({"state": "IDLE", "epoch": 3, "name": "http://shop/api", "workers": {"alive": 1}});
+        for (target, line) in [("http://shop", "http://shop/api"), ("http://other", "http://shop/api on http://other")]
+        {
+            status["target"] = target.into();
+            assert!(render_status(&status).starts_with(&format!("test 3 is over: {line}\n")), "{status}");
+        }
     }
 
     #[test]

@@ -130,6 +130,11 @@ impl FleetStarter {
         if let Some(scenario) = &args.scenario {
             arguments.extend(["--scenario".to_owned(), scenario.display().to_string()]);
         }
+        if let Some(folder) = &args.history.history {
+            arguments.extend(["--history".to_owned(), folder.display().to_string()]);
+            let limit = args.history.history_limit.map(|mib| ["--history-limit".to_owned(), mib.to_string()]);
+            arguments.extend(limit.into_iter().flatten());
+        }
         match &redis {
             Some(_) => arguments.extend(["--fleet".to_owned(), args.fleet.clone()]),
             None => arguments.extend(["--memory-workers".to_owned(), args.workers.to_string()]),
@@ -256,8 +261,9 @@ impl FleetStarter {
     fn print_summary(&self, args: &UpArgs) -> Result<u8, CliError> {
         let api = &self.state.api;
         let mut text = format!(
-            "a fleet of {} is up\n  API    {api}\n  store  {}\n",
+            "a fleet of {} is up\n  API    {api}\n  web UI {}\n  store  {}\n",
             pluralize(args.workers, "worker"),
+            if squall_web::has_ui() { api } else { "none: this build has no web UI; `make ui` adds it" },
             self.store
         );
         for process in &self.state.processes {
@@ -299,7 +305,8 @@ fn open_log(path: &Path) -> io::Result<File> {
 fn own_command(interpreter: Option<&Path>) -> Result<Command, CliError> {
     if let Some(interpreter) = interpreter {
         let mut command = Command::new(interpreter);
-        command.args(["-m", "squall"]);
+        // `-P`: the current folder may hold a `squall.py`.
+        command.args(["-P", "-m", "squall"]);
         return Ok(command);
     }
     let path = std::env::current_exe();

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::LoadWorkerArgs,
     bundle::BundleOpener,
+    commands::orchestrator::build_offer,
     exit::{CliError, PASSED, error_chain},
     fleet_store, logs,
     script_host::ScriptHost,
@@ -19,6 +20,14 @@ pub(crate) fn run_worker<H: ScriptHost>(args: &LoadWorkerArgs, host: &H) -> Resu
     logs::start(args.log);
     let id = args.id.clone().unwrap_or_else(|| format!("{}-{}", host_name(), &unique_id()[..6]));
     check_id(&id)?;
+    let offer = args.scenario.as_deref().map(|path| build_offer(path, args.target.as_deref(), host)).transpose()?;
+    if offer.is_some() && !args.fleet.is_empty() {
+        tracing::warn!(
+            "--scenario has no effect in the fleet `{}`: vikhry's orchestrator uses keys without a prefix; \
+             add --fleet '' to work for it",
+            args.fleet
+        );
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
     let ended = runtime.block_on(async {
@@ -26,7 +35,9 @@ pub(crate) fn run_worker<H: ScriptHost>(args: &LoadWorkerArgs, host: &H) -> Resu
             StopSignals::listen().map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
         let stores = fleet_store::open(&args.redis, &args.fleet, |reason| tracing::info!("{reason}")).await?;
         let stop = CancellationToken::new();
-        let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };
+        let scenario = offer.map(|offer| offer.bundle);
+        let (ttl, run_probes) = (args.expires_after, args.run_probes);
+        let config = WorkerConfig { ttl, scenario, run_probes, ..WorkerConfig::new(id) };
         let worker = Worker::new(stores, BundleOpener::new(host.clone()), config);
         let readiness = ReadinessCheck { ttl: args.expires_after, leaving: stop.clone() };
         let status = worker.status();

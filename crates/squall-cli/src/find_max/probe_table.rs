@@ -7,11 +7,11 @@ use squall_orchestrator::{LiveStatus, RunObserver, RunResult};
 use std::io::IsTerminal;
 
 use super::{
+    SearchSettings,
     probe::format_value,
     rate_search::{FindMaxOutcome, ProbeOutcome, RateSearch},
 };
 use crate::{
-    args::RunArgs,
     exit::CliError,
     terminal::{
         format::{self, percent},
@@ -59,12 +59,13 @@ pub(super) struct ProbeTable {
 
 impl ProbeTable {
     /// Prints the heading.
-    pub(super) fn new(args: &RunArgs, threshold: &Threshold, to_stderr: bool) -> Result<ProbeTable, CliError> {
-        let table = ProbeTable { quiet: args.output.quiet, to_stderr, threshold: threshold.clone() };
-        let length = squall_model::format_duration(args.search.probe_duration());
+    pub(super) fn new(settings: &SearchSettings, to_stderr: bool) -> Result<ProbeTable, CliError> {
+        let threshold = &settings.threshold;
+        let table = ProbeTable { quiet: settings.quiet, to_stderr, threshold: threshold.clone() };
+        let length = squall_model::format_duration(settings.probe);
         table.print(&format!(
             "searching for the highest rate that holds {threshold}, in probes of {length}, to within {}\n\n{:>12}  {:>12}  {:>10}  {}\n",
-            percent(args.search.precision()),
+            percent(settings.precision),
             "rate",
             threshold.statistic.to_string(),
             "errors",
@@ -95,11 +96,11 @@ impl ProbeTable {
     pub(super) fn print_outcome(
         &self,
         search: &RateSearch,
-        args: &RunArgs,
+        settings: &SearchSettings,
         prefix: &str,
         reason: &str,
     ) -> Result<(), CliError> {
-        let precision = percent(args.search.precision());
+        let precision = percent(settings.precision);
         let per_second = |rate: f64| format!("{}/s", format::rate(rate));
         let outcome = match search.outcome() {
             None => "nothing is known yet".to_owned(),
@@ -127,7 +128,7 @@ impl ProbeTable {
         };
         let text = format!("\n{prefix}{outcome}\n");
         // The outcome is the result, so `--quiet` does not hide it, unless `--json` writes it.
-        if args.output.json.is_some() { self.print(&text) } else { print::stdout(text.as_bytes()) }
+        if settings.json.is_some() { self.print(&text) } else { print::stdout(text.as_bytes()) }
     }
 
     fn print(&self, text: &str) -> Result<(), CliError> {

@@ -6,8 +6,11 @@ use squall_model::Plan;
 use squall_report::{ReportInput, SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
 use std::time::Duration;
 
-use super::rate_search::{FindMaxOutcome, ProbeOutcome, RateSearch};
-use crate::{args::RunArgs, exit::CliError, output_file::OutputFile};
+use super::{
+    SearchSettings,
+    rate_search::{FindMaxOutcome, ProbeOutcome, RateSearch},
+};
+use crate::{exit::CliError, output_file::OutputFile, terminal::background_writer::FLUSH_TIMEOUT};
 
 /// Collects the probes of a search and writes its result.
 pub(super) struct SearchResultWriter {
@@ -16,8 +19,8 @@ pub(super) struct SearchResultWriter {
 }
 
 impl SearchResultWriter {
-    pub(super) fn open(args: &RunArgs) -> Result<SearchResultWriter, CliError> {
-        let file = args.output.json.as_deref().map(OutputFile::open).transpose()?;
+    pub(super) fn open(settings: &SearchSettings) -> Result<SearchResultWriter, CliError> {
+        let file = settings.json.as_deref().map(OutputFile::open).transpose()?;
         Ok(SearchResultWriter { file, probes: Vec::new() })
     }
 
@@ -51,21 +54,21 @@ impl SearchResultWriter {
     /// Writes the file, if `--json` is given, and returns a notice for the user.
     pub(super) fn write(self, end: &FinishedSearch<'_>) -> Result<Option<String>, CliError> {
         let Some(mut file) = self.file else { return Ok(None) };
-        let FinishedSearch { plan, args, search, warm_up, interrupted, exit_code } = *end;
+        let FinishedSearch { plan, settings, search, warm_up, interrupted, exit_code } = *end;
         let document = SearchFile {
             schema: SEARCH_SCHEMA.to_owned(),
             version: env!("SQUALL_VERSION").to_owned(),
             name: plan.name.clone(),
             target: plan.target.clone(),
-            threshold: args.search.find_max.as_ref().map(ToString::to_string).unwrap_or_default(),
-            precision: args.search.precision(),
-            probe_s: args.search.probe_duration().as_secs_f64(),
+            threshold: settings.threshold.to_string(),
+            precision: settings.precision,
+            probe_s: settings.probe.as_secs_f64(),
             warm_up_s: warm_up.as_secs_f64(),
             outcome: outcome_fields(search, interrupted),
             probes: self.probes,
             exit_code,
         };
-        file.replace_with(document.to_json().as_bytes(), None)?;
+        file.replace_with(document.to_json().as_bytes(), interrupted.then_some(FLUSH_TIMEOUT))?;
         Ok((!file.is_stdout()).then(|| format!("wrote {}", file.path().display())))
     }
 }
@@ -74,7 +77,7 @@ impl SearchResultWriter {
 #[derive(Clone, Copy)]
 pub(super) struct FinishedSearch<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) args: &'a RunArgs,
+    pub(super) settings: &'a SearchSettings,
     pub(super) search: &'a RateSearch,
     pub(super) warm_up: Duration,
     pub(super) interrupted: bool,

@@ -1,10 +1,15 @@
-//! The dashboard: draws the live view of a run every second. Computes only the CPU use since the
-//! last second; all other numbers come from the run. `execute_run` opens it.
+//! The dashboard: draws the live view of a run every second and at every key. Computes only the CPU
+//! use since the last second; all other numbers come from the run. It carries no key out: its caller
+//! does. `execute_run` and `commands::test` open it.
 
 mod charts;
+mod errors;
 mod footer;
 mod header;
-mod tables;
+mod help;
+mod metric_table;
+mod outcomes;
+mod state;
 mod thresholds;
 
 use ratatui::{
@@ -14,12 +19,23 @@ use ratatui::{
     widgets::{Block, BorderType, Padding, Paragraph, Wrap},
 };
 use squall_metrics::RunView;
-use squall_model::Plan;
-use squall_orchestrator::{LiveStatus, RunObserver};
-use std::{io, time::Duration};
+use squall_model::{LevelUnit, Plan};
+use squall_orchestrator::{LiveStatus, LoadChange, RunObserver};
+use squall_report::LiveRun;
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use super::screen::DashboardScreen;
-use crate::stop_button::{KeyListener, StopButton};
+use super::{key_listener::KeyListener, screen::DashboardScreen};
+use crate::{stop_button::StopButton, tick::live_run};
+use footer::Notice;
+pub(crate) use state::DashboardAction;
+use state::{DashboardState, Page};
+
+/// Most seconds of a chart; longer runs show their latest part.
+pub(crate) const MAX_SPAN_S: u32 = 180;
 
 /// The colours of the dashboard, by meaning.
 mod palette {
@@ -37,23 +53,34 @@ mod palette {
 
 /// The data of one drawing.
 struct DashboardData<'a> {
-    plan: &'a Plan,
-    view: &'a RunView,
-    live: &'a LiveStatus,
-    /// CPU use of this process in the last second; 1.0 is one core.
+    run: &'a LiveRun,
+    /// CPU use of the generator in the last second; 1.0 is one core.
     cpu: f64,
-    /// Presses of the stop button.
-    presses: u32,
+    quit: QuitKey,
+    notice: Option<&'a Notice>,
     colour: bool,
+}
+
+/// What the `q` key does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QuitKey {
+    /// It presses the stop button, which has been pressed this many times.
+    StopsRun { presses: u32 },
+    /// It leaves a run that continues without this process.
+    Leaves,
 }
 
 /// The dashboard. It uses the terminal until it is dropped.
 pub(crate) struct Dashboard {
     screen: DashboardScreen,
-    button: StopButton,
+    state: Arc<Mutex<DashboardState>>,
+    /// `None` if the run continues without this process.
+    button: Option<StopButton>,
     colour: bool,
-    last_cpu_sample: (Duration, f64),
+    last_cpu_sample: (f64, f64),
     cpu: f64,
+    notice: Option<Notice>,
+    unit: LevelUnit,
     /// Whether the last drawing failed.
     needs_redraw: bool,
     /// Whether a second of data was shown.
@@ -63,91 +90,181 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
+    /// Opens the dashboard of a run that this process carries out. Its keys reach the run through
+    /// `button`.
     pub(crate) fn open(button: StopButton) -> io::Result<Dashboard> {
+        let keys = button.clone();
+        let on_action = move |action| {
+            match action {
+                DashboardAction::Quit => {
+                    keys.press();
+                }
+                DashboardAction::ChangeLoad(command) => keys.control().change_load(command),
+                DashboardAction::Redraw => {}
+            }
+            keys.control().refresh();
+        };
+        Dashboard::with_actions(Some(button), on_action)
+    }
+
+    /// Opens the dashboard of a run that continues without this process. The key thread calls
+    /// `on_action`.
+    pub(crate) fn watch(on_action: impl Fn(DashboardAction) + Send + 'static) -> io::Result<Dashboard> {
+        Dashboard::with_actions(None, on_action)
+    }
+
+    fn with_actions(
+        button: Option<StopButton>,
+        on_action: impl Fn(DashboardAction) + Send + 'static,
+    ) -> io::Result<Dashboard> {
         let screen = DashboardScreen::enter()?;
-        let keys = KeyListener::start(button.clone());
-        let colour = super::style(true).colour;
+        let state: Arc<Mutex<DashboardState>> = Arc::default();
+        let key_state = state.clone();
+        let keys = KeyListener::start(move |event| {
+            let action = lock(&key_state).handle(event);
+            action.into_iter().for_each(&on_action);
+        });
         Ok(Dashboard {
             screen,
+            state,
             button,
-            colour,
-            last_cpu_sample: (Duration::ZERO, 0.0),
+            colour: super::style(true).colour,
+            last_cpu_sample: (0.0, 0.0),
             cpu: 0.0,
+            notice: None,
+            unit: LevelUnit::Rate,
             needs_redraw: false,
             has_data: false,
             _keys: keys,
         })
     }
 
-    fn update_cpu(&mut self, live: &LiveStatus) {
-        let passed = live.elapsed.saturating_sub(self.last_cpu_sample.0).as_secs_f64();
-        // A change of phase updates between two seconds; that is too short to measure CPU use.
-        if passed > 0.5 {
-            self.cpu = (live.cpu_s - self.last_cpu_sample.1) / passed;
-            self.last_cpu_sample = (live.elapsed, live.cpu_s);
-        }
-    }
-}
-
-impl RunObserver for Dashboard {
-    fn on_update(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {
-        self.update_cpu(live);
+    /// Draws the run.
+    pub(crate) fn show(&mut self, run: &LiveRun) {
+        self.update_cpu(run);
         self.has_data = true;
-        let (cpu, presses, colour) = (self.cpu, self.button.presses(), self.colour);
-        let data = DashboardData { plan, view, live, cpu, presses, colour };
+        self.unit = run.plan.load.model.unit();
+        let quit = match &self.button {
+            Some(button) => QuitKey::StopsRun { presses: button.presses() },
+            None => QuitKey::Leaves,
+        };
+        if let Some(notice) = &mut self.notice {
+            notice.shown(run.state.elapsed_s);
+        }
+        let notice = self.notice.as_ref().filter(|notice| notice.is_current(run.state.elapsed_s));
+        let data = DashboardData { run, cpu: self.cpu, quit, notice, colour: self.colour };
         // A failed drawing must not end the run. After one, the whole screen is drawn again,
         // because a stopped terminal has missed the changes.
         let terminal = &mut self.screen.terminal;
         if self.needs_redraw && terminal.clear().is_err() {
             return;
         }
-        self.needs_redraw = terminal.draw(|frame| draw(frame, &data)).is_err();
+        let mut state = lock(&self.state);
+        self.needs_redraw = terminal.draw(|frame| draw(frame, &data, &mut state)).is_err();
     }
 
-    fn on_waiting(&mut self, reason: &str) {
+    /// Shows what a load command has changed, or why it was refused, with the next drawing.
+    pub(crate) fn show_load_change(&mut self, change: &Result<LoadChange, String>) {
+        self.notice = Some(Notice::of_load_change(change, self.unit));
+    }
+
+    /// Shows a problem with the next drawing.
+    pub(crate) fn show_problem(&mut self, text: &str) {
+        self.notice = Some(Notice::of_problem(text));
+    }
+
+    /// Shows why there is nothing to draw.
+    pub(crate) fn show_waiting(&mut self, reason: &str) {
         // During a run, its data is worth more than the reason of a wait.
-        if !self.has_data {
-            let text = Paragraph::new(format!("{reason}\n\nq stops")).wrap(Wrap { trim: true }).block(panel("waiting"));
-            let colour = self.colour;
-            let drawn = self.screen.terminal.draw(|frame| {
-                frame.render_widget(text, frame.area());
-                if !colour {
-                    strip_colours(frame, frame.area());
-                }
-            });
-            self.needs_redraw = drawn.is_err();
+        if self.has_data {
+            return;
+        }
+        let quit = if self.button.is_some() { "q stops" } else { "q leaves; the test continues" };
+        let text = Paragraph::new(format!("{reason}\n\n{quit}")).wrap(Wrap { trim: true }).block(panel("waiting"));
+        let colour = self.colour;
+        let drawn = self.screen.terminal.draw(|frame| {
+            frame.render_widget(text, frame.area());
+            if !colour {
+                strip_colours(frame, frame.area());
+            }
+        });
+        self.needs_redraw = drawn.is_err();
+    }
+
+    fn update_cpu(&mut self, run: &LiveRun) {
+        let (elapsed, cpu_s) = (run.state.elapsed_s, run.state.cpu_s);
+        let passed = elapsed - self.last_cpu_sample.0;
+        // Keys and phases update between two seconds; that is too short to measure CPU use.
+        if passed > 0.5 {
+            self.cpu = (cpu_s - self.last_cpu_sample.1) / passed;
+            self.last_cpu_sample = (elapsed, cpu_s);
         }
     }
 }
 
-fn draw(frame: &mut Frame<'_>, data: &DashboardData<'_>) {
+impl RunObserver for Dashboard {
+    fn on_update(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {
+        self.show(&live_run(plan, view, live, MAX_SPAN_S as usize));
+    }
+
+    fn on_waiting(&mut self, reason: &str) {
+        self.show_waiting(reason);
+    }
+
+    fn on_load_change(&mut self, change: &Result<LoadChange, String>) {
+        self.show_load_change(change);
+    }
+}
+
+fn lock(state: &Mutex<DashboardState>) -> MutexGuard<'_, DashboardState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A time of a run that came from outside may be no time at all.
+fn seconds(number: f64) -> Duration {
+    Duration::try_from_secs_f64(number).unwrap_or_default()
+}
+
+fn draw(frame: &mut Frame<'_>, data: &DashboardData<'_>, state: &mut DashboardState) {
+    state.paused = data.run.is_paused();
     let area = frame.area().inner(ratatui::layout::Margin { horizontal: 1, vertical: 0 });
     let tall = area.height >= 30;
-    let metrics = tables::metric_row_count(data, if tall { 10 } else { 4 }) as u16 + 3;
-    let outcomes = if tall { tables::outcome_row_count(data) as u16 + 2 } else { 0 };
-    let threshold_height = thresholds::height(data, tall);
-    let [top, charts, table, outcome, threshold_area, health, keys] = Layout::vertical([
+    let [top, middle, health, keys] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Min(6),
-        Constraint::Length(metrics),
-        Constraint::Length(outcomes),
-        Constraint::Length(threshold_height),
         Constraint::Length(if tall { 4 } else { 1 }),
         Constraint::Length(1),
     ])
     .areas(area);
     header::draw(frame, top, data);
-    charts::draw(frame, charts, data);
-    tables::draw_metrics(frame, table, data);
-    if tall {
-        tables::draw_outcomes(frame, outcome, data);
+    match state.page {
+        Page::Overview => draw_overview(frame, middle, data, state),
+        Page::Errors => errors::draw(frame, middle, data, state),
+        Page::Help => help::draw(frame, middle, data, state),
     }
-    thresholds::draw(frame, threshold_area, data, tall);
     footer::draw_health(frame, health, data, tall);
-    footer::draw_keys(frame, keys, data);
+    footer::draw_keys(frame, keys, data, state);
     if !data.colour {
         strip_colours(frame, area);
     }
+}
+
+fn draw_overview(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, state: &mut DashboardState) {
+    let tall = area.height >= 22;
+    let metric_limit = if tall { 10.max(usize::from(area.height) / 3) } else { 4 };
+    let [charts, table, outcome, threshold_area] = Layout::vertical([
+        Constraint::Min(6),
+        Constraint::Length(metric_table::row_count(data, metric_limit) as u16 + 3),
+        Constraint::Length(if tall { outcomes::row_count(data) as u16 + 2 } else { 0 }),
+        Constraint::Length(thresholds::height(data, tall)),
+    ])
+    .areas(area);
+    charts::draw(frame, charts, data);
+    metric_table::draw(frame, table, data, state);
+    if tall {
+        outcomes::draw(frame, outcome, data);
+    }
+    thresholds::draw(frame, threshold_area, data, tall);
 }
 
 /// Removes the colours, for `NO_COLOR`. Bold and dim stay.

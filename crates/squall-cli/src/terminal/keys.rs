@@ -1,13 +1,15 @@
 //! Reads the `q` key for commands that print lines and have no dashboard. Draws nothing. `find_max`
 //! calls it.
 
+use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::{
     io::{self, IsTerminal},
     sync::Mutex,
 };
 
-use crate::stop_button::{KeyListener, StopButton};
+use super::key_listener::KeyListener;
+use crate::stop_button::StopButton;
 
 /// The terminal mode to restore, while it is changed.
 static ORIGINAL_MODE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -21,7 +23,13 @@ impl InlineKeyListener {
     /// Listens, if standard input and standard error are terminals.
     pub(crate) fn listen(button: &StopButton) -> InlineKeyListener {
         let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
-        let listener = (interactive && enter_cbreak_mode().is_ok()).then(|| KeyListener::start(button.clone()));
+        let button = button.clone();
+        let on_event = move |event: &Event| {
+            if asks_to_stop(event) {
+                button.press();
+            }
+        };
+        let listener = (interactive && enter_cbreak_mode().is_ok()).then(|| KeyListener::start(on_event));
         InlineKeyListener { listener }
     }
 
@@ -36,6 +44,12 @@ impl Drop for InlineKeyListener {
         drop(self.listener.take());
         restore_line_mode();
     }
+}
+
+fn asks_to_stop(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press && (control_c || matches!(key.code, KeyCode::Char('q' | 'Q')))
 }
 
 fn enter_cbreak_mode() -> rustix::io::Result<()> {

@@ -2,6 +2,7 @@
 //! sent.
 
 use crate::support::{TestFolder, target};
+use squall_testkit::tls::CertificateAuthority;
 
 /// Runs with `URL` replaced by a target's address. Expects exit code 2, a message that contains
 /// `part`, and no request.
@@ -133,11 +134,60 @@ fn output_over_a_file_that_the_run_reads_is_refused() {
         ("--hdr", "shop.toml", "shop.toml"),
         ("--save-baseline", "link.csv", "rows.csv"),
     ] {
-        let part = format!("{flag} {path} would replace {input}, which the run reads: give another path");
+        let part = format!("{flag} {path} would replace {input}, which the command reads: give another path");
         refused(&folder, &[&scenario[..], &[flag, path]].concat(), &part);
         refused(&folder, &[&scenario[..], &[flag, path, "--cluster", "redis://127.0.0.1:1"]].concat(), &part);
     }
     refused(&folder, &[&url[..], &["--json", "body.bin"]].concat(), "would replace body.bin");
     refused(&folder, &[&scenario[..3], &["--find-max", "p99<1s", "--json", "shop.toml"]].concat(), "would replace");
     assert_eq!((folder.read("shop.toml"), folder.read("rows.csv")), (text.to_owned(), "id\n1\n".to_owned()));
+}
+
+#[test]
+fn output_over_a_secret_a_certificate_or_squall_toml_is_refused() {
+    let folder = TestFolder::new();
+    folder.write("squall.toml", "[run]\nrate = 5\n").write("tok", "ann:pw\n");
+    for (flag, value) in
+        [("--bearer", "@tok"), ("--basic", "@tok"), ("-H", "X-Key: @tok"), ("-F", "a=@tok"), ("-d", "@tok")]
+    {
+        refused(&folder, &["URL", flag, value, "--json", "tok"], "--json tok would replace tok");
+    }
+    refused(&folder, &["URL", "--json", "squall.toml"], "--json squall.toml would replace squall.toml");
+    let authority = CertificateAuthority::new();
+    let ca = authority.ca_file();
+    let ca = ca.to_str().expect("UTF-8");
+    refused(&folder, &["https://127.0.0.1:1/", "--ca", ca, "--html", ca], &format!("--html {ca} would replace {ca}"));
+    assert_eq!(folder.read("tok"), "ann:pw\n");
+}
+
+#[test]
+fn named_pipes_folders_and_devices_are_refused_as_inputs() {
+    let folder = TestFolder::new();
+    let made = std::process::Command::new("mkfifo").arg(folder.path("pipe.toml")).status().expect("mkfifo");
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", folder.path("zero.toml")).expect("a writable folder");
+    for path in ["pipe.toml", "zero.toml"] {
+        let secret = format!("@{path}");
+        refused(&folder, &[path, "--check"], "not a regular file");
+        refused(&folder, &["--plan", path, "--check"], "not a regular file");
+        refused(&folder, &["URL", "--bearer", &secret, "--check"], "not a regular file");
+        for command in [&["report", path][..], &["compare", path, path]] {
+            let ended = folder.squall(command);
+            assert!(ended.code == 2 && ended.stderr.contains("not a regular file"), "{command:?}: {ended:?}");
+        }
+    }
+    std::fs::create_dir(folder.path("squall.toml")).expect("a writable folder");
+    refused(&folder, &["URL", "--check"], "cannot read squall.toml: it is not a regular file");
+    std::fs::remove_dir(folder.path("squall.toml")).expect("it is empty");
+    std::fs::rename(folder.path("pipe.toml"), folder.path("squall.toml")).expect("a writable folder");
+    refused(&folder, &["URL", "--check"], "cannot read squall.toml: it is not a regular file");
+}
+
+/// `<(command)` of a shell is a path below `/dev/fd`.
+#[test]
+fn secret_can_come_from_an_open_pipe() {
+    let (target, folder) = (target(), TestFolder::new());
+    let line = format!("printf secret | squall run {} --bearer @/dev/fd/0 --check", target.url("/health"));
+    let ended = folder.shell(&line).output().expect("a shell");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }

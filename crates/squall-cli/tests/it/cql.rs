@@ -156,21 +156,6 @@ fn a_silent_listener_is_an_error_within_the_connect_timeout() {
 }
 
 #[test]
-fn a_killed_server_ends_the_run_with_the_failed_operation() {
-    let server = Cassandra::start();
-    let port = format!("native={}", server.port());
-    let command = ["write", "duration=1h", "no-warmup", "-rate", "threads=4", "-errors", "retries=2"];
-    let (folder, words) = (TestFolder::new(), words(&command, &port, "keyspace=killed"));
-    let mut running = folder.start(&words);
-    wait_for_table_line(&mut running);
-    server.kill();
-    let ended = running.end();
-    assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("Operation x3 on key(s) ["), "{ended:?}");
-    assert!(ended.stderr.contains("NO_CONNECTION") && ended.stdout.ends_with("FAILURE\n"), "{ended:?}");
-}
-
-#[test]
 fn an_interrupt_drains_and_prints_the_summary() {
     let port = format!("native={}", Cassandra::shared().port());
     let command = ["write", "duration=1h", "no-warmup", "-rate", "threads=4", "throttle=100/s"];
@@ -187,7 +172,7 @@ fn an_interrupt_drains_and_prints_the_summary() {
 }
 
 /// Reads standard output up to the first line of the table.
-fn wait_for_table_line(running: &mut RunningProcess) {
+pub(crate) fn wait_for_table_line(running: &mut RunningProcess) {
     use std::io::Read;
     let (mut text, mut byte) = (String::new(), [0]);
     while !text.contains("\ntotal,") {

@@ -34,6 +34,22 @@ fn dashboard_restores_the_terminal_at_the_end() {
 }
 
 #[test]
+fn terminal_that_is_too_small_for_the_dashboard_is_explained() {
+    let target = target();
+    let run = |size: &str| {
+        let squall = env!("CARGO_BIN_EXE_squall");
+        let line = format!("stty {size}; {squall} run {} -n 3 --users 1", target.url("/health"));
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+        String::from_utf8(script.output().expect("script is part of every Debian").stdout).expect("UTF-8")
+    };
+    let output = run("cols 50 rows 40");
+    assert!(output.contains("the terminal has 50x40 characters, the dashboard needs 60x16"), "{output}");
+    let output = run("cols 60 rows 16");
+    assert!(!output.contains("the dashboard needs") && output.contains("\u{1b}[?1049h"), "{output}");
+}
+
+#[test]
 fn no_color_removes_colours_from_the_dashboard() {
     let target = target();
     let run = format!(

@@ -35,7 +35,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
 fn every_command_line_in_deploy_files_is_valid() {
     let folder = TestFolder::new();
     let commands: Vec<Vec<String>> = lines().iter().filter_map(|line| arguments(line)).collect();
-    assert_eq!(commands.len(), 6, "two units, two services, two deployments: {commands:?}");
+    assert_eq!(commands.len(), 9, "two units, two services, two deployments; of the grid one and two: {commands:?}");
     for command in commands {
         let run = |more: &[&str]| {
             let arguments: Vec<&str> = command.iter().map(String::as_str).chain(more.iter().copied()).collect();
@@ -56,9 +56,10 @@ fn every_command_line_in_deploy_files_is_valid() {
 fn variable(line: &str, command: &str) -> Option<String> {
     let begin = line.find("SQUALL_")?;
     let name: String = line[begin..].chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
-    let others = match command {
-        "worker" => "SQUALL_TOKEN",
-        _ => "SQUALL_WORKER_LISTEN",
+    let others: &[&str] = match command {
+        "worker" => &["SQUALL_TOKEN"],
+        "grid" => &["SQUALL_TOKEN", "SQUALL_WORKER_LISTEN"],
+        _ => &["SQUALL_WORKER_LISTEN"],
     };
-    (name != others).then_some(name)
+    (!others.contains(&name.as_str())).then_some(name)
 }

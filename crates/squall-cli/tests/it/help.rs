@@ -17,7 +17,9 @@ fn help_of_every_command_has_examples() {
         "down",
         "stream",
         "cql",
+        "grid",
         "completions",
+        "report",
     ] {
         let ended = folder.squall(&[command, "--help"]);
         assert_eq!(ended.code, 0);
@@ -40,11 +42,16 @@ fn help_of_test_start_lists_only_supported_flags() {
         help.lines().filter(|line| line.trim_start().starts_with('-')).filter_map(flag).collect()
     };
     let (run, start) = (flags(&["run"]), flags(&["test", "start"]));
-    for flag in ["cluster", "fleet", "find-max", "find-max-probe", "json", "html", "save-baseline", "strict", "plan"] {
+    for flag in ["cluster", "fleet", "find-max", "find-max-probe", "hdr", "json-lines", "prometheus", "plan"] {
         assert!(run.iter().any(|known| known == flag), "{flag} in {run:?}");
         assert!(!start.iter().any(|known| known == flag), "{flag} in {start:?}");
     }
-    assert!(["api", "rate", "users", "param"].iter().all(|flag| start.iter().any(|known| known == flag)), "{start:?}");
+    assert!(
+        ["api", "rate", "users", "param", "wait", "html", "strict"]
+            .iter()
+            .all(|flag| start.iter().any(|known| known == flag)),
+        "{start:?}"
+    );
 }
 
 #[test]

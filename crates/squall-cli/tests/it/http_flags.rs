@@ -3,6 +3,7 @@
 use crate::support::{TestFolder, number, target};
 use squall_target::TargetEndpoint;
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
+use std::{io::Write, process::Stdio};
 
 /// Sends one request with these flags and returns it as the server received it.
 fn request(flags: &[&str]) -> String {
@@ -42,6 +43,39 @@ fn http_flags_change_the_request() {
     check(&["--no-keep-alive"], &["connection: close"]);
     check(&["--compressed"], &["accept-encoding: "]);
     assert!(!request(&["--no-compression"]).to_lowercase().contains("accept-encoding: gzip"));
+}
+
+#[test]
+fn body_file_reads_standard_input() {
+    for path in ["-", "/dev/stdin"] {
+        let steps = vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart];
+        let (server, folder) = (ScriptedServer::start(steps), TestFolder::new());
+        let url = server.url("/");
+        let mut run = folder.command(&["run", &url, "--users", "1", "-n", "1", "--body-file", path]);
+        let mut child = run.stdin(Stdio::piped()).spawn().expect("it starts");
+        child.stdin.take().unwrap().write_all(b"from standard input").unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(server.last_request().contains("POST / HTTP/1.1\r\n"), "{}", server.last_request());
+        assert!(server.last_request().ends_with("\r\n\r\nfrom standard input"), "{}", server.last_request());
+    }
+}
+
+#[test]
+fn duration_after_the_short_body_flag_is_refused_unless_it_is_clearly_a_body() {
+    let folder = TestFolder::new();
+    for arguments in [&["-d", "30s"][..], &["-d30s", "--users", "5"], &["-d", "1m30s", "-H", "X-Id: 1"]] {
+        let ended = folder.squall(&[&["run", "http://127.0.0.1:1/"], arguments].concat());
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.stderr.starts_with("squall: -d: `") && ended.stderr.contains("write --for "), "{}", ended.stderr);
+    }
+    let file = folder.write("a.toml", "").squall(&["run", "a.toml", "-d", "30s"]);
+    assert!(file.stderr.contains("write --for 30s"), "{}", file.stderr);
+    check(&["--body", "30s"], &["POST /path", "\r\n\r\n30s"]);
+    check(&["-d", "30s", "-X", "PUT"], &["PUT /path", "\r\n\r\n30s"]);
+    check(&["-d", "30s", "--for", "1m"], &["POST /path"]);
+    check(&["-d", "30s", "-H", "Content-Type: text/plain"], &["POST /path"]);
+    check(&["-d", "30 s"], &["POST /path"]);
 }
 
 #[test]

@@ -158,6 +158,45 @@ fn environment_and_squall_toml_set_flags_and_check_shows_where_they_come_from() 
 }
 
 #[test]
+fn mistakes_in_squall_toml_and_in_switches_of_the_environment_are_printed() {
+    let folder = TestFolder::new();
+    for (file, part) in [
+        ("[run]\nraet = 20\n", "`raet`, which is no flag"),
+        ("[run\n", "squall.toml: "),
+        ("rate = 20\n", "has no table [run]"),
+        ("[run]\ndurration = '1s'\n", "`durration`, which is no flag"),
+    ] {
+        let refused = folder.write("squall.toml", file).squall(&["run", "http://127.0.0.1:1/", "--check"]);
+        assert!(refused.code == 2 && refused.stderr.contains(part), "{file}: {refused:?}");
+    }
+    std::fs::remove_file(folder.path("squall.toml")).expect("it exists");
+    let mut run = folder.command(&["run", "http://127.0.0.1:1/", "--check"]);
+    let refused = run.env("SQUALL_QUIET", "maybe").output().expect("the program starts");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && stderr.contains("SQUALL_QUIET: --quiet is on or off"), "{stderr}");
+}
+
+#[test]
+fn reports_show_no_value_of_the_query_of_the_url() {
+    let (target, folder) = (target(), TestFolder::new());
+    let url = target.url("/health?token=hunter2&page=77");
+    let documents = ["--json", "r.json", "--html", "r.html", "--junit", "r.xml", "--csv", "r.csv"];
+    let run = [&["run", &url, "--requests", "3", "--rate", "50"][..], &documents].concat();
+    let ended = folder.squall(&run);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for text in [&ended.stdout, &ended.stderr]
+        .into_iter()
+        .cloned()
+        .chain(["r.json", "r.html", "r.xml", "r.csv"].map(|name| folder.read(name)))
+    {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+    assert_eq!(folder.json("r.json")["run"]["name"], target.url("/health?token=…&page=…"));
+    folder.squall(&[&run[..], &["--show-values"]].concat());
+    assert_eq!(folder.json("r.json")["run"]["name"], target.url("/health?token=…&page=77"));
+}
+
+#[test]
 fn run_without_a_terminal_prints_one_plain_line_a_second() {
     let (target, folder) = (target(), TestFolder::new());
     let ended = folder.squall(&["run", &target.url("/health"), "--rate", "20", "--for", "2s"]);
@@ -218,4 +257,46 @@ fn metrics_of_a_running_test_can_be_scraped() {
     assert!(get(addr, "/other", "*/*").starts_with("HTTP/1.1 404"));
     running.interrupt();
     assert_eq!(running.end().code, 130);
+}
+
+#[test]
+fn report_of_a_saved_result_equals_what_the_run_wrote() {
+    let (target, folder) = (target(), TestFolder::new());
+    let url = target.url("/api/products");
+    let files = ["--json", "result.json", "--html", "run.html", "--junit", "run.xml", "--csv", "run.csv"];
+    let load = ["run", &url, "--rate", "50", "--for", "1s", "--phases", "-t", "p99<1us", "-t", "error_rate<1%"];
+    let ran = folder.squall(&[&load[..], &files].concat());
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let again = ["report", "result.json", "--html", "again.html", "--junit", "again.xml", "--csv", "again.csv"];
+    let rendered = folder.squall(&again);
+    assert_eq!((rendered.code, rendered.stdout.as_str()), (0, ""), "{rendered:?}");
+    assert!(rendered.stderr.contains("wrote again.html"), "{}", rendered.stderr);
+    for end in ["html", "xml", "csv"] {
+        assert_eq!(folder.read(&format!("again.{end}")), folder.read(&format!("run.{end}")), "{end}");
+    }
+    assert_eq!(folder.squall(&["report", "result.json"]).stdout, ran.stdout);
+    folder.squall(&["report", "result.json", "--text", "again.txt"]);
+    assert_eq!(folder.read("again.txt"), ran.stdout);
+    assert_eq!(folder.squall(&["report", "result.json", "--csv"]).stdout, folder.read("run.csv"));
+}
+
+#[test]
+fn result_that_cannot_be_rendered_is_refused_with_the_remedy() {
+    let folder = TestFolder::new();
+    let ran = folder.squall(&["run", &target().url("/health"), "--users", "1", "-n", "3", "--json", "result.json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let mut old: Value = folder.json("result.json");
+    old.as_object_mut().unwrap().remove("recorded");
+    folder.write("old.json", &old.to_string()).write("other.json", "{}");
+    let refused = |arguments: &[&str], text: &str| {
+        let ended = folder.squall(&[&["report"], arguments].concat());
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    };
+    refused(&["old.json"], "old.json: the result has no histograms");
+    refused(&["other.json"], "other.json: not a Squall result file; `squall run … --json FILE` writes one");
+    refused(&["missing.json"], "cannot read missing.json");
+    refused(&["result.json", "--html", "result.json"], "--html result.json would replace result.json");
+    refused(&["result.json", "--csv", "--text"], "only one output can go to standard output");
+    assert_eq!(folder.json("result.json")["totals"]["requests"], 3);
 }

@@ -1,6 +1,7 @@
 //! Stopping a run by Ctrl-C, SIGTERM and SIGHUP, once and twice.
 
 use crate::support::{RunningProcess, TestFolder, number, target, wait_until};
+use serde_json::json;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -50,6 +51,28 @@ fn sigterm_drains_like_ctrl_c() {
     assert_eq!(running.end().code, 130);
     assert!(!folder.path("base.json").exists(), "half a run is no baseline");
     assert_eq!(number(&folder.json("result.json"), "/totals/requests"), target.requests() as f64);
+}
+
+/// LoadPilot's command line ends its engine by SIGTERM and expects success.
+#[test]
+fn sigterm_of_a_loadpilot_plan_has_exit_code_0_in_process_result_and_summary() {
+    let (target, folder) = (target(), TestFolder::new());
+    let plan = json!({
+        "name": "shop", "target_url": target.url(""), "rps": 20, "duration_secs": 300, "ramp_up_secs": 0,
+        "mode": "constant", "steps": 5,
+        "tasks": [{"name": "look", "weight": 1, "url": "/health", "method": "GET", "headers": {}, "body_template": null}],
+        "data_pool": [], "n_vusers": 5, "vuser_configs": [], "thresholds": {},
+    });
+    folder.write("plan.json", &plan.to_string());
+    let running = folder.start(&["run", "--plan", "plan.json", "--json", "result.json"]);
+    wait_until("the run to be under way", || target.requests() >= 3);
+    running.terminate();
+    let ended = running.end();
+    let result = folder.json("result.json");
+    assert_eq!((ended.code, &result["exit_code"]), (0, &0.into()), "{}", ended.stderr);
+    assert_eq!(result["verdict"], "interrupted");
+    let summary = ended.stdout + &ended.stderr;
+    assert!(summary.contains("Interrupted after") && !summary.contains("exit code"), "{summary}");
 }
 
 #[test]
@@ -159,4 +182,23 @@ fn pipe_without_a_reader_blocks_neither_the_start_nor_the_signals() {
             run.borrow_mut().has_ended()
         });
     }
+}
+
+#[test]
+fn stopped_run_prints_its_summary_and_gives_up_a_pipe_without_a_reader() {
+    let (target, folder) = (target(), TestFolder::new());
+    let made = Command::new("mkfifo").arg(folder.path("unread")).status().expect("mkfifo");
+    assert!(made.success());
+    let url = target.url("/health");
+    let mut run = folder.start(&["run", &url, "--rate", "50", "--for", "5m", "--json", "unread", "--html", "r.html"]);
+    wait_until("requests", || target.requests() > 5);
+    run.terminate();
+    run.wait_for_line("waiting up to 5 s for a reader of unread");
+    let run = std::cell::RefCell::new(run);
+    wait_until("the end after one signal", || run.borrow_mut().has_ended());
+    let ended = run.into_inner().end();
+    assert_eq!(ended.code, 130, "{}", ended.stderr);
+    assert!(ended.stdout.contains("Interrupted after"), "no summary: {}", ended.stdout);
+    assert!(ended.stderr.contains("cannot write unread: its reader does not read"), "{}", ended.stderr);
+    assert!(folder.path("r.html").exists());
 }

@@ -79,6 +79,18 @@ impl TestFolder {
         (ended.code, self.json("result.json"))
     }
 
+    /// A line for the shell, to be started. Its `squall` is the program.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let programs = PathBuf::from(env!("CARGO_BIN_EXE_squall"));
+        let path = std::env::var_os("PATH").expect("a PATH");
+        let folders = [programs.parent().expect("a folder").to_owned()].into_iter().chain(std::env::split_paths(&path));
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(self.dir.path()).env("NO_COLOR", "1").env("TMPDIR", self.dir.path());
+        command.env("PATH", std::env::join_paths(folders).expect("folders without a colon"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
     pub(crate) fn start(&self, arguments: &[&str]) -> RunningProcess {
         RunningProcess { child: self.command(arguments).spawn().expect("the program starts"), stderr: String::new() }
     }
@@ -254,6 +266,18 @@ pub(crate) fn get(addr: SocketAddr, path: &str, accept: &str) -> String {
     let mut response = Vec::new();
     stream.read_to_end(&mut response).expect("it answers");
     String::from_utf8_lossy(&response).into_owned()
+}
+
+/// The part of a document below `heading`, up to the next heading of its level.
+pub(crate) fn section<'a>(document: &'a str, heading: &str) -> &'a str {
+    let below = document.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`")).1;
+    below.split("\n## ").next().expect("a part")
+}
+
+/// The first code block of `language` in a section.
+pub(crate) fn code_block<'a>(section: &'a str, language: &str) -> &'a str {
+    let block = section.split_once(&format!("\n```{language}\n")).unwrap_or_else(|| panic!("no block of {language}")).1;
+    block.split("```").next().expect("a block")
 }
 
 /// The last line of the replies of the Redis at `port` to `commands`; `None` without a reply.

@@ -13,6 +13,7 @@ fn target_serves_until_a_stop_signal() {
     let addr = addr.parse().expect("an address");
     assert!(get(addr, "/health", "*/*").contains("\"status\":\"ok\""));
     assert!(get(addr, "/stats", "*/*").contains("\"total\":1"));
+    assert!(get(addr, "/metrics", "*/*").contains("squall_shop_requests_total{endpoint=\"/health\"} 1"));
     running.terminate();
     assert_eq!(running.end().code, 0);
 }

@@ -14,24 +14,37 @@ use std::{
     process::Command,
 };
 
-use crate::support::{FinishedProcess, RunningProcess, TestFolder, number, target, wait_until};
+use crate::support::{FinishedProcess, RunningProcess, TestFolder, code_block, number, section, target, wait_until};
+
+const API_PAGE: &str = include_str!("../../../../docs/api.md");
 
 /// A folder with a fleet of its own. Dropping it stops the fleet.
-struct LocalFleet {
-    folder: TestFolder,
-    api: SocketAddr,
+pub(crate) struct LocalFleet {
+    pub(crate) folder: TestFolder,
+    pub(crate) api: SocketAddr,
 }
 
 impl LocalFleet {
-    fn new() -> LocalFleet {
+    pub(crate) fn new() -> LocalFleet {
         let folder = TestFolder::new();
         std::fs::create_dir(folder.path("run")).unwrap();
         let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         LocalFleet { folder, api }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.folder.command(arguments);
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        self.isolate(self.folder.command(arguments))
+    }
+
+    /// Runs a line in a shell and returns what it prints. It must succeed.
+    #[track_caller]
+    fn shell(&self, line: &str) -> String {
+        let ended = RunningProcess::from_child(self.isolate(self.folder.shell(line)).spawn().expect("a shell")).end();
+        assert_eq!(ended.code, 0, "{line}: {ended:?}");
+        ended.stdout
+    }
+
+    fn isolate(&self, mut command: Command) -> Command {
         command.env("XDG_RUNTIME_DIR", self.folder.path("run")).env_remove("RUST_LOG");
         for name in ["SQUALL_REDIS", "SQUALL_TOKEN", "SQUALL_API", "SQUALL_FLEET"] {
             command.env_remove(name);
@@ -50,7 +63,7 @@ impl LocalFleet {
     }
 
     #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let ended = self.squall(arguments);
         assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
         ended.stdout
@@ -72,7 +85,7 @@ impl LocalFleet {
         text.lines().filter_map(|line| line.split(" pid ").nth(1)?.trim().parse().ok()).collect()
     }
 
-    fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.api).expect("it listens");
         let (api, length) = (self.api, body.len());
         let head =
@@ -327,13 +340,56 @@ fn api_is_served_and_called_over_tls() {
 }
 
 #[test]
+fn test_start_with_outputs_waits_and_writes_what_a_run_writes() {
+    let (fleet, target) = (LocalFleet::new(), target());
+    fleet.ok(&["up", "--workers", "2", "--in-memory", "--listen", &fleet.api.to_string()]);
+    let url = target.url("/api/products");
+    let load = ["test", "start", &url, "--rate", "50", "--for", "1s", "--name", "waited"];
+    let outputs = ["--html", "report.html", "--junit", "junit.xml", "--json", "result.json"];
+    let waited = fleet.squall(&[&load[..], &["-t", "p99<1us"], &outputs].concat());
+    assert_eq!(waited.code, 1, "{waited:?}");
+    assert!(waited.stdout.contains("1 of 1 thresholds breached"), "{}", waited.stdout);
+    assert!(
+        waited.stderr.contains("test 1 starts: waited") && waited.stderr.contains("wrote report.html"),
+        "{waited:?}"
+    );
+    assert_eq!((target.requests(), number(&fleet.folder.json("result.json"), "/totals/requests")), (50, 50.0));
+    assert!(fleet.folder.read("junit.xml").contains("threshold_breached"));
+    let page = fleet.folder.read("report.html");
+    assert!(page.contains("squall test start") && page.contains("Workers"), "the command and the workers are in it");
+    fleet.ok(&["report", "result.json", "--html", "again.html"]);
+    assert_eq!(fleet.folder.read("again.html"), page);
+    let quiet = fleet.squall(&[&load[..], &["--wait", "--quiet"]].concat());
+    assert_eq!((quiet.code, quiet.stdout.as_str(), quiet.stderr.as_str()), (0, "", ""));
+    let unreachable =
+        fleet.squall(&["test", "start", "http://127.0.0.1:1/", "--users", "1", "-n", "1", "--wait", "-q"]);
+    assert_eq!(unreachable.code, 3, "{unreachable:?}");
+}
+
+#[test]
+fn interrupted_wait_stops_the_test_and_writes_its_outputs() {
+    let (fleet, target) = (LocalFleet::new(), target());
+    fleet.ok(&["up", "--workers", "1", "--in-memory", "--listen", &fleet.api.to_string()]);
+    let url = target.url("/api/products");
+    let start = ["test", "start", &url, "--rate", "50", "--for", "10m", "--json", "result.json"];
+    let waiting = RunningProcess::from_child(fleet.command(&start).spawn().expect("it starts"));
+    wait_until("the test makes load", || target.requests() > 10);
+    waiting.interrupt();
+    let ended = waiting.end();
+    assert_eq!(ended.code, 130, "{ended:?}");
+    assert!(ended.stderr.contains("press Ctrl-C again to abort"), "{}", ended.stderr);
+    assert_eq!(number(&fleet.folder.json("result.json"), "/totals/requests"), target.requests() as f64);
+    assert_eq!(fleet.status()["state"], "IDLE");
+}
+
+#[test]
 fn errors_of_fleet_commands_say_what_to_do() {
     let fleet = LocalFleet::new();
     let redis = "redis://127.0.0.1:1";
     fleet.refused(&["orchestrator", "--redis", redis, "--listen", "0.0.0.0:0"], 2, "--token");
     fleet.refused(&["test", "scale", "--users", "1000001"], 2, "--users");
-    fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--strict"], 2, "squall run … --cluster");
-    fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--prometheus", "127.0.0.1:0"], 2, "GET /prometheus");
+    fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--hdr"], 2, "squall run … --cluster");
+    fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--prometheus", "127.0.0.1:0"], 2, "GET /metrics");
     fleet.refused(&["test", "start", "shop.py", "--processes", "2"], 2, "start more workers");
     fleet.refused(&["test", "start", "--plan", "plan.json"], 2, "--plan belongs to `squall run`");
     fleet.refused(&["orchestrator", "--redis", redis, "--listen", "127.0.0.1:0", "--token", "short"], 2, "too short");
@@ -341,7 +397,7 @@ fn errors_of_fleet_commands_say_what_to_do() {
     fleet.refused(&["orchestrator", "--redis", redis, "--listen", "nonsense"], 2, "HOST:PORT");
     fleet.refused(&["orchestrator", "--redis", redis, "--scenario", "none.toml"], 2, "none.toml");
     fleet.refused(&["test", "status", "--api", "http://127.0.0.1:1"], 3, "squall up");
-    fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--json", "--api", "http://127.0.0.1:1"], 2, "--cluster");
+    fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--json", "/no/folder/x.json"], 2, "/no/folder/x.json");
     fleet.refused(&["test", "start", "http://127.0.0.1:1/", "--find-max", "p99<1s"], 2, "squall run");
     fleet.refused(&["worker", "--redis", redis, "--fleet", "a}b:{c"], 2, "letters");
     fleet.refused(&["up", "--listen", "0.0.0.0:8080"], 2, "--token");
@@ -419,4 +475,35 @@ fn run_on_a_cluster_without_a_url_uses_the_fleet_of_squall_up() {
         assert_eq!(fleet.folder.json("result.json")["fleet"]["workers"].as_array().map(Vec::len), Some(2));
     }
     assert_eq!(target.requests(), 40);
+}
+
+/// Whether the program printed what the page shows. Fractions are measured and may differ.
+fn looks_like(printed: &Value, documented: &Value) -> bool {
+    match (printed, documented) {
+        (Value::Array(printed), Value::Array(documented)) => {
+            printed.len() == documented.len() && printed.iter().zip(documented).all(|(a, b)| looks_like(a, b))
+        }
+        (Value::Number(printed), Value::Number(documented)) if documented.is_f64() => printed.as_f64() > Some(0.0),
+        _ => printed == documented,
+    }
+}
+
+/// Only the addresses differ, because those of the page may be in use.
+#[test]
+fn example_of_the_api_page_runs_as_printed() {
+    let (fleet, target) = (LocalFleet::new(), target());
+    let (steer, api) = (section(API_PAGE, "## Steer a test"), fleet.api.to_string());
+    fleet.folder.write("shop.toml", &code_block(steer, "toml").replace("http://127.0.0.1:8089", &target.url("")));
+    let commands = code_block(steer, "console").split("$ ").skip(1);
+    for (command, documented) in commands.filter_map(|command| command.split_once('\n')) {
+        let command =
+            command.replace("squall up", &format!("squall up --listen {api}")).replace("localhost:8080", &api);
+        if command.contains("/metrics") {
+            wait_until("the first second", || !fleet.shell(&command).is_empty());
+        }
+        let printed = fleet.shell(&command);
+        let line = |text: &str| serde_json::from_str(text).unwrap_or_else(|error| panic!("{command}: {error}: {text}"));
+        assert!(documented.is_empty() || looks_like(&line(&printed), &line(documented)), "{command}: {printed}");
+    }
+    assert!(target.requests() > 0, "the test sent requests");
 }

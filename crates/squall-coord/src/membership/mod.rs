@@ -61,6 +61,9 @@ pub struct MembershipHandle {
     pub events: mpsc::UnboundedReceiver<LeaseEvent>,
     /// Whether leases may be used right now.
     pub validity: MembershipValidity,
+    /// An error that only an operator can remedy: a key of the store holds data of another kind.
+    /// Holds one; the membership keeps trying, and the owner may end it.
+    pub unusable_store: mpsc::Receiver<StoreError>,
     releases: mpsc::UnboundedSender<Lease>,
 }
 
@@ -79,6 +82,7 @@ pub struct Membership<S> {
     leases: BTreeMap<UnitId, HeldLease>,
     validity: MembershipValidity,
     events: mpsc::UnboundedSender<LeaseEvent>,
+    unusable_store: mpsc::Sender<StoreError>,
     releases: mpsc::UnboundedReceiver<Lease>,
     /// Released by their users, but not yet in the store.
     pending_releases: Vec<Lease>,
@@ -105,14 +109,22 @@ impl<S: LeaseStore> Membership<S> {
         config.check()?;
         let (events, event_rx) = mpsc::unbounded_channel();
         let (release_tx, releases) = mpsc::unbounded_channel();
+        // If it is full, the owner has not yet read an error that says the same.
+        let (unusable_store, unusable_rx) = mpsc::channel(1);
         let validity = MembershipValidity::new();
-        let handle = MembershipHandle { events: event_rx, validity: validity.clone(), releases: release_tx };
+        let handle = MembershipHandle {
+            events: event_rx,
+            validity: validity.clone(),
+            unusable_store: unusable_rx,
+            releases: release_tx,
+        };
         let membership = Self {
             store,
             config,
             leases: BTreeMap::new(),
             validity,
             events,
+            unusable_store,
             releases,
             pending_releases: Vec::new(),
             joined: false,
@@ -205,7 +217,7 @@ impl<S: LeaseStore> Membership<S> {
             Ok(HeartbeatOutcome::Expired) => self.handle_expiry(),
             Err(error) => {
                 self.last_heartbeat_ok = false;
-                self.schedule_retry("heartbeat", &error);
+                self.schedule_retry("heartbeat", error);
             }
         }
     }
@@ -258,7 +270,7 @@ impl<S: LeaseStore> Membership<S> {
         if member_count == 0 || member_count >= LARGE_GROUP_MEMBERS {
             let snapshot = match self.store.member_snapshot(&self.config.member).await {
                 Ok(snapshot) => snapshot,
-                Err(error) => return self.schedule_retry("member_snapshot", &error),
+                Err(error) => return self.schedule_retry("member_snapshot", error),
             };
             if snapshot.member_count >= LARGE_GROUP_MEMBERS && !lease_plan::may_assign(snapshot.older_members) {
                 let lacks_units = snapshot.assigned.iter().any(|unit| !self.leases.contains_key(unit));
@@ -274,7 +286,7 @@ impl<S: LeaseStore> Membership<S> {
         }
         let snapshot = match self.store.snapshot().await {
             Ok(snapshot) => snapshot,
-            Err(error) => return self.schedule_retry("snapshot", &error),
+            Err(error) => return self.schedule_retry("snapshot", error),
         };
         seen.send_replace(WatchState {
             revision: snapshot.revision,
@@ -290,7 +302,7 @@ impl<S: LeaseStore> Membership<S> {
         let Some(plan) = plan else { return self.handle_expiry() };
         self.expiries_in_row = 0;
         if let Err(error) = self.apply_plan(plan, revision).await {
-            self.schedule_retry("apply_plan", &error);
+            self.schedule_retry("apply_plan", error);
         } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
             info!(member = %self.config.member, "the store is usable again");
         }
@@ -358,7 +370,7 @@ impl<S: LeaseStore> Membership<S> {
                 // They are not in `leases`, so the next refresh finds them as orphaned and releases
                 // them.
                 self.pending_releases.clear();
-                self.schedule_retry("release", &error);
+                self.schedule_retry("release", error);
             }
         }
     }
@@ -382,19 +394,22 @@ impl<S: LeaseStore> Membership<S> {
     async fn record_leaving(&mut self) {
         match self.store.mark_leaving(&self.config.member).await {
             Ok(_) => self.leaving_recorded = true,
-            Err(error) => self.schedule_retry("mark_leaving", &error),
+            Err(error) => self.schedule_retry("mark_leaving", error),
         }
     }
 
-    fn schedule_retry(&mut self, step: &str, error: &StoreError) {
+    fn schedule_retry(&mut self, step: &str, error: StoreError) {
         let wait = (RETRY_DELAY * 2u32.pow(self.failures.min(8))).min(self.config.heartbeat_interval);
-        let (member, cause) = (&self.config.member, std::error::Error::source(error));
+        let (member, cause) = (&self.config.member, std::error::Error::source(&error));
         // A warning once per outage, the rest at debug level.
         match self.failures {
             0 => warn!(%member, step, %error, ?cause, "the store is not usable; retrying"),
             _ => debug!(%member, step, %error, ?cause, "store operation failed"),
         }
         self.failures += 1;
+        if matches!(error, StoreError::WrongType { .. }) {
+            let _ = self.unusable_store.try_send(error);
+        }
         self.refresh_at = Some(Instant::now() + wait);
     }
 

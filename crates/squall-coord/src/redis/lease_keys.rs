@@ -14,7 +14,8 @@ pub struct LeaseKeys {
     pub members: Arc<str>,
     /// Sorted set: member → deadline in ms.
     pub live: Arc<str>,
-    /// Hash: `revision`, `epoch`, `assigned`, and `unit:<unit>` → `<epoch> <member>`.
+    /// Hash: `revision`, `epoch`, `assigned`, `of_runnel` while the record lists a member of runnel,
+    /// and `unit:<unit>` → `<epoch> <member>`.
     pub leases: Arc<str>,
     /// Stream: one entry per revision; about the last 256.
     pub control: Arc<str>,

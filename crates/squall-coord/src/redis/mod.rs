@@ -7,6 +7,7 @@ mod lease_keys;
 mod pool_store;
 mod shared_connection;
 mod snapshot_reply;
+mod turn_listener;
 
 use std::{
     sync::{
@@ -23,6 +24,7 @@ pub use client::{BlockingConnection, RedisClient, RedisConnectError};
 pub use lease_keys::LeaseKeys;
 pub use pool_store::{PoolKeys, RedisPoolStore};
 pub use shared_connection::SharedConnection;
+pub(crate) use turn_listener::TurnListener;
 
 use crate::{
     HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEpoch, LeaseSnapshot, LeaseStore, MemberId, MemberSnapshot,
@@ -55,6 +57,9 @@ struct LeaseScripts {
     acquire: Script,
     release: Script,
 }
+
+/// What `prelude.lua` reports of a members record that it cannot read.
+const UNREADABLE_RECORD: &str = "holds text that Squall did not write";
 
 macro_rules! script {
     ($name:literal) => {
@@ -132,7 +137,19 @@ impl RedisLeaseStore {
         {
             return wrong_key;
         }
+        if error.to_string().contains(UNREADABLE_RECORD) {
+            return unreadable_record(&self.inner.keys);
+        }
         rejected(error)
+    }
+}
+
+/// The error for a members record that is neither Squall's nor runnel's.
+pub(crate) fn unreadable_record(keys: &LeaseKeys) -> StoreError {
+    StoreError::WrongType {
+        key: keys.members.to_string(),
+        expected: "members record",
+        found: "text of another kind".into(),
     }
 }
 

@@ -2,14 +2,11 @@
 //! only.
 //! It keeps no state except which requests of this process wait for a notification.
 
-mod turn_listener;
-
 use std::{sync::Arc, time::Duration};
 
 use redis::{FromRedisValue, Script, ScriptInvocation};
 
-use self::turn_listener::TurnListener;
-use super::{RedisClient, RedisLeaseStore, find_non_number, millis, not_a_number_error};
+use super::{RedisClient, RedisLeaseStore, TurnListener, find_non_number, millis, not_a_number_error};
 use crate::{
     ItemId, LeaseEpoch, MemberId, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName,
     PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, Revision, RunEpoch, StoreError,
@@ -56,6 +53,11 @@ impl PoolKeys {
 
     fn pool_key(&self, pool: &PoolName, part: &str) -> String {
         format!("{}resource:{pool}:{part}", self.prefix)
+    }
+
+    /// vikhry numbers items from 1.
+    fn first_item_number(&self) -> u64 {
+        u64::from(self.prefix.is_empty())
     }
 
     /// Stream: notified requests of all pools.
@@ -256,7 +258,7 @@ impl PoolStore for RedisPoolStore {
         limit: Option<u64>,
     ) -> Result<Option<u64>, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.next_item_number, pool);
-        call.arg(run.0).arg(optional_arg(limit)).arg(NUMBERS_PER_SEARCH);
+        call.arg(run.0).arg(optional_arg(limit)).arg(NUMBERS_PER_SEARCH).arg(self.keys().first_item_number());
         loop {
             match self.invoke::<i64>(pool, &call).await? {
                 -2 => {}
@@ -294,7 +296,7 @@ impl PoolStore for RedisPoolStore {
     }
 
     async fn wait_for_turn(&self, request: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
-        match self.inner.turn_listener.wait_for_turn(&request.request_id, seen.0, within).await {
+        match self.inner.turn_listener.wait_for_turn(request.request_id.as_str(), seen.0, within).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.inner.members.to_store_error(error, &self.expected_types(&request.pool)).await),
         }

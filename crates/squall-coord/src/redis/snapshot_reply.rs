@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use redis::Value;
 use serde_json::Value as Json;
 
-use super::LeaseKeys;
+use super::{LeaseKeys, unreadable_record};
 use crate::{
     LeaseEpoch, LeaseHolder, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId,
 };
@@ -19,11 +19,7 @@ pub(super) fn parse_snapshot(
     (now, revision, record, live, held): SnapshotReply,
     keys: &LeaseKeys,
 ) -> Result<LeaseSnapshot, StoreError> {
-    let wrong_record = || StoreError::WrongType {
-        key: keys.members.to_string(),
-        expected: "members record",
-        found: "text of another kind".into(),
-    };
+    let wrong_record = || unreadable_record(keys);
     let now: f64 = now.parse().map_err(|_| wrong_record())?;
     let record: BTreeMap<String, Json> = serde_json::from_str(&record).map_err(|_| wrong_record())?;
     let mut members = Vec::new();
@@ -52,11 +48,7 @@ pub(super) fn parse_snapshot(
 
 /// Parses: revision, number of members, number of older members, units, (unit, lease)…
 pub(super) fn parse_member_snapshot(reply: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
-    let wrong_record = || StoreError::WrongType {
-        key: keys.members.to_string(),
-        expected: "members record",
-        found: "text of another kind".into(),
-    };
+    let wrong_record = || unreadable_record(keys);
     let fields: Vec<String> = redis::from_redis_value(Value::Array(reply)).map_err(|_| wrong_record())?;
     let [revision, members, older_members, units, leases @ ..] = &fields[..] else { return Err(wrong_record()) };
     let number = |text: &String| text.parse::<i64>().map_err(|_| wrong_record());

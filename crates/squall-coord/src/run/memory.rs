@@ -178,10 +178,11 @@ impl RunStore for MemoryRunStore {
             current.and_then(|current| Some((current, report.get(INSTANCE_FIELD)?, current.get(INSTANCE_FIELD)?)))
             && own_instance != current_instance
         {
-            return Ok(ReportOutcome::NameTaken(current.get("last_heartbeat").cloned().unwrap_or_default()));
+            return Ok(ReportOutcome::NameTaken(current.get("reported_at_ms").cloned().unwrap_or_default()));
         }
         let mut report = report.clone();
-        report.insert("last_heartbeat".into(), format!("{:.3}", now_ms as f64 / 1e3));
+        report.insert("last_heartbeat".into(), (now_ms / 1000).to_string());
+        report.insert("reported_at_ms".into(), now_ms.to_string());
         inner.reports.insert(worker.to_owned(), (expires_at, report));
         Ok(ReportOutcome::Accepted(ReportReceipt {
             epoch: inner.record.epoch,

@@ -122,6 +122,23 @@ async fn members_recover_from_a_deleted_members_record() {
     check_recovery(&["DEL", &keys("damaged").members], false).await;
 }
 
+/// Other programs write an empty record in other forms.
+#[tokio::test]
+async fn member_joins_a_record_without_members_whatever_its_spaces() {
+    let server = RedisServer::start();
+    let client = RedisClient::open(&server.url()).await.expect("the server runs");
+    for (number, record) in ["{}", "{ }", "{\n}", " { } "].into_iter().enumerate() {
+        let namespace = format!("spaces-{number}");
+        let store = redis_lease_store(&server, &namespace).await;
+        let mut set = redis::cmd("SET");
+        let () = set.arg(&*keys(&namespace).members).arg(record).query_async(&mut client.connection()).await.unwrap();
+        store.join(&member("a"), Duration::from_secs(60)).await.unwrap();
+        store.join(&member("b"), Duration::from_secs(60)).await.unwrap();
+        let members = store.snapshot().await.unwrap_or_else(|error| panic!("{record:?}: {error}")).members;
+        assert_eq!(members.iter().map(|member| member.id.as_str()).collect::<Vec<_>>(), ["a", "b"], "{record:?}");
+    }
+}
+
 #[tokio::test]
 async fn members_recover_from_a_deleted_list_of_live_members() {
     check_recovery(&["DEL", &keys("damaged").live], false).await;

@@ -13,4 +13,7 @@ mod pool_store_faults;
 mod rebalance_simulation;
 mod redis_connections;
 mod run_store;
+mod slot_store;
+mod slot_store_equivalence;
+mod slot_store_redis;
 mod support;

@@ -378,6 +378,47 @@ async fn empty_prefix_gives_the_key_names_of_vikhry() {
 }
 
 #[tokio::test]
+async fn items_that_vikhrys_orchestrator_created_are_granted_once_each_and_numbers_continue_from_1() {
+    let server = RedisServer::start();
+    let client = RedisClient::open(&server.url()).await.unwrap();
+    let members = squall_coord::RedisLeaseStore::new(&client, crate::support::keys(""));
+    let pools = squall_coord::RedisPoolStore::new(&client, &members, squall_coord::PoolKeys::new(""));
+    members.join(&member("a"), TTL).await.unwrap();
+    let create = async |ids: std::ops::RangeInclusive<u64>, total: u64| {
+        // Its orchestrator counts the items first, then writes their payloads; it knows no free set.
+        let mut commands = ::redis::pipe();
+        commands.cmd("HSET").arg("resources").arg("accounts").arg(total).ignore();
+        for id in ids {
+            commands.cmd("SET").arg(format!("resource:accounts:{id}")).arg(format!("{{\"n\":{id}}}")).ignore();
+        }
+        let _: () = commands.query_async(&mut client.connection()).await.unwrap();
+    };
+    let acquire_all = async || {
+        let mut granted = Vec::new();
+        while let PoolRequestOutcome::Granted(lease) =
+            pools.try_acquire(&request_by("a"), Duration::ZERO).await.unwrap()
+        {
+            assert_eq!(lease.payload, format!("{{\"n\":{}}}", lease.id));
+            granted.push(lease.id.to_string().parse::<u64>().unwrap());
+        }
+        granted.sort_unstable();
+        granted
+    };
+    create(1..=10, 10).await;
+    // What a worker does for a pool whose items are made on demand.
+    pools.put(&accounts(), &[], None, Some(RUN)).await.unwrap();
+    assert_eq!(acquire_all().await, (1..=10).collect::<Vec<_>>());
+    // The payload of item 12 is not written yet.
+    create(11..=11, 13).await;
+    assert_eq!(acquire_all().await, [11]);
+    create(12..=13, 13).await;
+    let counted = pools.count(&accounts()).await.unwrap();
+    assert_eq!((counted.total, counted.available, counted.held), (13, 2, 11));
+    assert_eq!(acquire_all().await, [12, 13]);
+    assert_eq!(pools.next_item_number(&accounts(), RUN, None).await.unwrap(), Some(14), "no item 0");
+}
+
+#[tokio::test]
 async fn wrong_key_type_and_missing_payload_errors_name_the_key() {
     let server = RedisServer::start();
     let stores = RedisTestStores::new(&RedisClient::open(&server.url()).await.unwrap(), "wrong");

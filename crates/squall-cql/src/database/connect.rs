@@ -1,7 +1,10 @@
 //! Connects to every node of the database, within a time limit. It retries nothing: a node that
 //! refuses, stays silent or wants another password is an error.
 
-use super::innermost_message;
+use super::{
+    OperationError, innermost_message,
+    node_failures::{FailedNode, NodeFailures},
+};
 use crate::{ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings};
 use scylla::{
     client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
@@ -30,6 +33,8 @@ pub struct DatabaseTarget {
     mode: ConnectionMode,
     only_listed_nodes: bool,
     datacenter: Option<String>,
+    rack: Option<String>,
+    remote_datacenters: bool,
     consistency: Consistency,
     serial_consistency: SerialConsistency,
 }
@@ -37,6 +42,7 @@ pub struct DatabaseTarget {
 /// A connected database.
 pub struct Database {
     pub(crate) session: Session,
+    failures: Arc<FailedNode>,
 }
 
 /// One node.
@@ -80,6 +86,8 @@ impl DatabaseTarget {
             mode: settings.mode.clone(),
             only_listed_nodes: settings.nodes.whitelist,
             datacenter: settings.nodes.datacenter.clone(),
+            rack: settings.nodes.rack.clone(),
+            remote_datacenters: settings.nodes.remote_datacenter.is_some(),
             consistency: settings.command.consistency,
             serial_consistency: settings.command.serial_consistency,
         }
@@ -109,21 +117,26 @@ impl DatabaseTarget {
     }
 
     fn load_balancing(&self) -> Arc<dyn LoadBalancingPolicy> {
-        let policy = DefaultPolicy::builder();
-        match &self.datacenter {
-            Some(datacenter) => policy.prefer_datacenter(datacenter.clone()).build(),
-            None => policy.build(),
+        let policy = DefaultPolicy::builder().permit_dc_failover(self.remote_datacenters);
+        match (self.datacenter.clone(), self.rack.clone()) {
+            (Some(datacenter), Some(rack)) => policy.prefer_datacenter_and_rack(datacenter, rack).build(),
+            (Some(datacenter), None) => policy.prefer_datacenter(datacenter).build(),
+            (None, _) => policy.build(),
         }
     }
 
-    fn session_builder(&self, connections: NonZeroUsize) -> Result<SessionBuilder, DatabaseConnectError> {
+    fn session_builder(
+        &self,
+        connections: NonZeroUsize,
+        failures: &Arc<FailedNode>,
+    ) -> Result<SessionBuilder, DatabaseConnectError> {
         let profile = ExecutionProfile::builder()
             .consistency(self.consistency.into())
             .serial_consistency(Some(self.serial_consistency.into()))
             .request_timeout(Some(self.mode.request_timeout))
             // `-errors retries=` counts tries itself.
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-            .load_balancing_policy(self.load_balancing())
+            .load_balancing_policy(Arc::new(NodeFailures::new(self.load_balancing(), failures.clone())))
             .build();
         let mut builder = SessionBuilder::new()
             .known_nodes(self.nodes.iter())
@@ -148,7 +161,8 @@ impl Database {
     pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
         let (began, limit) = (Instant::now(), target.connect_limit());
         // The driver's own limit covers only TCP: a listener that never answers would block for ever.
-        let built = tokio::time::timeout(limit, target.session_builder(connections)?.build()).await;
+        let failures = Arc::default();
+        let built = tokio::time::timeout(limit, target.session_builder(connections, &failures)?.build()).await;
         let silent = |_| DatabaseConnectError::Silent { nodes: target.addresses(), limit };
         let session = built.map_err(silent)?.map_err(|error| match &error {
             NewSessionError::FailedToResolveAnyHostname(hosts) => {
@@ -156,7 +170,7 @@ impl Database {
             }
             _ => target.refused(innermost_message(&error)),
         })?;
-        let database = Database { session };
+        let database = Database { session, failures };
         database.check_datacenter(target)?;
         while let Some(node) = database.unconnected_node() {
             if began.elapsed() >= limit {
@@ -185,6 +199,25 @@ impl Database {
             .collect();
         hosts.sort_by(|a, b| a.address.cmp(&b.address));
         hosts
+    }
+
+    /// An error of the request that has just failed, with the node that failed it in its message.
+    /// Must be called before the task of the request awaits anything else.
+    pub(crate) fn with_node(&self, mut error: OperationError) -> OperationError {
+        if let Some(node) = self.failures.take() {
+            error.message = format!("{} (node {node})", error.message);
+        }
+        error
+    }
+
+    /// The nodes that operations may be sent to.
+    pub(crate) fn enabled_nodes(&self) -> usize {
+        self.session.get_cluster_state().get_nodes_info().iter().filter(|node| node.is_enabled()).count()
+    }
+
+    /// The tokens of all nodes.
+    pub(crate) fn ring_tokens(&self) -> Vec<i64> {
+        self.session.get_cluster_state().replica_locator().ring().iter().map(|(token, _)| token.value()).collect()
     }
 
     fn unconnected_node(&self) -> Option<String> {

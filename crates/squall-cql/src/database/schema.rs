@@ -1,8 +1,12 @@
-//! Creates the keyspace and the tables of the commands that write, and empties the tables of a
-//! command. The database driver waits until all nodes agree on the schema, so nothing sleeps here.
+//! Creates the keyspaces and tables of a command, and empties its tables. The database driver waits
+//! until all nodes agree on the schema, so nothing sleeps here.
 
-use super::{Database, innermost_message};
-use crate::{BasicOperation, CompressionStyle, KeyspaceSchema, cql_text::quoted_table};
+use super::{Database, TableError, innermost_message};
+use crate::{
+    BasicOperation, CompressionStyle, StressOperation, StressSettings, UserProfile, Workload, cql_text::quoted_table,
+};
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use std::collections::BTreeSet;
 
 /// Why the schema cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +14,15 @@ use crate::{BasicOperation, CompressionStyle, KeyspaceSchema, cql_text::quoted_t
 pub struct SchemaError {
     pub action: String,
     pub reason: String,
+}
+
+/// What a change of the schema did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaChange {
+    /// Every table exists now.
+    Created,
+    /// The command creates no tables.
+    NotNeeded,
 }
 
 impl BasicOperation {
@@ -23,14 +36,60 @@ impl BasicOperation {
 }
 
 impl Database {
-    /// Creates the keyspace and the table of an operation, unless they exist.
+    /// Creates the keyspaces and tables of a command, unless they exist: those of the basic commands
+    /// that write, and those that profiles define.
     pub async fn create_schema(
         &self,
-        schema: &KeyspaceSchema,
-        columns: &[String],
+        settings: &StressSettings,
+        workload: &Workload,
+    ) -> Result<SchemaChange, SchemaError> {
+        match (&settings.command.operation, workload) {
+            (StressOperation::Basic(operation), _) if operation.writes() => {
+                self.create_standard_table(settings, *operation).await?;
+            }
+            (_, Workload::Profiles(workload)) => {
+                for profile in workload.profiles.iter() {
+                    self.create_profile_schema(profile).await?;
+                }
+            }
+            _ => return Ok(SchemaChange::NotNeeded),
+        }
+        Ok(SchemaChange::Created)
+    }
+
+    /// Removes all rows of the tables of a command.
+    pub async fn truncate(&self, settings: &StressSettings, workload: &Workload) -> Result<(), SchemaError> {
+        let mut tables = BTreeSet::new();
+        match workload {
+            Workload::Standard(operations) => {
+                let names = operations.iter().map(|(operation, _)| operation.table().to_owned());
+                tables.extend(names.map(|table| (settings.schema.keyspace.clone(), table)));
+            }
+            Workload::Profiles(workload) => {
+                for operation in &workload.operations {
+                    let described = self.describe_table(&workload.profiles[operation.profile]).await;
+                    let failed = |error: TableError| SchemaError {
+                        action: "cannot truncate".to_owned(),
+                        reason: error.to_string(),
+                    };
+                    let described = described.map_err(failed)?;
+                    tables.insert((described.keyspace, described.table));
+                }
+            }
+        }
+        for (keyspace, table) in tables {
+            let cql = format!("TRUNCATE {}", quoted_table(&keyspace, &table));
+            self.change_schema(format!("cannot truncate {keyspace}.{table}"), cql).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_standard_table(
+        &self,
+        settings: &StressSettings,
         operation: BasicOperation,
     ) -> Result<(), SchemaError> {
-        let style = CompressionStyle::Class;
+        let (schema, columns, style) = (&settings.schema, &settings.columns.names, CompressionStyle::Class);
         self.change_schema(format!("cannot create the keyspace {}", schema.keyspace), schema.create_keyspace()).await?;
         let (table, cql) = match operation.table() {
             "counter1" => ("counter1", schema.create_counter1(columns, style)),
@@ -39,15 +98,44 @@ impl Database {
         self.change_schema(format!("cannot create the table {}.{table}", schema.keyspace), cql).await
     }
 
-    /// Removes all rows of the table of an operation.
-    pub async fn truncate(&self, keyspace: &str, operation: BasicOperation) -> Result<(), SchemaError> {
-        let table = operation.table();
-        let cql = format!("TRUNCATE {}", quoted_table(keyspace, table));
-        self.change_schema(format!("cannot truncate {keyspace}.{table}"), cql).await
+    /// Runs the definitions of a profile. What exists already stays as it is.
+    async fn create_profile_schema(&self, profile: &UserProfile) -> Result<(), SchemaError> {
+        let spec_name = &profile.spec_name;
+        if let Some(cql) = &profile.keyspace_definition {
+            self.change_schema(format!("keyspace_definition of {spec_name}"), cql.clone()).await?;
+        }
+        let tables = profile.table_definition.iter().map(|cql| ("table_definition", cql));
+        let extras = profile.extra_definitions.iter().map(|cql| ("extra_definitions", cql));
+        let definitions: Vec<(&str, &String)> = tables.chain(extras).collect();
+        if !definitions.is_empty() {
+            // The definitions name tables without their keyspace.
+            let used = self.session.use_keyspace(&profile.keyspace, false).await;
+            used.map_err(|error| SchemaError {
+                action: format!("cannot use the keyspace {}", profile.keyspace),
+                reason: innermost_message(&error),
+            })?;
+        }
+        for (key, cql) in definitions {
+            self.change_schema(format!("{key} of {spec_name}"), cql.clone()).await?;
+        }
+        Ok(())
     }
 
     async fn change_schema(&self, action: String, cql: String) -> Result<(), SchemaError> {
-        let done = self.session.query_unpaged(cql, &[]).await;
-        done.map(drop).map_err(|error| SchemaError { action, reason: innermost_message(&error) })
+        match self.session.query_unpaged(cql, &[]).await {
+            Ok(_) => Ok(()),
+            Err(error) if already_exists(&error) => Ok(()),
+            Err(error) => Err(SchemaError { action, reason: innermost_message(&error) }),
+        }
+    }
+}
+
+fn already_exists(error: &ExecutionError) -> bool {
+    let ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, message)) = error else { return false };
+    match error {
+        DbError::AlreadyExists { .. } => true,
+        // An index or a type that exists has no code of its own.
+        DbError::Invalid => message.contains("already exists"),
+        _ => false,
     }
 }

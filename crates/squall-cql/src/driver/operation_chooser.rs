@@ -1,6 +1,6 @@
 //! Which operation a user runs next: one kind by weight, repeated as often as `clustering=` says.
 
-use crate::{BasicOperation, Distribution, Sampler, StressOperation};
+use crate::{Distribution, Sampler, StressOperation};
 
 /// One user's choice.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct OperationChooser {
 }
 
 impl OperationChooser {
-    pub(super) fn new(operations: &[(BasicOperation, f64)], command: &StressOperation) -> OperationChooser {
-        let weight_sums = operations.iter().scan(0.0, |sum, (_, weight)| {
+    pub(super) fn new(weights: &[f64], command: &StressOperation) -> OperationChooser {
+        let weight_sums = weights.iter().scan(0.0, |sum, weight| {
             *sum += weight;
             Some(*sum)
         });
@@ -50,12 +50,13 @@ impl OperationChooser {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BasicOperation;
 
     #[test]
     fn operations_repeat_in_runs_and_follow_their_weights() {
         let operations = [(BasicOperation::Read, 3.0), (BasicOperation::Write, 1.0)];
         let command = StressOperation::Mixed { weights: operations.to_vec(), clustering: Distribution::Fixed(4) };
-        let mut chooser = OperationChooser::new(&operations, &command);
+        let mut chooser = OperationChooser::new(&[3.0, 1.0], &command);
         let runs: Vec<[usize; 4]> = (0..4000).map(|_| std::array::from_fn(|_| chooser.next())).collect();
         assert!(runs.iter().all(|run| run.iter().all(|operation| *operation == run[0])));
         let reads = runs.iter().filter(|run| run[0] == 0).count();

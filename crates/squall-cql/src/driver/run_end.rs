@@ -7,7 +7,7 @@ use tokio::sync::watch;
 /// Why the driver asks for the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEndReason {
-    /// Every seed of `-pop seq= no-wrap` was used.
+    /// Every seed of `-pop seq= no-wrap`, every partition of `n=` or every token range was used.
     SeedsUsed,
     /// An operation failed; the message for the user.
     Failed(String),

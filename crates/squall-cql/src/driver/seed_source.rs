@@ -1,10 +1,11 @@
-//! The seeds of a run: all users take the numbers of a sequence from one counter, and each draws from
-//! its own copy of a distribution. It generates no rows.
+//! The seeds of a run: all users take the numbers of a sequence from one counter, on a fleet from one
+//! counter of all workers, and each draws from its own copy of a distribution. It generates no rows.
 
 use crate::{
     InsertSettings, Population, PopulationSettings, Sampler, SeedDistribution, SeedMultiplier, SeedSequence,
     WrittenSeeds,
 };
+use squall_engine::{NumberQuota, SharedCounter};
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
@@ -15,17 +16,31 @@ use std::sync::{
 pub(super) struct SharedSeeds {
     population: Population,
     multiplier: SeedMultiplier,
-    /// The next number of a sequence.
-    next: AtomicU64,
+    numbers: SequenceNumbers,
     /// Only used with `read-lookback`.
     written: Mutex<WrittenSeeds>,
 }
+
+/// Where the numbers of a sequence come from. Each number is used once.
+#[derive(Debug)]
+enum SequenceNumbers {
+    /// The next number, for a run in one process.
+    Process(AtomicU64),
+    Fleet(NumberQuota),
+}
+
+/// The name of the counter that the workers of a fleet share.
+const FLEET_COUNTER: &str = "cql seeds";
+/// The numbers of a fleet's sequence if the run has no number of operations; a quota has no more.
+const MAX_FLEET_NUMBERS: u64 = (1 << 44) - 1;
 
 /// One user's access to the seeds.
 #[derive(Debug)]
 pub(super) struct UserSeeds {
     shared: Arc<SharedSeeds>,
     kind: SeedKind,
+    /// The number that the fleet has granted for the next seed.
+    reserved: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -47,9 +62,22 @@ impl SharedSeeds {
         SharedSeeds {
             population: population.seeds.clone(),
             multiplier: SeedMultiplier::new(population.data_set, &insert.revisit),
-            next: AtomicU64::new(0),
+            numbers: SequenceNumbers::Process(AtomicU64::new(0)),
             written: Mutex::default(),
         }
+    }
+
+    /// The seeds of one worker of a fleet that makes `operations` in all, and the counter that it
+    /// shares with the other workers.
+    pub(super) fn of_fleet(
+        population: &PopulationSettings,
+        insert: &InsertSettings,
+        operations: Option<u64>,
+    ) -> (SharedSeeds, SharedCounter) {
+        let (quota, refill) = NumberQuota::with_refill();
+        let limit = operations.unwrap_or(MAX_FLEET_NUMBERS).min(MAX_FLEET_NUMBERS);
+        let seeds = SharedSeeds { numbers: SequenceNumbers::Fleet(quota), ..SharedSeeds::new(population, insert) };
+        (seeds, SharedCounter { name: FLEET_COUNTER.to_owned(), limit, refill })
     }
 }
 
@@ -61,10 +89,20 @@ impl UserSeeds {
             }
             Population::Drawn(distribution) => SeedKind::Drawn(SeedDistribution::new(distribution.clone())),
         };
-        UserSeeds { shared, kind }
+        UserSeeds { shared, kind, reserved: None }
     }
 
-    /// The seed of the next operation; `None` when a sequence that does not wrap has ended.
+    /// Waits for the number of the next seed, if the workers of a fleet share the sequence.
+    pub(super) async fn reserve(&mut self) {
+        if let (SequenceNumbers::Fleet(quota), SeedKind::Sequence { .. }, None) =
+            (&self.shared.numbers, &self.kind, self.reserved)
+        {
+            self.reserved = quota.acquire().await;
+        }
+    }
+
+    /// The seed of the next operation; `None` when a sequence that does not wrap has ended, or when the
+    /// fleet has granted no number.
     pub(super) fn take(&mut self, writes: bool) -> Option<TakenSeed> {
         let (seed, number) = match &mut self.kind {
             SeedKind::Drawn(distribution) => (distribution.draw(), None),
@@ -73,7 +111,10 @@ impl UserSeeds {
                 (sequence.seed_before(written, distance.draw()), None)
             }
             SeedKind::Sequence { sequence, lookback } => {
-                let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+                let number = match &self.shared.numbers {
+                    SequenceNumbers::Process(next) => next.fetch_add(1, Ordering::Relaxed),
+                    SequenceNumbers::Fleet(_) => self.reserved.take()?,
+                };
                 (sequence.seed(number)?, lookback.is_some().then_some(number))
             }
         };
@@ -117,5 +158,22 @@ mod tests {
         assert_eq!(user.take(false).unwrap().seed, 1);
         user.finish(written);
         assert_eq!((written.seed, user.take(false).unwrap().seed), (1, 1));
+    }
+    #[tokio::test]
+    async fn workers_of_a_fleet_take_the_numbers_that_they_are_given() {
+        let Ok(CqlCommand::Stress(settings)) = parse_command_line(&["write", "n=4", "-pop", "seq=11..20"]) else {
+            panic!("the words are valid")
+        };
+        let (seeds, counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, Some(4));
+        assert_eq!(counter.limit, 4);
+        counter.refill.add_block(2..4);
+        counter.refill.close();
+        let mut user = UserSeeds::new(Arc::new(seeds));
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            user.reserve().await;
+            taken.push(user.take(true).map(|seed| seed.seed));
+        }
+        assert_eq!(taken, [Some(13), Some(14), None]);
     }
 }

@@ -1,12 +1,16 @@
 //! The four operations on `standard1` and `counter1`: prepares their statements, sends one try, and
 //! compares the rows of a read with the generated ones. It retries and records nothing.
 
+use super::{StatementError, different, unreadable};
 use crate::{
-    BasicOperation, Database, RowValidation, StandardRow, StandardStatements, StressSettings,
-    database::{OperationError, innermost_message},
+    BasicOperation, Database, RowValidation, StandardColumns, StandardRow, StandardStatements, StressSettings,
+    cql_text::{blob_literal, with_values},
+    database::OperationError,
 };
 use scylla::{
+    client::session::Session,
     deserialize::row::ColumnIterator,
+    errors::ExecutionError,
     response::query_result::QueryResult,
     serialize::{
         SerializationError,
@@ -16,24 +20,20 @@ use scylla::{
     },
     statement::prepared::PreparedStatement,
 };
+use std::cell::RefCell;
 
 /// The prepared statements of one thread's connections.
 pub(super) struct StandardOperations {
+    /// Generators that keep no state between operations.
+    pub(super) columns: RefCell<StandardColumns>,
     /// One for each operation of the run.
-    statements: Vec<(BasicOperation, PreparedStatement)>,
+    statements: Vec<OperationStatement>,
+    /// Sends the text with its values instead of the prepared statement.
+    unprepared: bool,
     /// Compares the cells of a read; `false` only counts its rows.
     compare: bool,
     /// Accepts cells without a value, because writes leave some out.
     cells_may_be_null: bool,
-}
-
-/// Why a statement cannot be prepared.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot prepare {operation}: {reason}{hint}")]
-pub struct StatementError {
-    operation: &'static str,
-    reason: String,
-    hint: &'static str,
 }
 
 /// What one operation sends: the row of its seed, how many of its cells have a value, and the
@@ -53,19 +53,27 @@ impl StandardOperations {
         let mut statements = Vec::new();
         for operation in operations {
             let prepared = database.session.prepare(operation.statement(settings)).await;
-            let hint = match operation.writes() {
-                true => "",
-                false => "; run write or counter_write first: they create the tables",
+            let failed = |error| match StatementError::refused(operation.name(), &error) {
+                StatementError::Refused { operation: name, reason } if !operation.writes() => {
+                    StatementError::NoTable { operation: name, reason }
+                }
+                other => other,
             };
-            let failed =
-                |error| StatementError { operation: operation.name(), reason: innermost_message(&error), hint };
             statements.push((operation, prepared.map_err(failed)?));
         }
+        let columns =
+            StandardColumns::new(&settings.columns.names, settings.command.key_size, settings.columns.size.clone());
         Ok(StandardOperations {
+            columns: RefCell::new(columns),
             statements,
+            unprepared: settings.mode.unprepared,
             compare: settings.errors.validation == RowValidation::Compare,
             cells_may_be_null: settings.insert.row_population.is_some(),
         })
+    }
+
+    pub(super) fn kind(&self, operation: usize) -> BasicOperation {
+        self.statements[operation].0
     }
 
     /// Sends the operation with this index once.
@@ -75,21 +83,21 @@ impl StandardOperations {
         operation: usize,
         data: &OperationData<'_>,
     ) -> Result<(), OperationError> {
-        let (operation, statement) = &self.statements[operation];
-        let session = &database.session;
-        match operation {
-            BasicOperation::Write => session.execute_unpaged(statement, WriteValues(data)).await.map(drop)?,
-            BasicOperation::CounterWrite => session.execute_unpaged(statement, CounterValues(data)).await.map(drop)?,
-            BasicOperation::Read => {
-                let rows = session.execute_unpaged(statement, (data.row.key(),)).await?;
-                self.check_row(rows, data.row)?;
-            }
-            BasicOperation::CounterRead => {
-                let rows = session.execute_unpaged(statement, (data.row.key(),)).await?;
-                self.count_rows(&rows.into_rows_result().map_err(unreadable)?)?;
-            }
+        let operation = &self.statements[operation];
+        let result = match self.unprepared {
+            true => database.session.query_unpaged(statement_text(operation, data), ()).await?,
+            false => send_prepared(&database.session, operation, data).await?,
+        };
+        match operation.0 {
+            BasicOperation::Write | BasicOperation::CounterWrite => Ok(()),
+            BasicOperation::Read => self.check_row(result, data.row),
+            BasicOperation::CounterRead => self.count_rows(&result.into_rows_result().map_err(unreadable)?),
         }
-        Ok(())
+    }
+
+    /// The statement with its values, for messages.
+    pub(super) fn text(&self, operation: usize, data: &OperationData<'_>) -> String {
+        statement_text(&self.statements[operation], data)
     }
 
     fn count_rows(&self, rows: &scylla::response::query_result::QueryRowsResult) -> Result<(), OperationError> {
@@ -132,12 +140,34 @@ impl StandardOperations {
     }
 }
 
-fn different(message: String) -> OperationError {
-    OperationError::invalid("VALIDATION", message)
+type OperationStatement = (BasicOperation, PreparedStatement);
+
+async fn send_prepared(
+    session: &Session,
+    (operation, statement): &OperationStatement,
+    data: &OperationData<'_>,
+) -> Result<QueryResult, ExecutionError> {
+    match operation {
+        BasicOperation::Write => session.execute_unpaged(statement, WriteValues(data)).await,
+        BasicOperation::CounterWrite => session.execute_unpaged(statement, CounterValues(data)).await,
+        BasicOperation::Read | BasicOperation::CounterRead => {
+            session.execute_unpaged(statement, (data.row.key(),)).await
+        }
+    }
 }
 
-fn unreadable(error: impl std::error::Error + 'static) -> OperationError {
-    OperationError::invalid("UNREADABLE_ROW", innermost_message(&error))
+/// The statement with its values instead of the markers.
+fn statement_text((operation, statement): &OperationStatement, data: &OperationData<'_>) -> String {
+    let cells: Vec<String> = match operation {
+        BasicOperation::Write => {
+            let cells = data.row.cells().enumerate();
+            cells.map(|(i, cell)| if i < data.populated { blob_literal(cell) } else { "null".to_owned() }).collect()
+        }
+        BasicOperation::CounterWrite => data.increments.iter().map(i64::to_string).collect(),
+        BasicOperation::Read | BasicOperation::CounterRead => Vec::new(),
+    };
+    let key = blob_literal(data.row.key());
+    with_values(statement.get_statement(), cells.into_iter().chain([key]))
 }
 
 impl BasicOperation {
@@ -150,18 +180,6 @@ impl BasicOperation {
             BasicOperation::CounterWrite => statements.counter_write(),
             BasicOperation::CounterRead => statements.counter_read(),
         }
-    }
-}
-
-impl Database {
-    /// Prepares the statements of the operations once, so that a missing table is known before the
-    /// run.
-    pub async fn check_statements(
-        &self,
-        settings: &StressSettings,
-        operations: impl Iterator<Item = BasicOperation>,
-    ) -> Result<(), StatementError> {
-        StandardOperations::prepare(self, settings, operations).await.map(drop)
     }
 }
 

@@ -1,14 +1,13 @@
-//! One virtual user: takes a seed, generates its row, sends the operation until a try succeeds or the
-//! tries are used up, and records the whole as one request. The engine calls it.
+//! One virtual user: prepares the data of an operation, sends it until a try succeeds or the tries are
+//! used up, and records the whole as one request. The engine calls it.
 
 use super::{
-    ConnectedThread, OperationChooser, RunEndReason, UserSeeds, standard_operations::OperationData,
-    try_delay::NO_CONNECTION_PAUSE,
+    ConnectedThread, OperationChooser, OperationCounts, RunEndReason, ThreadOperations, profile_user::ProfileUser,
+    standard_user::StandardUser, try_delay::NO_CONNECTION_PAUSE,
 };
 use crate::{
-    BasicOperation, RatioSampler, Sampler, StandardRow,
+    Database,
     database::{NextTry, OperationError},
-    populated_columns,
 };
 use squall_engine::{Iteration, VirtualUser};
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
@@ -24,12 +23,13 @@ const OK: Outcome = Outcome { category: OutcomeCategory::Ok, code: squall_metric
 pub struct CqlUser {
     thread: Rc<ConnectedThread>,
     chooser: OperationChooser,
-    seeds: UserSeeds,
-    row: StandardRow,
-    add: Sampler,
-    increments: Vec<i64>,
-    /// `None`: every column has a value.
-    row_population: Option<RatioSampler>,
+    data: UserData,
+}
+
+/// The data of a user's operations.
+enum UserData {
+    Standard(Box<StandardUser>),
+    Profiles(Box<ProfileUser>),
 }
 
 /// Tries that failed, and the error of the last one.
@@ -40,40 +40,29 @@ struct FailedOperation {
 
 impl CqlUser {
     pub(super) fn new(thread: Rc<ConnectedThread>) -> CqlUser {
-        let settings = &thread.run.settings;
-        CqlUser {
-            chooser: thread.run.chooser(),
-            seeds: thread.run.user_seeds(),
-            row: StandardRow::default(),
-            add: Sampler::new(settings.command.add.clone()),
-            increments: vec![0; settings.columns.names.len()],
-            row_population: settings.insert.row_population.as_ref().map(crate::Ratio::sampler),
-            thread,
-        }
-    }
-
-    /// Generates the row of `seed`, and returns how many of its cells have a value.
-    fn generate(&mut self, operation: BasicOperation, seed: i64) -> usize {
-        let mut columns = self.thread.columns.borrow_mut();
-        match operation {
-            BasicOperation::Read | BasicOperation::Write => self.row.generate(&mut columns, seed),
-            BasicOperation::CounterRead | BasicOperation::CounterWrite => self.row.generate_key(&columns, seed),
-        }
-        if operation == BasicOperation::CounterWrite {
-            self.increments.fill_with(|| self.add.draw());
-        }
-        let count = self.increments.len();
-        self.row_population.as_mut().map_or(count, |ratio| populated_columns(count, ratio.draw()))
+        let data = match &thread.operations {
+            ThreadOperations::Standard(operations) => {
+                UserData::Standard(Box::new(StandardUser::new(&thread.run, operations.clone())))
+            }
+            ThreadOperations::Profiles(operations) => {
+                UserData::Profiles(Box::new(ProfileUser::new(thread.run.clone(), operations.clone())))
+            }
+        };
+        CqlUser { chooser: thread.run.chooser(), data, thread }
     }
 
     /// Sends the operation until a try succeeds or `-errors retries=` is used up.
-    async fn execute(&self, operation: usize, populated: usize, sent: SentOperation) -> Result<(), FailedOperation> {
+    async fn execute(&mut self, operation: usize, sent: SentOperation) -> Result<OperationCounts, FailedOperation> {
         let (thread, errors) = (&self.thread, self.thread.run.errors());
-        let data = OperationData { row: &self.row, populated, increments: &self.increments };
         let mut tries = 0;
         loop {
             tries += 1;
-            let Err(error) = thread.statements.execute(&thread.database, operation, &data).await else { return Ok(()) };
+            let waiting = thread.wait_for_turn().await;
+            let error = match self.data.send(&thread.database, operation).await {
+                Ok(counts) => return Ok(counts),
+                Err(error) => thread.database.with_node(error),
+            };
+            drop(waiting);
             thread.recorder.note_error(sent.metric, sent.intended, error.outcome, &error.message);
             if error.is_validation() || tries > errors.retries {
                 return Err(FailedOperation { tries, error });
@@ -86,9 +75,13 @@ impl CqlUser {
     }
 
     /// Asks for the end of the run, unless failed operations are ignored.
-    async fn handle_failure(&self, failed: &FailedOperation) {
+    async fn handle_failure(&self, operation: usize, failed: &FailedOperation) {
         if !self.thread.run.errors().ignore {
-            self.thread.run.end.request(RunEndReason::Failed(failed.message(self.row.key())));
+            let mut message = failed.message(&self.data.keys());
+            if self.thread.run.settings.log.print_statements_on_error {
+                let _ = write!(message, "\nStatement: {}", self.data.statement(operation));
+            }
+            self.thread.run.end.request(RunEndReason::Failed(message));
         }
         let pause = failed.error.least_pause();
         if !pause.is_zero() {
@@ -107,29 +100,78 @@ struct SentOperation {
 impl VirtualUser for CqlUser {
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let index = self.chooser.next();
-        let (operation, _) = self.thread.run.operations[index];
-        let Some(seed) = self.seeds.take(operation.writes()) else {
+        self.data.reserve_seed().await;
+        if self.data.begin(index).is_none() {
             self.thread.run.end.request(RunEndReason::SeedsUsed);
             return false;
-        };
-        let populated = self.generate(operation, seed.seed);
+        }
         let thread = self.thread.clone();
-        // Generating the row is no part of the operation. An open load counts from the due time.
+        // Generating the data is no part of the operation. An open load counts from the due time.
         let started = Instant::now();
         let intended = if iteration.intended < iteration.started { iteration.intended } else { started };
         let sent = SentOperation { metric: thread.metrics[index], intended };
         let started = thread.recorder.wait_for_budget(started).await;
         let Some(request) = thread.recorder.begin(sent.metric, sent.intended, started) else { return false };
-        let executed = self.execute(index, populated, sent).await;
-        let outcome = executed.as_ref().map_or_else(|failed| failed.error.outcome, |()| OK);
+        let executed = self.execute(index, sent).await;
+        let outcome = executed.as_ref().map_or_else(|failed| failed.error.outcome, |_| OK);
         request.end(Instant::now(), outcome, 0, 0);
-        self.seeds.finish(seed);
+        self.data.finish();
         match executed {
-            Ok(()) => true,
+            Ok(counts) => {
+                thread.run.counts.add(index, counts);
+                true
+            }
             Err(failed) => {
-                self.handle_failure(&failed).await;
+                self.handle_failure(index, &failed).await;
                 false
             }
+        }
+    }
+}
+
+impl UserData {
+    /// Waits for the seed of the next operation, if the workers of a fleet share the seeds. A fleet runs
+    /// no profiles.
+    async fn reserve_seed(&mut self) {
+        if let UserData::Standard(user) = self {
+            user.reserve_seed().await;
+        }
+    }
+
+    /// Prepares the data of the next operation; `None` when everything is used.
+    fn begin(&mut self, operation: usize) -> Option<()> {
+        match self {
+            UserData::Standard(user) => user.begin(operation),
+            UserData::Profiles(user) => user.begin(operation),
+        }
+    }
+
+    async fn send(&mut self, database: &Database, operation: usize) -> Result<OperationCounts, OperationError> {
+        match self {
+            UserData::Standard(user) => user.send(database, operation).await,
+            UserData::Profiles(user) => user.send(database).await,
+        }
+    }
+
+    /// Notes that the operation has ended, well or not.
+    fn finish(&mut self) {
+        match self {
+            UserData::Standard(user) => user.finish(),
+            UserData::Profiles(user) => user.finish(),
+        }
+    }
+
+    fn statement(&self, operation: usize) -> String {
+        match self {
+            UserData::Standard(user) => user.statement(operation),
+            UserData::Profiles(user) => user.statement(),
+        }
+    }
+
+    fn keys(&self) -> String {
+        match self {
+            UserData::Standard(user) => user.keys(),
+            UserData::Profiles(user) => user.keys(),
         }
     }
 }
@@ -144,16 +186,12 @@ impl OperationError {
 }
 
 impl FailedOperation {
-    /// The line of cassandra-stress, with the key in hexadecimal digits.
-    fn message(&self, key: &[u8]) -> String {
-        let mut digits = String::with_capacity(2 * key.len());
-        for byte in key {
-            let _ = write!(digits, "{byte:02x}");
-        }
+    /// The line of cassandra-stress.
+    fn message(&self, keys: &str) -> String {
         let OperationError { outcome, message, .. } = &self.error;
         if self.error.is_validation() {
-            return format!("Operation x0 on key(s) [{digits}]: Data returned was not validated ({message})");
+            return format!("Operation x0 on key(s) [{keys}]: Data returned was not validated ({message})");
         }
-        format!("Operation x{} on key(s) [{digits}]: Error executing: ({}): {message}", self.tries, outcome.code)
+        format!("Operation x{} on key(s) [{keys}]: Error executing: ({}): {message}", self.tries, outcome.code)
     }
 }

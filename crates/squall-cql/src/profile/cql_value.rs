@@ -2,7 +2,7 @@
 //! of the values that depend on it. It draws nothing.
 
 use crate::random::{fold_bytes, fold_number, fold_text};
-use std::cmp::Ordering;
+use std::{cmp::Ordering, fmt, net::Ipv4Addr};
 
 /// A value of a column.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,6 +121,26 @@ impl CqlValue {
             | CqlValue::Timestamp(value) => *value,
             CqlValue::Inet(address) => i64::from(u32::from_be_bytes(*address)),
             _ => 0,
+        }
+    }
+}
+
+/// As people read it in messages: blobs and UUIDs in hexadecimal digits, and no control characters.
+impl fmt::Display for CqlValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CqlValue::Text(text) => text.escape_debug().fmt(f),
+            CqlValue::Blob(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            CqlValue::Float(value) => value.fmt(f),
+            CqlValue::Double(value) => value.fmt(f),
+            CqlValue::Inet(address) => Ipv4Addr::from(*address).fmt(f),
+            CqlValue::Boolean(value) => value.fmt(f),
+            CqlValue::Uuid(value) | CqlValue::TimeUuid(value) => write!(f, "{value:032x}"),
+            CqlValue::List(elements) | CqlValue::Set(elements) => {
+                let texts: Vec<String> = elements.iter().map(CqlValue::to_string).collect();
+                write!(f, "[{}]", texts.join(", "))
+            }
+            number => number.number().fmt(f),
         }
     }
 }

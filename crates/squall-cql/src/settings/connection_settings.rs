@@ -44,6 +44,7 @@ pub struct NodeSettings {
     pub whitelist: bool,
     pub datacenter: Option<String>,
     pub rack: Option<String>,
+    /// Uses nodes of other data centres when those of `datacenter` are down.
     pub remote_datacenter: Option<String>,
 }
 
@@ -100,7 +101,10 @@ impl ConnectionMode {
         let millis = |text: &str| whole_number(text, 1, 86_400_000).map(Duration::from_millis);
         let versions = |text: &str| {
             let text = text.strip_prefix(['v', 'V']).unwrap_or(text);
-            if text.eq_ignore_ascii_case("NEWEST_SUPPORTED") { Ok(4) } else { whole_number(text, 2, 5) }
+            match text.eq_ignore_ascii_case("NEWEST_SUPPORTED") || text == "4" {
+                true => Ok(()),
+                false => Err("only version 4 is spoken: use 4, or remove it"),
+            }
         };
         reader.optional("protocolversion=", versions);
         let user = reader.text("user=").or_else(|| reader.text("username="));
@@ -139,6 +143,11 @@ impl NodeSettings {
             Some(file) => NodeList::File(PathBuf::from(file)),
             None => NodeList::Listed(reader.value("", Vec::new(), |text| parse_nodes(text.split(',')))),
         };
+        for option in ["rack=", "remote-dc="] {
+            if reader.flag(option) && !reader.flag("datacenter=") {
+                reader.problem(option, "it needs datacenter= beside it".to_owned());
+            }
+        }
         NodeSettings {
             nodes,
             port: own_port.unwrap_or(native),

@@ -59,9 +59,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
         if !shares.is_empty() {
             // A thread that has lost all shares keeps its limit, because starts due before still
             // need users.
-            self.max_users = shares.count_below(self.state.config.limits.max_users as u64).max(1);
+            self.growth.set_shares(shares, &self.profile, &self.state.config.limits);
             if let LoadModelState::Open { .. } = self.load_state {
-                self.state.users.limit(self.state.counters.users.get(), self.max_users);
+                self.state.users.limit(self.state.counters.users.get(), self.growth.limit());
             }
         }
         match &mut self.load_state {

@@ -9,18 +9,16 @@ use std::{
 
 use super::{LoadModelState, ThreadScheduler};
 use crate::{
-    driver::{DriverThread, UserIdentity},
+    driver::{DriverThread, UserIdentity, UserStart},
     schedule::Schedule,
     thread_state::ThreadState,
+    user_growth::ThreadUsers,
     user_mailbox::{DueStart, UserMailbox, UserSignal},
-    user_task,
+    user_task::{self, OpenUserStart},
 };
 
 /// How often the number of closed-model users is adjusted while the profile rises or falls.
 const USER_ADJUST_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Users that an open model may create at each wake-up, even if it has few.
-const MIN_SPAWN_BATCH: u64 = 8;
 
 impl<T: DriverThread> ThreadScheduler<T> {
     /// Makes all starts due before `end`; returns when to wake next.
@@ -38,7 +36,8 @@ impl<T: DriverThread> ThreadScheduler<T> {
                     schedule.next();
                     self.state.dispatch_start(DueStart::observed(next.number, intended, now));
                 }
-                self.spawn_users();
+                let users = self.growth.users_to_start(self.thread_users(), now);
+                self.spawn_users(users);
                 // After the schedule's end, only queued starts are left to wait for.
                 Some(next_due).filter(|due| *due >= end)
             }
@@ -48,36 +47,49 @@ impl<T: DriverThread> ThreadScheduler<T> {
 
     /// Creates users for queued starts, a few at a time. After a short stall of the generator, busy
     /// users are soon free again; a new connection for each late start would prolong the stall.
-    fn spawn_users(&mut self) {
-        for _ in 0..self.users_to_spawn() {
+    fn spawn_users(&mut self, count: u64) {
+        for _ in 0..count {
             let user = self.allocate_user_number();
             let identity = user_identity(&self.state, user);
+            let added = self.growth.is_beyond_first(self.state.counters.users.get());
             self.state.user_joined();
-            let task = user_task::run_open_user(self.state.clone(), self.driver.clone(), identity, Rc::default());
+            let start = OpenUserStart { identity, added_because_busy: added };
+            let task = user_task::run_open_user(self.state.clone(), self.driver.clone(), start, Rc::default());
             self.user_tasks.spawn_local(task);
         }
     }
 
-    pub(super) fn users_to_spawn(&self) -> u64 {
-        let counters = &self.state.counters;
-        let users = counters.users.get();
-        // Each user that is still starting will take one queued start.
-        let wanted = (self.state.starts.len() as u64).saturating_sub(counters.starting_users());
-        wanted.min(MIN_SPAWN_BATCH.max(users / 8)).min(self.max_users.saturating_sub(users))
+    pub(super) fn thread_users(&self) -> ThreadUsers {
+        let ThreadState { counters, starts, .. } = &*self.state;
+        ThreadUsers {
+            alive: counters.users.get(),
+            starting: counters.starting_users(),
+            queued: starts.len() as u64,
+            oldest_since: starts.oldest_since(),
+        }
     }
 
     /// Creates users for all queued starts, up to the limit. Called when the schedule is over.
     pub(super) fn spawn_users_for_queue(&mut self) {
-        while self.users_to_spawn() > 0 {
-            self.spawn_users();
+        loop {
+            match self.growth.users_for_queue(self.thread_users()) {
+                0 => return,
+                users => self.spawn_users(users),
+            }
         }
     }
 
     /// Drops queued starts for which no user is starting: they would be load after the end of the run.
-    /// A run with an iteration limit keeps them.
+    /// A run with an iteration limit keeps them. Where users are costly to start, no user starts for
+    /// the last ones: each user that is alive may take one.
     pub(super) fn drop_late_starts(&mut self) {
         if let LoadModelState::Open { limited: false, .. } = self.load_state {
-            self.state.drop_queued_after(self.state.counters.starting_users() as usize);
+            let counters = &self.state.counters;
+            let kept = match self.state.cross_thread.user_start {
+                UserStart::Free => counters.starting_users(),
+                UserStart::OnStart | UserStart::OnStartAtOnce => counters.users.get(),
+            };
+            self.state.drop_queued_after(kept as usize);
         }
     }
 

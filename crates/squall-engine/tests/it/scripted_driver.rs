@@ -2,7 +2,7 @@
 
 use squall_engine::{
     Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, LoadOutcome, OnStartError, ThreadRecorder,
-    UserIdentity, VirtualUser,
+    UserIdentity, UserStart, VirtualUser,
 };
 use squall_metrics::{Collector, MetricId, MetricKey, Outcome, RunView};
 use squall_model::{Arrivals, Load, LoadModel, Pause, Profile, TaskSpec};
@@ -21,6 +21,9 @@ pub(crate) struct ScriptedDriver {
     pub(crate) failing_starts: AtomicU64,
     pub(crate) log: Arc<IterationLog>,
     pub(crate) tasks: Vec<TaskSpec>,
+    /// How long `on_start` takes.
+    pub(crate) login: Duration,
+    pub(crate) user_start: UserStart,
 }
 
 #[derive(Default)]
@@ -32,6 +35,7 @@ pub(crate) struct IterationLog {
 
 pub(crate) struct ThreadData {
     service: fn(u64) -> Duration,
+    login: Duration,
     failing_starts: Rc<std::cell::Cell<u64>>,
     log: Arc<IterationLog>,
     recorder: ThreadRecorder,
@@ -45,7 +49,8 @@ pub(crate) struct User {
 impl ScriptedDriver {
     pub(crate) fn new(service: fn(u64) -> Duration) -> ScriptedDriver {
         let tasks = vec![TaskSpec::new("only")];
-        ScriptedDriver { service, failing_starts: AtomicU64::new(0), log: Arc::default(), tasks }
+        let (login, user_start) = (Duration::ZERO, UserStart::Free);
+        ScriptedDriver { service, failing_starts: AtomicU64::new(0), log: Arc::default(), tasks, login, user_start }
     }
 }
 
@@ -55,8 +60,12 @@ impl Driver for ScriptedDriver {
     fn thread(&self, recorder: ThreadRecorder) -> Result<ScriptedThread, DriverError> {
         let metrics = self.tasks.iter().map(|t| recorder.metric(MetricKey::request(&t.name))).collect();
         let failing_starts = Rc::new(std::cell::Cell::new(self.failing_starts.load(Ordering::Relaxed)));
-        let log = self.log.clone();
-        Ok(ScriptedThread(Rc::new(ThreadData { service: self.service, failing_starts, log, recorder, metrics })))
+        let (service, login, log) = (self.service, self.login, self.log.clone());
+        Ok(ScriptedThread(Rc::new(ThreadData { service, login, failing_starts, log, recorder, metrics })))
+    }
+
+    fn user_start(&self) -> UserStart {
+        self.user_start
     }
 }
 
@@ -76,6 +85,9 @@ impl VirtualUser for User {
         if failing.get() > 0 {
             failing.set(failing.get() - 1);
             return Err(OnStartError("this test makes starts fail".to_owned()));
+        }
+        if !self.thread.login.is_zero() {
+            tokio::time::sleep(self.thread.login).await;
         }
         self.thread.log.started.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -1,7 +1,8 @@
-//! A whole collector as bytes, so that another process can continue exactly where this one was. A
-//! checksum at the end detects a damaged checkpoint before any of it is decoded.
+//! A whole collector as bytes, so that another process can continue exactly where this one was, and the
+//! view of a finished run as bytes, so that its reports can be made again. A checksum at the end detects
+//! damaged bytes before any of them are decoded.
 //!
-//! Like the view, it grows with the run: about 50 bytes per second, and 20 per second and metric.
+//! Like the view, it grows with the run: about 200 bytes per second, and 20 per second and metric.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// The first byte of a checkpoint; no delta begins with it.
-const CHECKPOINT: u8 = 129;
+const CHECKPOINT: u8 = 130;
 
 /// A checkpoint was written by this program, so it may be as large as it was in memory.
 const CHECKPOINT_LIMITS: WireLimits = WireLimits { bytes: usize::MAX, chunks: usize::MAX, count: 1 << 62 };
@@ -26,10 +27,9 @@ impl Collector {
     pub fn save(&self) -> Vec<u8> {
         let mut out = WireWriter::new(CHECKPOINT);
         out.view(&self.view);
+        out.list(&self.view.recent, |out, metrics| out.list(metrics, |out, metric| out.metric(&metric.into())));
         out.align(&self.aligner);
-        let mut bytes = out.finish();
-        bytes.extend(xxh64(&bytes, 0).to_le_bytes());
-        bytes
+        with_checksum(out.finish())
     }
 
     /// The collector that was saved. `window_s` is as in [`Collector::new`]; a longer window than
@@ -37,16 +37,51 @@ impl Collector {
     pub fn restore(bytes: &[u8], window_s: u32) -> Result<Collector, WireError> {
         // The version comes first, because another version may have its checksum elsewhere.
         WireReader::new(bytes, CHECKPOINT, CHECKPOINT_LIMITS)?;
-        let (bytes, checksum) = bytes.split_last_chunk().ok_or(WireError::CutOff)?;
-        if xxh64(bytes, 0).to_le_bytes() != *checksum {
-            return Err(WireError::Checksum);
+        let mut input = WireReader::new(without_checksum(bytes)?, CHECKPOINT, CHECKPOINT_LIMITS)?;
+        let mut view = input.view(window_s)?;
+        view.recent = input.list(|input| input.list(WireReader::metric))?.into();
+        if view.recent.is_empty() != view.timeline.is_empty() {
+            return Err(WireError::Invalid { what: "the latest second is missing" });
         }
-        let mut input = WireReader::new(bytes, CHECKPOINT, CHECKPOINT_LIMITS)?;
-        let view = input.view(window_s)?;
         let align = input.align(view.timeline.len() as u32)?;
         input.finish()?;
         Ok(Collector { view, aligner: align })
     }
+}
+
+/// The first byte of a saved view; no delta and no checkpoint begins with it.
+const VIEW: u8 = 193;
+
+/// A view may come from a file of other people, so its memory is bounded: 2 GiB of histograms.
+const VIEW_LIMITS: WireLimits = WireLimits { bytes: usize::MAX, chunks: 1 << 18, count: 1 << 62 };
+
+impl RunView {
+    /// Encodes what [`RunView::restore`] needs: everything except the histograms of the latest seconds,
+    /// which only a running test uses.
+    pub fn save(&self) -> Vec<u8> {
+        let mut out = WireWriter::new(VIEW);
+        out.view(self);
+        with_checksum(out.finish())
+    }
+
+    /// The view that was saved, without windows.
+    pub fn restore(bytes: &[u8]) -> Result<RunView, WireError> {
+        WireReader::new(bytes, VIEW, VIEW_LIMITS)?;
+        let mut input = WireReader::new(without_checksum(bytes)?, VIEW, VIEW_LIMITS)?;
+        let view = input.view(1)?;
+        input.finish()?;
+        Ok(view)
+    }
+}
+
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.extend(xxh64(&bytes, 0).to_le_bytes());
+    bytes
+}
+
+fn without_checksum(bytes: &[u8]) -> Result<&[u8], WireError> {
+    let (bytes, checksum) = bytes.split_last_chunk().ok_or(WireError::CutOff)?;
+    if xxh64(bytes, 0).to_le_bytes() == *checksum { Ok(bytes) } else { Err(WireError::Checksum) }
 }
 
 impl WireWriter {
@@ -78,7 +113,6 @@ impl WireWriter {
             metrics_refused: engine.metrics_refused,
         });
         self.list(&view.errors, WireWriter::note);
-        self.list(&view.recent, |out, metrics| out.list(metrics, |out, metric| out.metric(&metric.into())));
     }
 
     /// The index of a second is its time.
@@ -96,14 +130,22 @@ impl WireWriter {
             warm_up_requests,
             ..
         } = *row;
-        let RunSecond { p50, p90, p95, p99, max, service_p50, service_p99, lag_p99, .. } = *row;
+        let RunSecond { p50, p90, p95, p99, max, service_p50, service_p95, service_p99, lag_p99, .. } = *row;
         for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up_requests] {
             self.number(n);
         }
         self.fixed(row.mean.to_le_bytes());
-        for n in [p50, p90, p95, p99, max, service_p50, service_p99, lag_p99] {
+        for n in [p50, p90, p95, p99, max, service_p50, service_p95, service_p99, lag_p99] {
             self.number(n);
         }
+        self.list(&row.failures, |out, (outcome, n)| {
+            out.outcome(*outcome);
+            out.number(*n);
+        });
+        self.list(&row.buckets, |out, (bucket, n)| {
+            out.number((*bucket).into());
+            out.number(*n);
+        });
     }
 
     fn metric_second(&mut self, row: &MetricSecond) {
@@ -156,10 +198,6 @@ impl WireReader<'_> {
         }
         view.engine.merge(&self.engine()?);
         view.errors = self.list(WireReader::note)?;
-        view.recent = self.list(|input| input.list(WireReader::metric))?.into();
-        if view.recent.is_empty() != view.timeline.is_empty() {
-            return Err(WireError::Invalid { what: "the latest second is missing" });
-        }
         Ok(view)
     }
 
@@ -183,8 +221,11 @@ impl WireReader<'_> {
             p99: self.number()?,
             max: self.number()?,
             service_p50: self.number()?,
+            service_p95: self.number()?,
             service_p99: self.number()?,
             lag_p99: self.number()?,
+            failures: self.list(|input| Ok((input.outcome()?, input.counter()?)))?.into(),
+            buckets: self.list(|input| Ok((input.number_below(1 << 16, "bucket")? as u16, input.counter()?)))?.into(),
         })
     }
 

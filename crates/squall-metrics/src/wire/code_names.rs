@@ -19,12 +19,12 @@ static NAMES: LazyLock<RwLock<HashSet<&'static str>>> = LazyLock::new(|| RwLock:
 
 /// Whether `name` may be encoded: a short text without control characters. Drivers use
 /// `CONNECT_REFUSED`, Python `ValueError`.
-pub(super) fn is_valid_name(name: &str) -> bool {
+pub(crate) fn is_valid_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 /// The one static copy of `name`.
-pub(super) fn intern(name: &str) -> &'static str {
+pub(crate) fn intern(name: &str) -> &'static str {
     if let Some(known) = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(name) {
         return known;
     }

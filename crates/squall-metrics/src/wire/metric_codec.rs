@@ -124,7 +124,7 @@ impl WireWriter {
     }
 
     /// The category, plus 8 if the code is a name.
-    fn outcome(&mut self, outcome: Outcome) {
+    pub(super) fn outcome(&mut self, outcome: Outcome) {
         let category = outcome.category as u8;
         match outcome.code {
             OutcomeCode::Http(status) => {
@@ -246,7 +246,7 @@ impl WireReader<'_> {
         Ok(key)
     }
 
-    fn outcome(&mut self) -> Result<Outcome, WireError> {
+    pub(super) fn outcome(&mut self) -> Result<Outcome, WireError> {
         let byte = self.byte()?;
         let category = *OutcomeCategory::ALL
             .get(usize::from(byte & !NAMED))

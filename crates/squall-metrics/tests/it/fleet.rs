@@ -57,6 +57,9 @@ fn reopened(collector: &Collector) -> Collector {
     let restored = Collector::restore(&bytes, WINDOW).expect("it was just saved");
     assert_eq!(restored.view(), collector.view());
     assert_eq!(restored.save(), bytes, "a saved collector is the same when it is saved again");
+    let view = RunView::restore(&collector.view().save()).expect("it was just saved");
+    assert_eq!((view.latest().len(), view.save()), (0, collector.view().save()));
+    assert_eq!((&view.all, &view.metrics), (&collector.view().all, &collector.view().metrics));
     restored
 }
 
@@ -194,6 +197,7 @@ fn damaged_checkpoint_is_refused() {
     }
     assert_eq!(refusal(&[]), Some(WireError::CutOff));
     assert_eq!(refusal(&squall_metrics::encode_delta(&empty(1, 0, 0, 1))), Some(WireError::Version { found: 1 }));
+    assert!(refusal(&collector.view().save()).is_some());
 }
 
 fn sources_deltas() -> impl Strategy<Value = Vec<Vec<Delta>>> {

@@ -2,10 +2,11 @@
 //! under its own name.
 
 use super::{format_instance, parse_instance};
+use crate::FleetEvent;
 use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr, time::Duration};
 
 /// One fact of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum RunNote {
     /// `left:<share>`: up to when the starts of a share are made, or `taken` if only its holder
     /// knows.
@@ -23,6 +24,8 @@ pub enum RunNote {
     Facts(String),
     /// `bundle`: the name of the finished run's bundle.
     Bundle(String),
+    /// `note:<id>`: what a person noted, in JSON.
+    Person { id: String, event: FleetEvent },
 }
 
 /// What the holders of a share have noted. Without a note no worker has held the share in the run.
@@ -65,6 +68,9 @@ impl RunNote {
             RunNote::TearDown(outcome) => (TEAR_DOWN.to_owned(), outcome.to_string()),
             RunNote::Facts(json) => (FACTS.to_owned(), json.clone()),
             RunNote::Bundle(name) => (BUNDLE.to_owned(), name.clone()),
+            RunNote::Person { id, event } => {
+                (format!("{PERSON}:{id}"), serde_json::to_string(event).expect("an event is text and numbers"))
+            }
         }
     }
 
@@ -79,6 +85,7 @@ impl RunNote {
             TEAR_DOWN => RunNote::TearDown(HookOutcome::decode(text)),
             FACTS => RunNote::Facts(text.to_owned()),
             BUNDLE => RunNote::Bundle(text.to_owned()),
+            PERSON => RunNote::Person { id: of.to_owned(), event: serde_json::from_str(text).ok()? },
             _ => return None,
         })
     }
@@ -89,6 +96,7 @@ const SET_UP: &str = "set_up";
 const TEAR_DOWN: &str = "tear_down";
 const FACTS: &str = "facts";
 const BUNDLE: &str = "bundle";
+const PERSON: &str = "note";
 
 fn share_name(share: u32) -> String {
     format!("left:{share}")
@@ -119,9 +127,23 @@ impl RunNotes {
             | RunNote::SetUp(_)
             | RunNote::TearDown(_)
             | RunNote::Facts(_)
-            | RunNote::Bundle(_) => None,
+            | RunNote::Bundle(_)
+            | RunNote::Person { .. } => None,
         };
         notes.filter_map(end).max()
+    }
+
+    /// What people have noted, in order of time.
+    pub fn person_notes(&self) -> Vec<FleetEvent> {
+        let events = self.0.iter().filter(|(name, _)| name.starts_with(PERSON));
+        let mut events: Vec<FleetEvent> = events
+            .filter_map(|(name, text)| match RunNote::decode(name, text)? {
+                RunNote::Person { event, .. } => Some(event),
+                _ => None,
+            })
+            .collect();
+        events.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+        events
     }
 
     pub fn set_up(&self) -> Option<HookOutcome> {

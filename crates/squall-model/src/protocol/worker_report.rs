@@ -1,5 +1,6 @@
 //! The worker report: the state that a worker writes about once a second. The store keeps it as one
-//! text per field and adds the time, under vikhry's name `last_heartbeat`.
+//! text per field and adds the time: `reported_at_ms`, and `last_heartbeat` in whole seconds, as
+//! vikhry reads it.
 
 use super::{ProtocolVersion, format_instance, parse_instance};
 use crate::ShareSet;
@@ -7,6 +8,9 @@ use std::{collections::BTreeMap, str::FromStr};
 
 /// Most characters of a failure message that travel.
 const MAX_MESSAGE_CHARS: usize = 2000;
+
+/// The value of the field `commands` of a worker that takes several users per command.
+const USER_IDS: &str = "user_ids";
 
 /// The state of one worker.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -42,6 +46,9 @@ pub struct WorkerReport {
     pub threads: u32,
     pub stale_commands: u64,
     pub bad_commands: u64,
+    /// Whether one command may name several users. vikhry's workers do not say so and refuse such
+    /// commands.
+    pub takes_user_ids: bool,
     /// The run that the worker has given up.
     pub given_up_run: Option<GivenUpRun>,
 }
@@ -101,6 +108,9 @@ impl WorkerReport {
         add("threads", self.threads.to_string());
         add("stale_commands", self.stale_commands.to_string());
         add("bad_commands", self.bad_commands.to_string());
+        if self.takes_user_ids {
+            add("commands", USER_IDS.to_owned());
+        }
         if let Some(failed) = &self.given_up_run {
             add("failed", failed.epoch.to_string());
             add("message", failed.message.chars().take(MAX_MESSAGE_CHARS).collect());
@@ -135,14 +145,18 @@ impl WorkerReport {
             threads: number(fields, "threads"),
             stale_commands: number(fields, "stale_commands"),
             bad_commands: number(fields, "bad_commands"),
+            takes_user_ids: text("commands") == USER_IDS,
             given_up_run: given_up_run.map(|epoch| GivenUpRun { epoch, message: text("message").to_owned() }),
         }
     }
 
-    /// When the store received the report, in seconds since 1970 by the store's clock. Only the
-    /// store writes this field.
+    /// When the store received the report, in seconds since 1970 by the store's clock. A report of a
+    /// vikhry worker has only whole seconds by that worker's clock.
     pub fn last_report_at(fields: &BTreeMap<String, String>) -> f64 {
-        number(fields, "last_heartbeat")
+        match number::<u64>(fields, "reported_at_ms") {
+            0 => number(fields, "last_heartbeat"),
+            millis => millis as f64 / 1e3,
+        }
     }
 }
 
@@ -176,6 +190,7 @@ mod tests {
             threads: 11,
             stale_commands: 12,
             bad_commands: 13,
+            takes_user_ids: true,
             given_up_run: Some(GivenUpRun { epoch: 14, message: "no file".to_owned() }),
         }
     }
@@ -186,6 +201,7 @@ mod tests {
         let held = format!("held={}", report().held.to_hex());
         let golden = [
             "bad_commands=13",
+            "commands=user_ids",
             "cpu_percent=12.5",
             "cpu_s=1.500",
             "done=8",

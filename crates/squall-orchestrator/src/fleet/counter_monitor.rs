@@ -3,7 +3,7 @@
 //! from the store.
 
 use squall_coord::{CounterState, CounterStore, FleetStores, RunStore, StoreError};
-use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel, protocol::SourceName};
+use squall_model::{Bundle, FleetEvent, FleetEventKind, ITERATIONS_COUNTER, LoadModel, protocol::SourceName};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
@@ -48,7 +48,7 @@ impl CounterMonitor {
             if let Some(held) = run_store.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
                 let worker = aggregator.roster().workers.get(&instance).map_or(source, |entry| entry.id.clone());
                 let text = write_off_message(held, &name, &worker);
-                aggregator.record_event(elapsed, text);
+                aggregator.record_event(FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Other, text));
             }
         }
         Ok(counters

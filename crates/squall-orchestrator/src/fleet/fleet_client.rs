@@ -3,23 +3,23 @@
 //! holds no state of the run, so any process may use one. It leads no run.
 
 use serde::Serialize;
-use squall_coord::{FleetStores, RunRecord, RunStore, StoreError, unique_id};
+use squall_coord::{FleetStores, ReportFields, RunRecord, RunStore, StoreError, unique_id};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunSpecError,
-    RunStopRequest, StopReason,
-    protocol::{ProtocolVersion, RunNotes},
+    Bundle, CommandType, HIGHEST_LEVEL, LevelStep, LevelUnit, LoadModel, PhaseEvent, RunChangeError, RunFacts,
+    RunPhase, RunSpec, RunSpecError, RunStopRequest, StopReason,
+    protocol::{ProtocolVersion, RunNotes, WorkerReport},
 };
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    RunAggregator, WorkerInfo,
-    command_payload::{CommandPayload, command_envelope, start_payload, users_payload},
+    RunAggregator, WorkerInfo, WorkerKind,
+    command_payload::{CommandPayload, command_envelope, start_payload, unnamed_users_payload},
 };
 
 /// How long workers may take to build their users.
@@ -52,6 +52,18 @@ pub enum FleetError {
         /// Their names and versions.
         workers: String,
     },
+    #[error(
+        "no worker can take part: {workers} run vikhry, whose workers take the users of one scenario and no rate; \
+         start a Squall worker with `squall worker`, or give the test a number of users"
+    )]
+    OnlyVikhryWorkers {
+        /// Their names.
+        workers: String,
+    },
+    #[error("no worker has the name {worker}: `GET /api/v1/workers` lists all")]
+    UnknownWorker { worker: String },
+    #[error("worker {worker} cannot be asked to leave: {reason}; stop its process instead")]
+    CannotDrain { worker: String, reason: &'static str },
     #[error("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}")]
     LevelOutOfRange { level: f64 },
     #[error(
@@ -153,7 +165,7 @@ impl<C: FleetStores> FleetClient<C> {
         if parse_run_spec(&record).is_ok_and(|spec| spec.run_id == run_id) {
             return Ok(record.epoch);
         }
-        let workers = self.able_workers().await?;
+        let workers = self.able_workers(bundle).await?;
         let phase = recorded_phase(&record)?;
         let next = phase.step(PhaseEvent::Begin).map_err(|_| FleetError::InvalidState {
             action: "start a test",
@@ -240,22 +252,32 @@ impl<C: FleetStores> FleetClient<C> {
         };
         let (epoch, before) = self.update_run_spec("change the load", change).await?;
         let kind = if level < before { CommandType::RemoveUser } else { CommandType::AddUser };
-        self.wake_workers(kind, epoch, users_payload(&[])).await;
+        self.wake_workers(kind, epoch, unnamed_users_payload()).await;
         Ok((epoch, before))
+    }
+
+    /// Raises or lowers the level by one step. Returns the epoch, the previous and the new level.
+    pub async fn step_level(&self, step: LevelStep, unit: LevelUnit) -> Result<(u64, f64, f64), FleetError> {
+        let change = |spec: &mut RunSpec, at| spec.step_level(at, (step, unit));
+        let (epoch, (before, level)) = self.update_run_spec("change the load", change).await?;
+        let kind = if level < before { CommandType::RemoveUser } else { CommandType::AddUser };
+        self.wake_workers(kind, epoch, unnamed_users_payload()).await;
+        Ok((epoch, before, level))
     }
 
     /// Stops the load until [`FleetClient::resume`].
     pub async fn pause(&self) -> Result<u64, FleetError> {
         let (epoch, ()) = self.update_run_spec("pause", RunSpec::pause).await?;
-        self.wake_workers(CommandType::RemoveUser, epoch, users_payload(&[])).await;
+        self.wake_workers(CommandType::RemoveUser, epoch, unnamed_users_payload()).await;
         Ok(epoch)
     }
 
-    /// Continues with the load that was left at the pause.
-    pub async fn resume(&self) -> Result<u64, FleetError> {
-        let (epoch, ()) = self.update_run_spec("resume", RunSpec::resume).await?;
-        self.wake_workers(CommandType::AddUser, epoch, users_payload(&[])).await;
-        Ok(epoch)
+    /// Continues with the load that was left at the pause. Returns the epoch and the level.
+    pub async fn resume(&self) -> Result<(u64, f64), FleetError> {
+        let change = |spec: &mut RunSpec, at| spec.resume(at).map(|()| spec.profile.level(at));
+        let (epoch, level) = self.update_run_spec("resume", change).await?;
+        self.wake_workers(CommandType::AddUser, epoch, unnamed_users_payload()).await;
+        Ok((epoch, level))
     }
 
     async fn update_run_spec<T>(
@@ -288,6 +310,11 @@ impl<C: FleetStores> FleetClient<C> {
         }
     }
 
+    /// The number of changes of the run record so far.
+    pub async fn revision(&self) -> Result<u64, FleetError> {
+        Ok(self.stores.run().read_record().await?.revision)
+    }
+
     /// Reads the current state of the fleet.
     pub async fn status(&self) -> Result<FleetStatus, FleetError> {
         let record = self.stores.run().read_record().await?;
@@ -308,11 +335,12 @@ impl<C: FleetStores> FleetClient<C> {
     /// Reads the reports of all workers.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
         let reports = self.stores.run().reports().await?;
-        Ok(reports.iter().map(|(id, report)| WorkerInfo::parse(id, report)).collect())
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        Ok(reports.iter().map(|(id, report)| WorkerInfo::parse(id, report).checked_at(now_s)).collect())
     }
 
-    /// Reports that may be up to [`MAX_CACHE_TIME`] old, depending on the number of workers.
-    pub(crate) async fn cached_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+    /// Reports that may be up to a second old, depending on the number of workers.
+    pub async fn cached_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
         let cache_time = |count: usize| (CACHE_TIME_PER_WORKER * count as u32).min(MAX_CACHE_TIME);
         let cached = self.worker_cache.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, workers)) = cached.filter(|(at, workers)| at.elapsed() < cache_time(workers.len())) {
@@ -324,9 +352,15 @@ impl<C: FleetStores> FleetClient<C> {
     }
 
     /// The workers that a new run counts on; at least one.
-    async fn able_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+    async fn able_workers(&self, bundle: &Bundle) -> Result<Vec<WorkerInfo>, FleetError> {
         let healthy = self.workers().await?.into_iter().filter(WorkerInfo::is_healthy);
         let (able, other): (Vec<_>, Vec<_>) = healthy.partition(|worker| worker.protocol.is_current());
+        let (able, vikhry): (Vec<_>, Vec<_>) =
+            able.into_iter().partition(|worker| worker.kind == WorkerKind::Squall || vikhry_can_run(bundle));
+        if able.is_empty() && !vikhry.is_empty() {
+            let names: Vec<_> = vikhry.into_iter().map(|worker| worker.id).collect();
+            return Err(FleetError::OnlyVikhryWorkers { workers: names.join(", ") });
+        }
         if !able.is_empty() {
             return Ok(able);
         }
@@ -356,15 +390,22 @@ impl<C: FleetStores> FleetClient<C> {
         Ok(Some(StoredRunResult { bundle, view, facts }))
     }
 
-    /// Sends a command to every worker. A worker that misses it reads the record after its next
-    /// report.
+    /// Sends a command to every worker that can decode it. A worker that misses it reads the record
+    /// after its next report.
     pub(crate) async fn wake_workers(&self, kind: CommandType, epoch: u64, payload: CommandPayload) {
         let run_store = self.stores.run();
         let Ok(reports) = run_store.reports().await else { return };
         // Sent concurrently: in a large fleet the last worker would otherwise learn of a start too
         // late.
         let mut calls = JoinSet::new();
-        for id in reports.into_keys() {
+        let decodable_by_vikhry = match kind {
+            CommandType::StartTest => payload.contains_key("target_users"),
+            CommandType::StopTest => true,
+            CommandType::AddUser | CommandType::RemoveUser => payload.contains_key("user_id"),
+            CommandType::Drain => false,
+        };
+        let can_decode = |report: &ReportFields| decodable_by_vikhry || WorkerReport::decode(report).takes_user_ids;
+        for (id, _) in reports.into_iter().filter(|(_, report)| can_decode(report)) {
             let (run_store, message) = (run_store.clone(), command_envelope(kind, epoch, payload.clone()).encode());
             calls.spawn(async move {
                 if let Err(error) = run_store.publish(&id, &message).await {
@@ -375,20 +416,23 @@ impl<C: FleetStores> FleetClient<C> {
         calls.join_all().await;
     }
 
-    /// Sends a worker the users that it gets or loses, in the format of vikhry.
-    pub(crate) async fn publish_user_move(
-        &self,
-        kind: CommandType,
-        epoch: u64,
-        worker: &str,
-        users: &[u64],
-    ) -> Result<u64, StoreError> {
-        let message = command_envelope(kind, epoch, users_payload(users)).encode();
-        self.stores.run().publish(worker, &message).await
+    /// Sends messages to a worker, in order. Returns whether the worker is subscribed.
+    pub(crate) async fn publish_commands(&self, worker: &str, messages: &[String]) -> Result<bool, StoreError> {
+        let run_store = self.stores.run();
+        let mut receivers = 0;
+        for message in messages {
+            receivers += run_store.publish(worker, message).await?;
+        }
+        Ok(receivers > 0)
     }
 }
 
-fn status(record: &RunRecord, workers: Vec<WorkerInfo>) -> Result<FleetStatus, FleetError> {
+/// Whether vikhry's workers can take part in a run of `bundle`: its commands know users only.
+pub(super) fn vikhry_can_run(bundle: &Bundle) -> bool {
+    matches!(bundle.plan.load.model, LoadModel::Closed { .. }) && !bundle.has_multiple_scenarios()
+}
+
+pub(super) fn status(record: &RunRecord, workers: Vec<WorkerInfo>) -> Result<FleetStatus, FleetError> {
     let spec = parse_run_spec(record).ok();
     let elapsed =
         spec.as_ref().and_then(|spec| spec.start_at_ms).map(|start| (record.now_ms as f64 - start as f64) / 1e3);

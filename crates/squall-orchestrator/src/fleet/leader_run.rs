@@ -8,7 +8,7 @@ mod hook_steps;
 
 use squall_coord::{FleetStores, RunRecord, RunStore, StoreError};
 use squall_model::{
-    Bundle, CommandType, LoadModel, PhaseEvent, RunPhase, RunSpec, ShareSet, StopReason,
+    Bundle, CommandType, FleetEvent, FleetEventKind, LoadModel, PhaseEvent, RunPhase, RunSpec, ShareSet, StopReason,
     protocol::{RunNote, RunNotes},
 };
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    FleetClient, FleetError, OrchestratorConfig, RunAggregator, WorkerInfo,
+    FleetClient, FleetError, OrchestratorConfig, RunAggregator, WorkerInfo, WorkerKind,
     command_payload::start_payload,
     compat::{RedisMetricView, RedisUserView, UserViewInput},
     counter_monitor::CounterMonitor,
@@ -107,6 +107,10 @@ impl<C: FleetStores> LeaderRun<C> {
             unheld_shares_since: None,
             stopped_at: None,
         })
+    }
+
+    pub(super) fn bundle(&self) -> &Bundle {
+        &self.bundle
     }
 
     /// Updates the compatibility views in the store. A failure does not affect the run.
@@ -250,17 +254,23 @@ impl<C: FleetStores> LeaderRun<C> {
         let working = self.has_active_worker(workers);
         if let Some(threshold) = self.aggregator.judge().breached_abort_threshold().filter(|_| loading) {
             let text = threshold.to_string();
-            self.aggregator.record_event(elapsed, format!("threshold {text} was breached"));
+            let words = format!("threshold {text} was breached");
+            let event = FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Threshold, words).about(&text);
+            self.aggregator.record_event(event);
             return self.stop(fleet, StopReason::Threshold, None).await;
         }
         let alive = workers.iter().any(|worker| worker.can_carry_out(epoch));
         if alive {
             self.no_worker_since = None;
-        } else if self.no_worker_since.get_or_insert_with(Instant::now).elapsed() > NO_WORKER_TIMEOUT {
+        } else if self.no_worker_since.get_or_insert_with(Instant::now).elapsed() > no_worker_timeout(workers, epoch) {
             let message = match workers.iter().find(|worker| worker.given_up_run == epoch) {
-                Some(worker) => format!("no worker is left that can carry out the run: {}", worker.message),
+                Some(worker) => {
+                    let (id, why) = (&worker.id, &worker.message);
+                    format!("no worker is left that can carry out the run; worker {id}: {why}")
+                }
                 None => "every worker was lost".to_owned(),
             };
+            warn!(epoch, "the leader stops the run: {message}");
             let stop = StopRunCommand { reason: StopReason::Aborted, abort: true, message: Some(message) };
             return fleet.stop_run(&self.run_id, stop).await.map(drop);
         }
@@ -322,6 +332,7 @@ impl<C: FleetStores> LeaderRun<C> {
         }
         self.aggregator.poll().await?;
         self.aggregator.end_unfinished_workers(elapsed, spec.start_at_ms.is_some()).await?;
+        self.aggregator.read_person_notes().await?;
         // Deltas that came too late for their second are only in the final view.
         let Some(view) = self.aggregator.final_view() else { return Ok(()) };
         let run_store = fleet.stores().run();
@@ -351,4 +362,11 @@ impl<C: FleetStores> LeaderRun<C> {
         }
         Ok(())
     }
+}
+
+/// How long a run waits for a worker that can carry it out. A vikhry worker that refuses its commands
+/// has had its time, so no worker is expected to join.
+fn no_worker_timeout(workers: &[WorkerInfo], epoch: u64) -> Duration {
+    let has_refused = |worker: &WorkerInfo| worker.kind == WorkerKind::Vikhry && worker.given_up_run == epoch;
+    if workers.iter().any(has_refused) { NO_WORKER_GRACE } else { NO_WORKER_TIMEOUT }
 }

@@ -7,7 +7,7 @@ use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, PoolStore, RunRecord,
     RunStore, StoreError, UnitId, unique_id,
 };
-use squall_model::{RunPhase, RunSpec, StopReason};
+use squall_model::{FleetEvent, FleetEventKind, RunPhase, RunSpec, StopReason};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio::{task::JoinSet, time::MissedTickBehavior};
@@ -19,6 +19,7 @@ use super::{
     fleet_client::{parse_run_spec, recorded_phase},
     leader_run::LeaderRun,
     store_contact::StoreContact,
+    vikhry_workers::{RunStep, VikhryWorkers},
 };
 
 /// How an orchestrator behaves.
@@ -58,6 +59,7 @@ pub struct Orchestrator<C: FleetStores> {
     /// Unique to this process.
     member: MemberId,
     leader_run: Option<LeaderRun<C>>,
+    vikhry_workers: VikhryWorkers<C>,
     last_sweep: Instant,
     /// Why the last poll failed.
     last_error: Option<String>,
@@ -67,8 +69,10 @@ pub struct Orchestrator<C: FleetStores> {
 impl<C: FleetStores> Orchestrator<C> {
     pub fn new(stores: C, config: OrchestratorConfig) -> Orchestrator<C> {
         let member = MemberId::new(format!("{}.{}", config.id, unique_id()));
+        let fleet = FleetClient::new(stores);
         Orchestrator {
-            fleet: FleetClient::new(stores),
+            vikhry_workers: VikhryWorkers::new(fleet.clone()),
+            fleet,
             config,
             member,
             leader_run: None,
@@ -102,12 +106,12 @@ impl<C: FleetStores> Orchestrator<C> {
                     }
                     Some(LeaseEvent::ReturnRequested(lease)) => {
                         leading = false;
-                        self.leader_run = None;
+                        self.leave_run();
                         handle.release(lease);
                     }
                     Some(LeaseEvent::Lost(_)) => {
                         leading = false;
-                        self.leader_run = None;
+                        self.leave_run();
                     }
                     None => break,
                 },
@@ -150,6 +154,12 @@ impl<C: FleetStores> Orchestrator<C> {
         self.last_error = text;
     }
 
+    /// Leads no run any longer.
+    fn leave_run(&mut self) {
+        self.leader_run = None;
+        self.vikhry_workers.end_all();
+    }
+
     /// Sweeps the pools if the last sweep is old enough.
     async fn sweep_pools(&mut self) -> Result<(), FleetError> {
         if self.last_sweep.elapsed() <= SWEEP_INTERVAL {
@@ -175,7 +185,7 @@ impl<C: FleetStores> Orchestrator<C> {
         let outage = outage.filter(|outage| *outage > self.config.ttl);
         let phase = recorded_phase(&record)?;
         if phase == RunPhase::Idle {
-            self.leader_run = None;
+            self.leave_run();
             return Ok(());
         }
         let spec = match parse_run_spec(&record) {
@@ -198,10 +208,13 @@ impl<C: FleetStores> Orchestrator<C> {
         let Some(leader_run) = &mut self.leader_run else { return Ok(()) };
         let mut workers = self.fleet.cached_workers().await?;
         let elapsed = elapsed(&record, &spec);
+        let step = RunStep { record: &record, phase, spec: &spec, bundle: leader_run.bundle(), elapsed };
+        self.vikhry_workers.update(step, &mut workers).await?;
         if let Some(outage) = outage {
             let seconds = outage.as_secs();
             let text = format!("the store did not answer for {seconds} s; workers that cannot reach it make no load");
-            leader_run.aggregator.record_event(elapsed, text);
+            let event = FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Other, text);
+            leader_run.aggregator.record_event(event);
         }
         leader_run.aggregate(phase, &spec, elapsed, &workers).await?;
         workers.retain(|worker| worker.protocol.is_current());
@@ -209,8 +222,12 @@ impl<C: FleetStores> Orchestrator<C> {
         let used_up = leader_run.counter_monitor.poll(&self.fleet, &mut leader_run.aggregator, elapsed).await?;
         // The roster may have fewer events than were logged, after the store went back to an older
         // checkpoint.
-        for (at_s, text) in leader_run.aggregator.roster().events.get(leader_run.logged_events..).unwrap_or_default() {
-            info!(epoch = record.epoch, at_s, "{text}");
+        let events = &leader_run.aggregator.roster().events;
+        for FleetEvent { t_s: at_s, text, kind, .. } in events.iter().skip(leader_run.logged_events) {
+            match kind.is_problem() {
+                true => warn!(epoch = record.epoch, at_s, "{text}"),
+                false => info!(epoch = record.epoch, at_s, "{text}"),
+            }
         }
         leader_run.logged_events = leader_run.aggregator.roster().events.len();
         match phase {

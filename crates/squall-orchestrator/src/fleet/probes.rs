@@ -1,12 +1,17 @@
 //! The results of probes, read from a view. A probe is a virtual user that sends no requests. Each
 //! of its calls is a sample of the group `probe/<name>`, and each value that it returns is a sample
-//! of the metric `<name>`, recorded as milliseconds. It runs no probe. The compatibility view and
-//! the API call it.
+//! of the metric `<name>`: a number is recorded as milliseconds, a text as the tag `text`. It runs no
+//! probe. The compatibility view and the API call it.
 
+use serde::Serialize;
 use squall_metrics::{MetricKey, MetricKind, MetricView, RunView};
 
-/// Prefix of the groups that hold the calls of probes.
-const PROBE_GROUP_PREFIX: &str = "probe/";
+/// Prefix of the groups that hold the calls of probes, and of the requests that probes send. These
+/// are no part of the load, so their metrics are custom ones.
+pub(super) const PROBE_GROUP_PREFIX: &str = "probe/";
+
+/// Tag of the metric of a text that a probe returned.
+const TEXT_TAG: &str = "text";
 
 /// The results of a probe in one second.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,10 +24,20 @@ pub struct ProbeSecond {
     pub errors: u32,
     /// Mean duration of a call.
     pub time_ms: f64,
-    /// Mean value; `None` if every call failed.
-    pub value: Option<f64>,
+    /// `None` if every call failed.
+    pub value: Option<ProbeValue>,
     /// Type and message of an exception, if one was raised.
     pub error: Option<(String, String)>,
+}
+
+/// What a probe returned in one second.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum ProbeValue {
+    /// The mean of the numbers.
+    Number(f64),
+    /// The most frequent text.
+    Text(String),
 }
 
 impl ProbeSecond {
@@ -53,11 +68,21 @@ pub fn probe_seconds(view: &RunView, name: &str, after: u32) -> Vec<ProbeSecond>
             samples: second.requests,
             errors: (second.errors + value.map_or(0, |value| value.errors)).min(second.requests),
             time_ms: ms(second.mean),
-            value: value.map(|value| ms(value.mean)),
+            value: value.map(|value| ProbeValue::Number(ms(value.mean))).or_else(|| text(view, name, second.t_s)),
             error: error.clone().filter(|_| second.errors > 0),
         }
     });
     seconds.collect()
+}
+
+/// The most frequent text that the probe `name` returned in the second `t_s`.
+fn text(view: &RunView, name: &str, t_s: u32) -> Option<ProbeValue> {
+    let texts = view.metrics.iter().filter_map(|metric| {
+        let text = metric.key.tags.get(TEXT_TAG).filter(|_| metric.key.name == name)?;
+        let at = metric.timeline.binary_search_by_key(&t_s, |second| second.t_s).ok()?;
+        Some((metric.timeline[at].requests, text))
+    });
+    texts.max_by_key(|(requests, _)| *requests).map(|(_, text)| ProbeValue::Text(text.clone()))
 }
 
 fn metric<'a>(view: &'a RunView, key: &MetricKey) -> Option<&'a MetricView> {

@@ -7,19 +7,22 @@ mod checkpoint;
 mod roster_update;
 #[cfg(test)]
 mod tests;
+mod worker_activity;
 
 use squall_coord::{FleetStores, RunCheckpoint, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
 use squall_model::{
-    Plan, WorkerFacts, WorkerState,
+    FleetEvent, FleetEventKind, Plan, ThresholdResult, WorkerFacts, WorkerState,
     protocol::{RunNotes, SendBudgetReport, format_instance},
 };
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use tracing::warn;
 
 use super::worker_roster::{GaveUpWorker, RosterEntry, RosterEntryState, WorkerRoster};
 use crate::ThresholdJudge;
 use checkpoint::{decode_checkpoint, encode_checkpoint, final_view_of};
+
+pub use worker_activity::{WorkerActivity, WorkerSecond};
 
 /// Deltas that one read of the stream returns at most.
 const DELTA_BATCH: usize = 500;
@@ -38,6 +41,10 @@ pub struct RunAggregator<C: FleetStores> {
     load_active: bool,
     /// Seconds closed since the last [`RunAggregator::poll`] returned.
     pending_closed_seconds: usize,
+    /// By instance. A checkpoint does not contain it, because the next delta brings it again.
+    latest_seconds: BTreeMap<u64, WorkerSecond>,
+    /// What people have noted, as last read.
+    person_notes: Vec<FleetEvent>,
 }
 
 impl<C: FleetStores> RunAggregator<C> {
@@ -55,6 +62,8 @@ impl<C: FleetStores> RunAggregator<C> {
             judge: ThresholdJudge::new(plan),
             load_active: true,
             pending_closed_seconds: 0,
+            latest_seconds: BTreeMap::new(),
+            person_notes: Vec::new(),
         };
         aggregator.restore_checkpoint().await?;
         Ok(aggregator)
@@ -82,6 +91,24 @@ impl<C: FleetStores> RunAggregator<C> {
 
     pub fn view(&self) -> &RunView {
         self.collector.view()
+    }
+
+    /// The results of the thresholds so far.
+    pub fn threshold_results(&self) -> Vec<ThresholdResult> {
+        self.judge.current_results(self.view())
+    }
+
+    /// What has happened to the fleet and what people have noted, in order of time.
+    pub fn events(&self) -> Vec<FleetEvent> {
+        let mut events: Vec<FleetEvent> = self.roster.events.iter().chain(&self.person_notes).cloned().collect();
+        events.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+        events
+    }
+
+    /// Reads what people have noted.
+    pub async fn read_person_notes(&mut self) -> Result<(), StoreError> {
+        self.person_notes = RunNotes::from(self.run_store.notes(self.epoch).await?).person_notes();
+        Ok(())
     }
 
     /// The thresholds, judged second by second as seconds closed.
@@ -113,8 +140,8 @@ impl<C: FleetStores> RunAggregator<C> {
         self.roster.refused
     }
 
-    pub(crate) fn record_event(&mut self, elapsed: Duration, text: String) {
-        self.roster.events.push((elapsed.as_secs_f64(), text));
+    pub(crate) fn record_event(&mut self, event: FleetEvent) {
+        self.roster.events.push(event);
     }
 
     /// Records that the orchestrator `name`, with the member id `member`, leads the run from now
@@ -123,11 +150,15 @@ impl<C: FleetStores> RunAggregator<C> {
         match self.roster.leader.replace(member.to_owned()) {
             None => {}
             Some(previous) if previous == member => {
-                self.record_event(elapsed, format!("orchestrator {name} leads again"));
+                self.record_leader(name, elapsed, "leads again");
             }
-            Some(_) => self
-                .record_event(elapsed, format!("orchestrator {name} leads now; the previous leader left or was lost")),
+            Some(_) => self.record_leader(name, elapsed, "leads now; the previous leader left or was lost"),
         }
+    }
+
+    fn record_leader(&mut self, name: &str, elapsed: Duration, what: &str) {
+        let text = format!("orchestrator {name} {what}");
+        self.record_event(FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Leader, text).about(name));
     }
 
     /// Changes whenever the roster does. The leader then saves a checkpoint, so that a successor
@@ -178,7 +209,9 @@ impl<C: FleetStores> RunAggregator<C> {
         // A delta may arrive before the first report of its worker; it names the worker well
         // enough.
         self.add_to_roster(source.instance, &format_instance(source.instance), f64::from(delta.second));
+        let second = WorkerSecond::of(&delta);
         let closed = self.collector.merge(delta)?;
+        self.latest_seconds.insert(source.instance, second);
         if closed > 0 {
             let _ = self.judge.judge_closed_seconds(self.collector.view(), self.load_active);
         }

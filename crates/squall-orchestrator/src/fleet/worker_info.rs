@@ -9,10 +9,26 @@ use squall_model::{
     protocol::{ProtocolVersion, WorkerHealth, WorkerReport, format_instance},
 };
 
+/// A vikhry worker counts as dead when its last heartbeat is older than this, as in vikhry. Its report
+/// does not expire.
+const VIKHRY_HEARTBEAT_TIMEOUT_S: f64 = 15.0;
+
+/// The program that a worker runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WorkerKind {
+    #[default]
+    Squall,
+    /// It takes commands, holds no shares itself, and reports neither progress nor deltas. The leader
+    /// does this for it.
+    Vikhry,
+}
+
 /// The content of a worker's report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WorkerInfo {
     pub id: String,
+    #[serde(skip)]
+    pub kind: WorkerKind,
     #[serde(skip)]
     pub protocol: ProtocolVersion,
     /// Unique to one process of the worker; deltas carry it. Serialized as 16 hexadecimal digits.
@@ -43,7 +59,7 @@ pub struct WorkerInfo {
     /// The run that the worker has given up: it could not build its users, or ended its part early.
     #[serde(rename = "failed")]
     pub given_up_run: u64,
-    /// Why it has.
+    /// Why it has. Of a vikhry worker also what the leader has noticed about it.
     pub message: String,
     /// Deltas that the worker has not shipped yet.
     pub waiting: u64,
@@ -51,6 +67,9 @@ pub struct WorkerInfo {
     pub threads: u32,
     pub stale_commands: u64,
     pub bad_commands: u64,
+    /// Whether one command may name several users.
+    #[serde(skip)]
+    pub takes_user_ids: bool,
 }
 
 fn as_hex<S: Serializer>(instance: &u64, out: S) -> Result<S::Ok, S::Error> {
@@ -82,15 +101,28 @@ pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
     holders
 }
 
+/// The number that stands for the instance of a vikhry worker, whose reports have none. A restarted
+/// worker has the same.
+fn vikhry_instance(id: &str) -> u64 {
+    // FNV-1a: the same in every process of the fleet, and never 0 in practice.
+    id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
 impl WorkerInfo {
     pub fn parse(id: &str, fields: &ReportFields) -> WorkerInfo {
         let report = WorkerReport::decode(fields);
-        let (given_up_run, message) =
-            report.given_up_run.map(|given_up| (given_up.epoch, given_up.message)).unwrap_or_default();
+        let given_up_run = report.given_up_run.as_ref().map_or(0, |given_up| given_up.epoch);
+        // Only a vikhry worker reports a heartbeat and no instance.
+        let is_vikhry = !fields.contains_key("instance") && fields.contains_key("last_heartbeat");
+        let message = match report.given_up_run {
+            Some(given_up) => given_up.message,
+            None => fields.get("message").filter(|_| is_vikhry).cloned().unwrap_or_default(),
+        };
         WorkerInfo {
             id: id.to_owned(),
+            kind: if is_vikhry { WorkerKind::Vikhry } else { WorkerKind::Squall },
             protocol: report.protocol,
-            instance: report.instance,
+            instance: if is_vikhry { vikhry_instance(id) } else { report.instance },
             status: report.health.name().to_owned(),
             last_report_at: WorkerReport::last_report_at(fields),
             cpu_percent: report.cpu_percent,
@@ -111,7 +143,25 @@ impl WorkerInfo {
             threads: report.threads,
             stale_commands: report.stale_commands,
             bad_commands: report.bad_commands,
+            takes_user_ids: report.takes_user_ids,
         }
+    }
+
+    /// The same worker, unhealthy if it is a vikhry worker whose last heartbeat is too old at the Unix
+    /// time `now_s`.
+    pub(super) fn checked_at(mut self, now_s: f64) -> WorkerInfo {
+        if self.kind == WorkerKind::Vikhry && now_s - self.last_report_at > VIKHRY_HEARTBEAT_TIMEOUT_S {
+            self.status = WorkerHealth::Unhealthy.name().to_owned();
+            // The leader added its shares to the report and cannot remove them from all of them.
+            (self.held, self.shares) = (ShareSet::NONE, 0);
+        }
+        self
+    }
+
+    /// Whether the worker takes part in the fleet. The report of a dead Squall worker expires; that of a
+    /// dead vikhry worker stays.
+    pub(super) fn is_present(&self) -> bool {
+        self.kind == WorkerKind::Squall || self.is_healthy()
     }
 
     /// Whether the fleet can reach the worker and it is not leaving; see [`WorkerHealth`].
@@ -136,6 +186,17 @@ mod tests {
         let worker = WorkerInfo::parse("w", &report);
         assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
         assert_eq!(serde_json::to_value(&worker).expect("a serializable worker")["instance"], "fedcba9876543210");
+    }
+
+    #[test]
+    fn vikhry_worker_is_recognized_and_unhealthy_without_heartbeats() {
+        let fields = [("status", "healthy"), ("last_heartbeat", "1773180000"), ("cpu_percent", "1.5")];
+        let report: ReportFields = fields.map(|(field, text)| (field.to_owned(), text.to_owned())).into();
+        let worker = |now_s| WorkerInfo::parse("v", &report).checked_at(now_s);
+        assert_eq!((worker(1_773_180_015.0).kind, worker(1_773_180_015.0).is_healthy()), (WorkerKind::Vikhry, true));
+        assert!(!worker(1_773_180_016.0).is_healthy() && !worker(1_773_180_016.0).is_present());
+        assert_ne!(worker(0.0).instance, WorkerInfo::parse("w", &report).instance);
+        assert_eq!(WorkerInfo::parse("w", &ReportFields::new()).kind, WorkerKind::Squall, "an unreadable report");
     }
 
     #[test]

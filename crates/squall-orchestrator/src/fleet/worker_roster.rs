@@ -2,9 +2,12 @@
 //! with every checkpoint, so its field names are a stored format. It reads nothing; `RunAggregator`
 //! fills it.
 
-use serde::{Deserialize, Serialize};
-use squall_model::{WorkerState, protocol::SendBudgetReport};
-use std::{collections::BTreeMap, time::Duration};
+use serde::{Deserialize, Deserializer, Serialize};
+use squall_model::{FleetEvent, FleetEventKind, WorkerState, protocol::SendBudgetReport};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::WorkerInfo;
 use crate::threshold_judge::JudgeCheckpoint;
@@ -15,7 +18,8 @@ pub(crate) struct WorkerRoster {
     /// Every worker that built its users for the run, by instance. Ended ones stay.
     #[serde(rename = "members")]
     pub(crate) workers: BTreeMap<u64, RosterEntry>,
-    pub(crate) events: Vec<(f64, String)>,
+    #[serde(deserialize_with = "read_events")]
+    pub(crate) events: Vec<FleetEvent>,
     /// Entries in the delta stream that could not be decoded.
     pub(crate) refused: u64,
     /// The latest send budget of each worker, by instance.
@@ -25,12 +29,31 @@ pub(crate) struct WorkerRoster {
     /// part early.
     #[serde(default, rename = "unable")]
     pub(crate) gave_up: BTreeMap<u64, GaveUpWorker>,
+    /// Vikhry workers about which the leader has noticed something, by instance.
+    #[serde(default)]
+    pub(crate) noticed: BTreeSet<u64>,
     /// Member id of the leader that saved this roster.
     #[serde(default)]
     pub(crate) leader: Option<String>,
     /// What that leader's judge had seen.
     #[serde(default)]
     pub(crate) judged: JudgeCheckpoint,
+}
+
+/// Also reads the events of a checkpoint of an earlier release: pairs of time and text.
+fn read_events<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<FleetEvent>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        Event(FleetEvent),
+        Pair(f64, String),
+    }
+    let events = Vec::<Stored>::deserialize(from)?;
+    let event = |stored| match stored {
+        Stored::Event(event) => event,
+        Stored::Pair(t_s, text) => FleetEvent::new(t_s, FleetEventKind::Other, text),
+    };
+    Ok(events.into_iter().map(event).collect())
 }
 
 /// One worker that built its users for the run.
@@ -113,5 +136,21 @@ impl RosterEntry {
             RosterEntryState::Left if self.ended_s.is_some_and(|at| at < active.as_secs_f64()) => WorkerState::Left,
             RosterEntryState::Working | RosterEntryState::Finished | RosterEntryState::Left => WorkerState::Finished,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoint_with_events_as_pairs_is_read() {
+        let text = r#"{"members":{},"events":[[1.5,"worker w1 joined"],{"t_s":2.0,"text":"x","kind":"lost","subject":"w2"}],"refused":0}"#;
+        let roster: WorkerRoster = serde_json::from_str(text).unwrap();
+        let expected = [
+            FleetEvent::new(1.5, FleetEventKind::Other, "worker w1 joined"),
+            FleetEvent::new(2.0, FleetEventKind::Lost, "x").about("w2"),
+        ];
+        assert_eq!(roster.events, expected);
     }
 }

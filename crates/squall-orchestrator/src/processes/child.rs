@@ -1,7 +1,7 @@
 //! The child side of `processes`: one process of a run with its part of the shares. It executes the
 //! commands that arrive on its standard input and ships deltas. It decides nothing.
 
-use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome, PlannedScenario};
+use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome, PlannedScenario, ShareAssignment};
 use squall_metrics::encode_delta;
 use squall_model::ShareSet;
 use std::{
@@ -9,7 +9,11 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
     time::Duration,
 };
-use tokio::net::UnixStream;
+use tokio::{
+    net::{UnixStream, unix::OwnedReadHalf},
+    sync::mpsc,
+    task::JoinSet,
+};
 
 use super::protocol::{ProcessCommand, ProcessFrame, ProcessSummary};
 use crate::{
@@ -25,11 +29,15 @@ pub struct ProcessIndex {
 }
 
 impl ProcessIndex {
+    fn shares(self) -> ShareSet {
+        ShareSet::ALL.part(self.index, self.count)
+    }
+
     /// Restricts an engine to the shares and the users of this process.
     fn restrict_engine<D>(self, mut engine: EngineSpec<D>) -> EngineSpec<D> {
         let config = &mut engine.config;
         config.instance = self.index as u64;
-        config.shares = ShareSet::ALL.part(self.index, self.count);
+        config.shares = self.shares();
         config.threads = config.threads.min(config.limits.max_users.div_ceil(self.count).max(1));
         engine
     }
@@ -41,7 +49,7 @@ pub async fn run_child_process<D: Driver>(
     options: RunOptions,
     process: ProcessIndex,
 ) -> Result<(), RunError> {
-    let (mut commands, mut out) = parent_socket()?.into_split();
+    let (from_parent, mut out) = parent_socket()?.into_split();
     let engines = scenarios.into_iter().map(|scenario| process.restrict_engine(engine_spec(scenario, &options)));
     let engines: Vec<_> = engines.collect();
     let before = ProcessUsage::now();
@@ -49,16 +57,16 @@ pub async fn run_child_process<D: Driver>(
     let threads = engine.sources().len() as u32;
     let stop = engine.stop_handle();
     ProcessFrame::Ready { threads }.write(&mut out).await?;
-    let mut listening = true;
+    let (mut commands, _reader) = read_commands(from_parent);
     loop {
         tokio::select! {
-            command = ProcessCommand::read(&mut commands), if listening => match command {
+            Some(command) = commands.recv() => match command {
                 ProcessCommand::Start(at) => engine.start(ProcessCommand::start_instant(at)),
-                ProcessCommand::Drain => stop.drain(),
-                ProcessCommand::Abort => {
-                    listening = false;
-                    stop.abort();
+                ProcessCommand::SetProfile { profile, at } => {
+                    engine.set_assignments([ShareAssignment::new(process.shares(), profile, at)]);
                 }
+                ProcessCommand::Drain => stop.drain(),
+                ProcessCommand::Abort => stop.abort(),
             },
             delta = engine.next_delta() => match delta {
                 Some(delta) => ProcessFrame::Delta(encode_delta(&delta)).write(&mut out).await?,
@@ -71,6 +79,24 @@ pub async fn run_child_process<D: Driver>(
     let cpu = usage.cpu.saturating_sub(before.cpu).max(Duration::ZERO);
     ProcessFrame::Finished(ProcessSummary { end, cpu, max_rss_bytes: usage.max_rss_bytes }).write(&mut out).await?;
     Ok(())
+}
+
+/// Reads the parent's commands up to an abort, in a task of its own: `select!` may drop a future that
+/// has read a part of a command. Dropping the set ends the task.
+fn read_commands(mut from_parent: OwnedReadHalf) -> (mpsc::UnboundedReceiver<ProcessCommand>, JoinSet<()>) {
+    // Unbounded, because only keys of a person send commands during the load.
+    let (sender, commands) = mpsc::unbounded_channel();
+    let mut reader = JoinSet::new();
+    reader.spawn(async move {
+        loop {
+            let command = ProcessCommand::read(&mut from_parent).await;
+            let is_last = command == ProcessCommand::Abort;
+            if sender.send(command).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    (commands, reader)
 }
 
 fn parent_socket() -> io::Result<UnixStream> {

@@ -3,6 +3,7 @@
 //! process.
 
 use squall_engine::LoadOutcome;
+use squall_model::Profile;
 use std::{
     io,
     time::{Duration, Instant},
@@ -70,25 +71,12 @@ impl ProcessFrame {
             ProcessFrame::Delta(bytes) => (1, bytes.clone()),
             ProcessFrame::Finished(last) => (2, last.to_bytes()),
         };
-        out.write_u8(kind).await?;
-        out.write_u32_le(content.len() as u32).await?;
-        out.write_all(&content).await?;
-        out.flush().await
+        write_frame(out, kind, &content).await
     }
 
     /// The next frame; `None` at the end of the stream.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<ProcessFrame>> {
-        let kind = match from.read_u8().await {
-            Ok(kind) => kind,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let length = from.read_u32_le().await?;
-        if length > MAX_FRAME_BYTES {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let mut content = vec![0; length as usize];
-        from.read_exact(&mut content).await?;
+        let Some((kind, content)) = read_frame(from).await? else { return Ok(None) };
         let frame = match kind {
             0 => content.try_into().ok().map(|bytes| ProcessFrame::Ready { threads: u32::from_le_bytes(bytes) }),
             1 => Some(ProcessFrame::Delta(content)),
@@ -99,11 +87,16 @@ impl ProcessFrame {
     }
 }
 
-/// From the parent to its processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// From the parent to its processes: a kind, a length, content.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum ProcessCommand {
     /// Start at this time of the machine's monotonic clock, in nanoseconds.
     Start(u64),
+    /// Follow this profile from the run time `at` on.
+    SetProfile {
+        profile: Profile,
+        at: Duration,
+    },
     Drain,
     Abort,
 }
@@ -125,31 +118,53 @@ impl ProcessCommand {
         }
     }
 
-    pub(super) async fn write(self, out: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        let (kind, at) = match self {
-            ProcessCommand::Start(at) => (0, at),
-            ProcessCommand::Drain => (1, 0),
-            ProcessCommand::Abort => (2, 0),
+    pub(super) async fn write(&self, out: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let (kind, content) = match self {
+            ProcessCommand::Start(at) => (0, at.to_le_bytes().to_vec()),
+            ProcessCommand::Drain => (1, vec![]),
+            ProcessCommand::Abort => (2, vec![]),
+            ProcessCommand::SetProfile { profile, at } => (3, serde_json::to_vec(&(at, profile))?),
         };
-        let mut bytes = [0; 9];
-        bytes[0] = kind;
-        bytes[1..].copy_from_slice(&u64::to_le_bytes(at));
-        out.write_all(&bytes).await?;
-        out.flush().await
+        write_frame(out, kind, &content).await
     }
 
     /// The next command. The end of the stream is an abort, because no parent is left to receive
     /// deltas.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> ProcessCommand {
-        // Written and read in one piece: `select!` may drop this future, and a partly read command
-        // would be lost.
-        let mut bytes = [0; 9];
-        match (from.read_exact(&mut bytes).await, bytes) {
-            (Ok(_), [0, at @ ..]) => ProcessCommand::Start(u64::from_le_bytes(at)),
-            (Ok(_), [1, ..]) => ProcessCommand::Drain,
-            _ => ProcessCommand::Abort,
-        }
+        let command = match read_frame(from).await {
+            Ok(Some((0, at))) => at.try_into().ok().map(|at| ProcessCommand::Start(u64::from_le_bytes(at))),
+            Ok(Some((1, _))) => Some(ProcessCommand::Drain),
+            Ok(Some((3, content))) => {
+                let change = serde_json::from_slice(&content).ok();
+                change.map(|(at, profile)| ProcessCommand::SetProfile { profile, at })
+            }
+            _ => None,
+        };
+        command.unwrap_or(ProcessCommand::Abort)
     }
+}
+
+async fn write_frame(out: &mut (impl AsyncWrite + Unpin), kind: u8, content: &[u8]) -> io::Result<()> {
+    out.write_u8(kind).await?;
+    out.write_u32_le(content.len() as u32).await?;
+    out.write_all(content).await?;
+    out.flush().await
+}
+
+/// Kind and content of the next frame; `None` at the end of the stream.
+async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(u8, Vec<u8>)>> {
+    let kind = match from.read_u8().await {
+        Ok(kind) => kind,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let length = from.read_u32_le().await?;
+    if length > MAX_FRAME_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut content = vec![0; length as usize];
+    from.read_exact(&mut content).await?;
+    Ok(Some((kind, content)))
 }
 
 fn monotonic_nanos() -> u64 {
@@ -173,7 +188,9 @@ mod tests {
             frame.write(&mut bytes).await.unwrap();
             assert_eq!(ProcessFrame::read(&mut bytes.as_slice()).await.unwrap(), Some(frame));
         }
-        for command in [ProcessCommand::Start(5), ProcessCommand::Drain, ProcessCommand::Abort] {
+        let profile = Profile::constant(2.5, elapsed).unwrap();
+        let changed = ProcessCommand::SetProfile { profile, at: active };
+        for command in [ProcessCommand::Start(5), ProcessCommand::Drain, ProcessCommand::Abort, changed] {
             let mut bytes = Vec::new();
             command.write(&mut bytes).await.unwrap();
             assert_eq!(ProcessCommand::read(&mut bytes.as_slice()).await, command);

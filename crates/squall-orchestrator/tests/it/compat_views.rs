@@ -45,14 +45,18 @@ async fn users_are_shown_at_the_workers_that_hold_their_shares() {
     fixture.until_workers(2).await;
     let fleet = FleetClient::new(fixture.stores.clone());
     let epoch = fleet.start(&bundle(601.0), BTreeMap::new()).await.expect("the run starts");
-    // Users alternate between the workers, and are active once the run has started.
+    // Users alternate between the workers.
     fixture.until("SCARD", "users", 601).await;
-    fixture.until("SCARD", "worker:w0:active_users", 301).await;
-    fixture.until("SCARD", "worker:w1:active_users", 300).await;
-    let user: BTreeMap<String, String> = fixture.ask("HGETALL", "user:7", &[]).await;
+    fixture.until("SCARD", "worker:w0:users", 301).await;
+    fixture.until("SCARD", "worker:w1:users", 300).await;
+    fixture.until_phase(RunPhase::Running).await;
+    fixture.until_field("user:8", "status", "running").await;
+    let user: BTreeMap<String, String> = fixture.ask("HGETALL", "user:8", &[]).await;
     assert_eq!((user["worker_id"].as_str(), user["status"].as_str()), ("w1", "running"));
-    assert!(user["updated_at"].parse::<f64>().is_ok_and(|at| at > 1.6e9), "{user:?}");
-    assert!(fixture.ask::<i64>("PTTL", "user:7", &[]).await > 0, "it expires");
+    assert!(user["updated_at"].parse::<u64>().is_ok_and(|at| at > 1_600_000_000), "{user:?}");
+    assert!(fixture.ask::<i64>("PTTL", "user:8", &[]).await > 0, "it expires");
+    // Only the worker itself says which users it has started.
+    assert_eq!(fixture.ask::<u64>("EXISTS", "worker:w1:active_users", &[]).await, 0);
     // A subscribed worker gets the numbers of its users, in batches.
     let mut named = 0;
     while named < 300 {
@@ -74,7 +78,7 @@ async fn users_are_shown_at_the_workers_that_hold_their_shares() {
     fixture.until("EXISTS", "worker:w0:users", 0).await;
     fleet.set_level(10.0).await.expect("a run is active");
     fixture.until("SCARD", "users", 10).await;
-    fixture.until("EXISTS", "user:10", 0).await;
+    fixture.until("EXISTS", "user:11", 0).await;
     fleet.stop(StopReason::Interrupted, false, None).await.expect("a run is active");
     fixture.until_phase(RunPhase::Idle).await;
     fixture.until("EXISTS", "users", 0).await;
@@ -93,14 +97,14 @@ async fn users_are_shown_once_after_a_new_leader_and_a_lost_worker() {
     fixture.until_workers(2).await;
     let fleet = FleetClient::new(fixture.stores.clone());
     fleet.start(&bundle(100.0), BTreeMap::new()).await.expect("the run starts");
-    fixture.until("SCARD", "worker:w0:active_users", 50).await;
+    fixture.until("SCARD", "worker:w0:users", 50).await;
     leader.cancel();
     // Without a leader, w0 is lost and w1 takes over its shares.
     *first.lock().unwrap() = None;
     *second.lock().unwrap() = Some(ShareSet::ALL);
     fixture.until("EXISTS", "worker:w0:status", 0).await;
     fixture.lead();
-    fixture.until("SCARD", "worker:w1:active_users", 100).await;
+    fixture.until("SCARD", "worker:w1:users", 100).await;
     fixture.until("EXISTS", "worker:w0:users", 0).await;
     fixture.until("SCARD", "users", 100).await;
     fixture.end().await;
@@ -157,7 +161,34 @@ async fn merged_seconds_are_shown_once_after_a_change_of_leader() {
 }
 
 #[tokio::test]
-async fn probe_results_are_shown_and_those_of_an_earlier_run_removed() {
+async fn step_that_raises_is_one_error_and_no_request_for_vikhrys_readers() {
+    let mut fixture = FleetFixture::on_redis().await;
+    fixture.join("w0", ShareSet::ALL);
+    fixture.lead();
+    fixture.until_workers(1).await;
+    let run = fixture.stores.run();
+    let number = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
+    let epoch = fixture.fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("the run starts");
+    fixture.until_phase(RunPhase::Running).await;
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
+    let raised = Outcome::new(OutcomeCategory::Exception, "RuntimeError");
+    sample(&mut recorder, MetricKey::group("broken"), 1, raised);
+    sample(&mut recorder, MetricKey::request("broken (failed)"), 1, raised);
+    // A request that has such a name and no step.
+    sample(&mut recorder, MetricKey::request("login (failed)"), 1, Outcome::of_status(200));
+    run.ship(epoch, "s", 0, &shipped(recorder, number, 0)).await.unwrap();
+    fixture.until("XLEN", "metric:broken", 1).await;
+    let mut metrics: Vec<String> = fixture.ask("SMEMBERS", "metrics", &[]).await;
+    metrics.sort_unstable();
+    assert_eq!(metrics, ["broken", "login (failed)"]);
+    let entries: Vec<(String, BTreeMap<String, String>)> = fixture.ask("XRANGE", "metric:broken", &["-", "+"]).await;
+    let event: serde_json::Value = serde_json::from_str(&entries[0].1["data"]).unwrap();
+    assert_eq!((event["source"].as_str(), event["status"].as_bool()), (Some("step"), Some(false)));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn probe_results_are_shown_but_not_as_requests_and_those_of_an_earlier_run_removed() {
     let mut fixture = FleetFixture::on_redis().await;
     fixture.join("w0", ShareSet::ALL);
     fixture.lead();
@@ -179,6 +210,10 @@ async fn probe_results_are_shown_and_those_of_an_earlier_run_removed() {
             let value = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") };
             sample(&mut recorder, value, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK"));
         }
+        let request = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("probe/GET /health") };
+        sample(&mut recorder, request, 2, Outcome::of_status(200));
+        let own = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("basket") };
+        sample(&mut recorder, own, 2, Outcome::of_status(200));
         run.ship(epoch, "s", seq, &shipped(recorder, number, seq)).await.unwrap();
     }
     fixture.until("XLEN", "probe:depth", 2).await;
@@ -190,6 +225,14 @@ async fn probe_results_are_shown_and_those_of_an_earlier_run_removed() {
     assert_eq!((rows[0]["name"].as_str(), rows[0]["status"].as_bool()), (Some("depth"), Some(true)));
     assert_eq!(rows[0]["value"].as_f64().map(f64::round), Some(42.0));
     assert_eq!((rows[1]["status"].as_bool(), rows[1]["value"].as_f64()), (Some(false), None));
+    // vikhry's UI counts every source but `step` as requests.
+    for (metric, source) in [("depth", "step"), ("probe/GET /health", "step"), ("basket", "custom")] {
+        let key = format!("metric:{metric}");
+        fixture.until("EXISTS", &key, 1).await;
+        let entries: Vec<(String, BTreeMap<String, String>)> = fixture.ask("XRANGE", &key, &["-", "+"]).await;
+        let event: serde_json::Value = serde_json::from_str(&entries[0].1["data"]).unwrap();
+        assert_eq!(event["source"], source, "{metric}");
+    }
     fixture.end().await;
 }
 

@@ -76,6 +76,25 @@ impl FleetFixture {
     }
 }
 
+impl FleetFixture {
+    pub(crate) fn redis_client(&self) -> RedisClient {
+        self.redis.as_ref().expect("a fleet on Redis").0.clone()
+    }
+
+    /// What all keys of the fleet begin with.
+    pub(crate) fn key_prefix(&self) -> String {
+        fleet_key_prefix("t")
+    }
+
+    /// Waits until a field of a hash has the value `expected`.
+    pub(crate) async fn until_field(&self, key: &str, field: &str, expected: &str) {
+        self.until_true(expected, async || {
+            self.ask::<Option<String>>("HGET", key, &[field]).await.as_deref() == Some(expected)
+        })
+        .await;
+    }
+}
+
 impl<S: FleetStores> FleetFixture<S> {
     fn with_stores(stores: S, redis: Option<(RedisClient, RedisServer)>) -> FleetFixture<S> {
         let fleet = FleetClient::new(stores.clone());
@@ -115,6 +134,15 @@ impl<S: FleetStores> FleetFixture<S> {
         shares
     }
 
+    /// Runs a task that ends when the fleet ends.
+    pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(CancellationToken) -> F) {
+        self.tasks.spawn(task(self.stop.clone()));
+    }
+
+    pub(crate) async fn until_workers_at_least(&self, count: usize) {
+        self.until_true("workers", async || self.stores.run().reports().await.unwrap().len() >= count).await;
+    }
+
     /// Waits until `count` workers report.
     pub(crate) async fn until_workers(&self, count: usize) {
         self.until_true("the number of workers", async || self.stores.run().reports().await.unwrap().len() == count)
@@ -140,7 +168,7 @@ impl<S: FleetStores> FleetFixture<S> {
         .await;
     }
 
-    async fn until_true(&self, what: &str, condition: impl AsyncFn() -> bool) {
+    pub(crate) async fn until_true(&self, what: &str, condition: impl AsyncFn() -> bool) {
         let began = Instant::now();
         while !condition().await {
             assert!(began.elapsed() < TIMEOUT, "timed out waiting for {what}");
@@ -174,6 +202,7 @@ pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
         seed: 1,
     };
     let limits = EngineLimits {
+        start_users: None,
         threads: None,
         max_users: 10,
         grace: Duration::from_secs(1),
@@ -205,6 +234,7 @@ async fn report<R: RunStore>(
             done,
             share_count: shares.len(),
             held: shares,
+            takes_user_ids: true,
             ..WorkerReport::default()
         };
         run.report(&id, &report.encode(), Duration::from_millis(3500)).await.expect("the store answers");

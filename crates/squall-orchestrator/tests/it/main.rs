@@ -8,3 +8,4 @@ mod leaders;
 mod protocol_version;
 mod run_end;
 mod switched_stores;
+mod vikhry_fleet;

@@ -4,8 +4,8 @@
 use squall_coord::{
     BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, FleetStores, HeartbeatOutcome, Lease,
     LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemoryFleetStores, MemoryLeaseStore, MemoryPoolStore,
-    MemoryRunStore, ReportFields, ReportOutcome, Revision, RunCheckpoint, RunRecord, RunStore, SecondRow, ShipOutcome,
-    ShippedDelta, StoreError, UnitAssignment, UnitId, UserLocations, UserMove,
+    MemoryRunStore, MetricEntry, ReportFields, ReportOutcome, Revision, RunCheckpoint, RunRecord, RunStore, SecondRow,
+    ShipOutcome, ShippedDelta, StoreError, UnitAssignment, UnitId, UserLocations, UserMove,
 };
 use std::{
     collections::BTreeMap,
@@ -139,6 +139,11 @@ impl CompatView for Switched<MemoryRunStore> {
         fn clear_compat_view(epoch: u64) -> ();
         fn user_locations(below: u64) -> UserLocations;
         fn move_users(epoch: u64, moved: UserMove<'_>) -> bool;
+        fn mark_active_users(epoch: u64, worker: &str, users: &[u64], started: bool) -> bool;
+        fn active_user_count(worker: &str) -> u64;
+        fn extend_report(worker: &str, fields: &ReportFields) -> ();
+        fn metric_entries(positions: &mut BTreeMap<String, String>, start: &str) -> Vec<MetricEntry>;
+        fn append_metric_entries(entries: &[MetricEntry]) -> ();
         fn append_user_count(epoch: u64, count: u64, source: &str) -> bool;
         fn append_second(epoch: u64, at_ms: u64, rows: &[SecondRow]) -> bool;
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{PythonThreadContext, function_call::FunctionCall};
 use crate::{
-    blocking_threads::{BlockingThreads, CallPhase, ThreadCall, ThreadCallEvent},
+    blocking_threads::{BlockingThreads, ThreadCall, ThreadCallEvent, ThreadPermit},
     context_variables::ContextVariables,
     custom_metrics,
     operation::Operation,
@@ -47,18 +47,16 @@ impl Drop for CutOffGuard<'_> {
 }
 
 impl FunctionCall<'_> {
-    /// Runs `function` on one of `threads`.
+    /// Runs `function` on one of `threads`, for which it has `permit`.
     pub(super) async fn run_on_thread(
         &mut self,
-        threads: &BlockingThreads,
+        (threads, permit): (&BlockingThreads, ThreadPermit),
         function: &ScenarioFunction,
         arguments: &Py<PyTuple>,
         context: &ContextVariables,
     ) -> ThreadCallEnd {
         let (thread, name, started) = (self.thread, self.name, Instant::now());
-        let is_on_stop = thread.scenario.on_stop.iter().any(|hook| std::ptr::eq(hook, function));
-        let part_of = if is_on_stop { CallPhase::End } else { CallPhase::Load };
-        let mut guard = match threads.start(function, arguments, context, part_of).await {
+        let mut guard = match threads.start(permit, function, arguments, context) {
             Ok(call) => CutOffGuard { thread, name, started, call, ended: false },
             Err(error) => return ThreadCallEnd::Returned(Err(PyRuntimeError::new_err(error.to_string()))),
         };

@@ -6,10 +6,10 @@
 use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
 use squall_engine::{Iteration, OnStartError, UserIdentity, VirtualUser};
 use squall_http::Session;
-use squall_metrics::{MetricId, Outcome, OutcomeCategory};
+use squall_metrics::{CODE_FAILURE_SUFFIX, MetricId, Outcome, OutcomeCategory};
+use squall_model::TaskIndex;
 use std::{
     rc::Rc,
-    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
@@ -22,10 +22,12 @@ use super::{
     thread_call::ThreadCallEnd,
 };
 use crate::{
+    blocking_threads::ThreadPermit,
     context_variables::ContextVariables,
     exceptions,
     function_stepper::FunctionStepper,
     python_scenario::{FunctionKind, ScenarioFunction, call_arguments},
+    watchdog,
 };
 
 /// One virtual user of a Python scenario.
@@ -36,6 +38,8 @@ pub(crate) struct PythonUser {
     /// Created in `start`, so that the engine retries a failed constructor like a failed
     /// `on_start`.
     object: Option<PythonUserObject>,
+    /// The thread of the next iteration, if its function runs on one.
+    thread_permit: Option<ThreadPermit>,
 }
 
 /// The scenario's object, and the arguments that every call of its functions gets.
@@ -64,8 +68,13 @@ impl PythonUserObject {
         Ok(PythonUserObject { user: user.unbind(), async_arguments, plain_arguments, context, asyncio_task })
     }
 
-    /// Runs one of the scenario's functions to its end.
-    async fn run(&mut self, call: &mut FunctionCall<'_>, function: &ScenarioFunction) -> PyResult<()> {
+    /// Runs one of the scenario's functions to its end, on the thread of `permit` if there is one.
+    async fn run(
+        &mut self,
+        call: &mut FunctionCall<'_>,
+        function: &ScenarioFunction,
+        permit: Option<ThreadPermit>,
+    ) -> PyResult<()> {
         let thread = call.thread;
         if let (FunctionKind::Coroutine, Some(asyncio_task)) = (function.kind, &self.asyncio_task) {
             // Boxed, so that users without asyncio stay small.
@@ -78,8 +87,8 @@ impl PythonUserObject {
                 }
             };
         }
-        if function.kind == FunctionKind::Plain && thread.plain_on_threads.load(Relaxed) {
-            let threads = &thread.blocking_threads;
+        if let Some(permit) = permit {
+            let threads = (&thread.blocking_threads, permit);
             // Boxed, so that users without threads stay small.
             let call = Box::pin(call.run_on_thread(threads, function, &self.plain_arguments, &self.context));
             return match call.await {
@@ -133,7 +142,13 @@ impl Drop for PythonUserObject {
 impl PythonUser {
     pub(super) fn new(thread: Rc<PythonThreadContext>, identity: UserIdentity) -> PythonUser {
         let first = Session::new(&thread.scenario.connector);
-        PythonUser { thread, identity, sessions: UserSessions { first, extra: Vec::new() }, object: None }
+        PythonUser {
+            thread,
+            identity,
+            sessions: UserSessions { first, extra: Vec::new() },
+            object: None,
+            thread_permit: None,
+        }
     }
 
     /// Runs the hooks named `name`, `on_start` or `on_stop`. The first failure is recorded and ends
@@ -146,6 +161,10 @@ impl PythonUser {
         let thread = self.thread.clone();
         for hook in hooks(&thread) {
             let Some(object) = &mut self.object else { return Ok(()) };
+            let permit = thread.acquire_thread(hook).await;
+            if name == "on_start" && permit.is_some() && watchdog::load_is_over() {
+                return Err(OnStartError("the load was over before a thread was free".to_owned()));
+            }
             let started = Instant::now();
             let mut guard = LifecycleGuard { thread: &thread, name, started, ended: false };
             let mut call = FunctionCall {
@@ -160,7 +179,7 @@ impl PythonUser {
                 request_before_timeout: None,
                 last_response: None,
             };
-            let ended = object.run(&mut call, hook).await;
+            let ended = object.run(&mut call, hook, permit).await;
             guard.ended = true;
             let Err(error) = ended else {
                 call.record_last_request();
@@ -216,7 +235,15 @@ impl VirtualUser for PythonUser {
         if thread.scenario.on_start.is_empty() {
             return Ok(());
         }
-        Box::pin(self.run_lifecycle_hooks(|thread| &thread.scenario.on_start, "on_start")).await
+        let ended = Box::pin(self.run_lifecycle_hooks(|thread| &thread.scenario.on_start, "on_start")).await;
+        if thread.scenario.begins_like_loadpilot { Ok(()) } else { ended }
+    }
+
+    async fn acquire_thread(&mut self, task: TaskIndex) {
+        let thread = &self.thread;
+        if thread.constant_requests[task.0].is_none() {
+            self.thread_permit = thread.acquire_thread(&thread.scenario.tasks[task.0].function).await;
+        }
     }
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
@@ -247,7 +274,7 @@ impl VirtualUser for PythonUser {
             request_before_timeout: None,
             last_response: None,
         };
-        let mut ended = object.run(&mut call, &task.function).await;
+        let mut ended = object.run(&mut call, &task.function, self.thread_permit.take()).await;
         if let (Ok(()), Some(check), Some(response)) = (&ended, &task.check, &call.last_response) {
             ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, response)));
             if ended.is_err() && call.last_request.as_ref().is_some_and(|last| !last.has_status_outcome()) {
@@ -296,7 +323,7 @@ fn record_code_failure(
         Some(last) => last.mark_failed(outcome),
         None if call.request_cut_off || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
         None => {
-            let metric = call.thread.request_metric(&format!("{} (failed)", call.name));
+            let metric = call.thread.request_metric(&format!("{}{CODE_FAILURE_SUFFIX}", call.name));
             call.thread.recorder.record_unsent(metric, intended, started, outcome);
         }
     }

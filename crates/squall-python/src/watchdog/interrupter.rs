@@ -78,7 +78,7 @@ impl Interrupter<'_> {
             let location = watched.code_location(py);
             *lock(&watched.last_location) = Some(location.clone());
             if blocking {
-                self.announce_held_thread(&location);
+                self.announce_held_thread(&location, watched.fiber_location(py).is_some());
                 *lock(&watched.blocking_step) = Some(BlockingStep { since, location });
                 watched.flagged.store(watched.step_number.load(Relaxed) == step_number, Relaxed);
             }
@@ -114,13 +114,24 @@ impl Interrupter<'_> {
     }
 
     /// Says at once what the report says at the end.
-    fn announce_held_thread(&mut self, location: &str) {
+    fn announce_held_thread(&mut self, location: &str, is_plain: bool) {
         if !std::mem::replace(&mut self.announced, true) {
             squall_cli::print_notice(&format!(
-                "{location} holds the generator's thread, and no other user can run meanwhile: use squall.sleep and \
-                 the client, or a plain def, which can run on a thread of its own"
+                "{location} holds the generator's thread, and no other user can run meanwhile: {}",
+                held_thread_remedy(is_plain)
             ));
         }
+    }
+}
+
+/// What to do about code that holds the generator's thread.
+fn held_thread_remedy(is_plain: bool) -> &'static str {
+    match is_plain {
+        true => {
+            "--threads-for-blocking N lets plain functions wait on threads of their own; for code that computes, \
+             --processes N uses more cores"
+        }
+        false => "use squall.sleep and the client, or a plain def, which can run on a thread of its own",
     }
 }
 

@@ -31,23 +31,10 @@ impl RunComparison {
     }
 
     fn notes(&self, style: TerminalStyle) -> String {
-        let mut notes: Vec<(TextEmphasis, String)> = Vec::new();
-        let list = |names: &[String]| sanitize(&names.join(", "));
-        if !self.only_in_base.is_empty() {
-            notes.push((TextEmphasis::Warn, format!("! only in base: {}", list(&self.only_in_base))));
-        }
-        if !self.only_in_new.is_empty() {
-            notes.push((TextEmphasis::Warn, format!("! only in new: {}", list(&self.only_in_new))));
-        }
-        notes.extend(self.warnings.iter().map(|warning| (TextEmphasis::Warn, format!("! {}", sanitize(warning)))));
-        let (base, new) = self.seconds;
-        let method = format!(
-            "Base, new and change are of the whole run; interval and p are of the average second at full load ({base} s and \
-             {new} s). The interval allows for autocorrelation, p for the number of rows."
-        );
-        notes.push((TextEmphasis::Dim, method));
+        let warnings = self.warning_texts().into_iter().map(|text| (TextEmphasis::Warn, format!("! {text}")));
+        let method = (TextEmphasis::Dim, self.method_text());
         let mut out = "\n".to_owned();
-        for (emphasis, note) in notes {
+        for (emphasis, note) in warnings.chain([method]) {
             for line in wrap(&note, style.width.saturating_sub(2)) {
                 out += &format!("  {}\n", style.paint(emphasis, &line));
             }
@@ -55,34 +42,69 @@ impl RunComparison {
         out
     }
 
+    /// What may keep the runs from being comparable.
+    pub(super) fn warning_texts(&self) -> Vec<String> {
+        let only_in = |run: &str, names: &[String]| {
+            (!names.is_empty()).then(|| format!("only in {run}: {}", sanitize(&names.join(", "))))
+        };
+        let missing = [only_in("base", &self.only_in_base), only_in("new", &self.only_in_new)];
+        missing.into_iter().flatten().chain(self.warnings.iter().map(|warning| sanitize(warning))).collect()
+    }
+
+    /// What the numbers of the table refer to.
+    pub(super) fn method_text(&self) -> String {
+        let (base, new) = self.seconds;
+        format!(
+            "Base, new and change are of the whole run; interval and p are of the average second at full load ({base} s and \
+             {new} s). The interval allows for autocorrelation, p for the number of rows."
+        )
+    }
+
     fn conclusion(&self, style: TerminalStyle) -> String {
+        let Conclusion { emphasis, mark, text } = self.conclude();
+        let code = match self.exit_code() {
+            0 => String::new(),
+            code => format!("  (exit code {code})"),
+        };
+        format!("\n  {}\n", style.paint(emphasis, &format!("{mark} {text}{code}")))
+    }
+
+    pub(super) fn conclude(&self) -> Conclusion {
         let regressions = self.rows.iter().filter(|row| row.change == ChangeVerdict::Regressed).count();
         let tolerance = format!("{} %", number(self.tolerance * 100.0));
         let unjudged = self.rows.iter().filter(|row| row.change == ChangeVerdict::NotEnoughData).count();
-        let (emphasis, text) = match regressions {
-            _ if self.shares_no_metric() => (
-                TextEmphasis::Bad,
-                "✗ The runs have no metric in common, so they cannot be compared  (exit code 2)".to_owned(),
-            ),
+        let bad = |text: String| Conclusion { emphasis: TextEmphasis::Bad, mark: '✗', text };
+        match regressions {
+            _ if self.shares_no_metric() => {
+                bad("The runs have no metric in common, so they cannot be compared".to_owned())
+            }
             0 if self.is_inconclusive() => {
-                let text = "✗ Not enough data to compare: both runs need at least 10 s at full load  (exit code 2)";
-                (TextEmphasis::Bad, text.to_owned())
+                bad("Not enough data to compare: both runs need at least 10 s at full load".to_owned())
             }
-            0 if unjudged > 0 => {
-                let rows = self.rows.len();
-                (
-                    TextEmphasis::Warn,
-                    format!(
-                        "? No significant regression beyond {tolerance}; {unjudged} of {rows} rows did not have enough data"
-                    ),
-                )
-            }
-            0 => (TextEmphasis::Good, format!("✓ No significant regression beyond {tolerance}")),
-            1 => (TextEmphasis::Bad, format!("✗ 1 significant regression beyond {tolerance}  (exit code 1)")),
-            n => (TextEmphasis::Bad, format!("✗ {n} significant regressions beyond {tolerance}  (exit code 1)")),
-        };
-        format!("\n  {}\n", style.paint(emphasis, &text))
+            0 if unjudged > 0 => Conclusion {
+                emphasis: TextEmphasis::Warn,
+                mark: '?',
+                text: format!(
+                    "No significant regression beyond {tolerance}; {unjudged} of {} rows did not have enough data",
+                    self.rows.len()
+                ),
+            },
+            0 => Conclusion {
+                emphasis: TextEmphasis::Good,
+                mark: '✓',
+                text: format!("No significant regression beyond {tolerance}"),
+            },
+            1 => bad(format!("1 significant regression beyond {tolerance}")),
+            n => bad(format!("{n} significant regressions beyond {tolerance}")),
+        }
     }
+}
+
+/// The answer of a comparison in one sentence.
+pub(super) struct Conclusion {
+    pub(super) emphasis: TextEmphasis,
+    pub(super) mark: char,
+    pub(super) text: String,
 }
 
 fn row_cells(name: String, row: &ComparisonRow) -> Vec<TableCell> {
@@ -108,7 +130,7 @@ fn row_cells(name: String, row: &ComparisonRow) -> Vec<TableCell> {
     ]
 }
 
-fn format_in_unit(statistic: ComparedStatistic, value: f64) -> String {
+pub(super) fn format_in_unit(statistic: ComparedStatistic, value: f64) -> String {
     match statistic {
         ComparedStatistic::Rate => format!("{}/s", number(value)),
         ComparedStatistic::ErrorRate => percent(value),
@@ -119,7 +141,7 @@ fn format_in_unit(statistic: ComparedStatistic, value: f64) -> String {
 }
 
 /// Error rates change by percentage points, because the base is often 0.
-fn format_change(row: &ComparisonRow) -> String {
+pub(super) fn format_change(row: &ComparisonRow) -> String {
     match row.statistic {
         ComparedStatistic::ErrorRate => format!("{} pp", format_signed((row.new - row.base) * 100.0)),
         _ if row.base == 0.0 => String::new(),
@@ -127,7 +149,7 @@ fn format_change(row: &ComparisonRow) -> String {
     }
 }
 
-fn format_interval(statistic: ComparedStatistic, effect: &DifferenceEstimate) -> String {
+pub(super) fn format_interval(statistic: ComparedStatistic, effect: &DifferenceEstimate) -> String {
     let scale = if statistic == ComparedStatistic::ErrorRate { 100.0 } else { 100.0 / effect.of };
     if !scale.is_finite() {
         return String::new();
@@ -145,6 +167,6 @@ fn format_signed(value: f64) -> String {
     }
 }
 
-fn format_p_value(p: f64) -> String {
+pub(super) fn format_p_value(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }

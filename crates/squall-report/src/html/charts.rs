@@ -1,5 +1,5 @@
-//! Renders the six charts: rate, response times, users and errors over time, the distribution of
-//! the response times, and latency by percentile. `svg.rs` draws the shapes.
+//! Renders the eight charts: rate, response times, their heatmap, errors, users and lag over time,
+//! the distribution of the response times, and latency by percentile. `svg.rs` draws the shapes.
 
 use serde_json::json;
 use squall_metrics::{Histogram, RunSecond};
@@ -9,6 +9,8 @@ use std::time::Duration;
 use super::{
     axis_scale::{AxisScale, time_ticks},
     escape,
+    events::events,
+    heatmap::HeatCells,
     svg::ChartCanvas,
 };
 use crate::{
@@ -19,6 +21,9 @@ use crate::{
 
 /// More points than this would not be visible.
 const MAX_POINTS: usize = 900;
+
+/// More flags than letters would not tell events apart.
+const MAX_FLAGS: usize = 26;
 
 /// A shorter last second is not drawn.
 const MIN_LAST_SECOND_S: f64 = 0.1;
@@ -41,12 +46,20 @@ struct ChartPoint {
 
 pub(super) fn charts(run: &ReportInput<'_>) -> RenderedCharts {
     let points = points(run);
-    let figures = [rate(run, &points), response(run, &points), users(run, &points), errors(run, &points)];
+    let figures = [
+        rate(run, &points),
+        response(run, &points),
+        heatmap(run, &points),
+        errors(run, &points),
+        users(run, &points),
+        lag(run, &points),
+    ];
     let figures = figures.concat() + &distribution(&run.view.all.response) + &percentiles(run);
     RenderedCharts { figures, data: pointer_data_json(&points).to_string().replace('<', "\\u003c") }
 }
 
-fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
+/// The seconds that the charts show.
+fn shown_seconds<'a>(run: &'a ReportInput<'_>) -> &'a [RunSecond] {
     let active = run.facts.active.as_secs_f64().ceil() as u32;
     // Idle seconds at the end of a run would look like a collapse of the target.
     let idle = |second: &RunSecond| second.t_s > active && second.requests == 0;
@@ -60,6 +73,13 @@ fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
     {
         timeline = before;
     }
+    timeline
+}
+
+fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
+    let active = run.facts.active.as_secs_f64().ceil() as u32;
+    let length = |t_s: u32| second_length(t_s, run.facts.elapsed);
+    let timeline = shown_seconds(run);
     let stride = timeline.len().div_ceil(MAX_POINTS).max(1);
     let level = |t_s: u32| run.plan.load.model.profile().level(Duration::from_millis(u64::from(t_s) * 1000 - 500));
     let point = |chunk: &[RunSecond]| {
@@ -75,6 +95,7 @@ fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
                 (&mut second.p95, other.p95),
                 (&mut second.p99, other.p99),
                 (&mut second.max, other.max),
+                (&mut second.lag_p99, other.lag_p99),
             ] {
                 *highest = (*highest).max(value);
             }
@@ -115,7 +136,7 @@ fn pointer_data_json(points: &[ChartPoint]) -> serde_json::Value {
     })
 }
 
-fn figure(title: &str, legend: &[(&str, &str)], drawing: &str) -> String {
+pub(super) fn figure(title: &str, legend: &[(&str, &str)], drawing: &str) -> String {
     let legend: String =
         legend.iter().map(|(class, name)| format!("<span class=\"key {class}\">{}</span>", escape(name))).collect();
     format!("<figure><figcaption><b>{}</b><span>{legend}</span></figcaption>{drawing}</figure>", escape(title))
@@ -128,9 +149,18 @@ fn time_axis(canvas: &mut ChartCanvas, run: &ReportInput<'_>, points: &[ChartPoi
     if warm_up > 0.0 {
         canvas.shade(0.0, (warm_up / last).min(1.0), "warm-up");
     }
-    let hours = |t: u32| format!("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
-    let label = |t: u32| if last >= 3600.0 { hours(t) } else { format!("{}:{:02}", t / 60, t % 60) };
-    canvas.horizontal_axis(time_ticks(last as u32).into_iter().map(|t| (f64::from(t) / last, label(t))));
+    canvas.horizontal_axis(time_ticks(last as u32).into_iter().map(|t| (f64::from(t) / last, clock(t, last))));
+    for event in events(run).into_iter().take(MAX_FLAGS).filter(|event| event.t_s <= last) {
+        canvas.flag(event.t_s / last, event.letter);
+    }
+}
+
+/// A second as a label of a time axis that ends at `last`.
+pub(super) fn clock(t_s: u32, last: f64) -> String {
+    match last >= 3600.0 {
+        true => format!("{}:{:02}:{:02}", t_s / 3600, t_s / 60 % 60, t_s % 60),
+        false => format!("{}:{:02}", t_s / 60, t_s % 60),
+    }
 }
 
 /// The end of the time axis in seconds.
@@ -193,6 +223,17 @@ fn users(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     figure("Virtual users", &[], &canvas.finish("Virtual users over time", "users:Users"))
 }
 
+/// How late the generator itself was, which bounds what the other charts can say.
+fn lag(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
+    let mut canvas = ChartCanvas::new(210.0);
+    let scale = AxisScale::linear(points.iter().map(|p| p.second.lag_p99 as f64).fold(0.0, f64::max));
+    canvas.vertical_axis(scale, tick_time);
+    time_axis(&mut canvas, run, points);
+    canvas.line("service", &line_of(points, |p| Some(scale.position(p.second.lag_p99 as f64))));
+    let title = "Generator: lag of starts, p99";
+    figure(title, &[], &canvas.finish(title, ""))
+}
+
 fn response(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     let mut canvas = ChartCanvas::new(210.0);
     let busy = || points.iter().filter(|point| point.second.requests > 0);
@@ -217,6 +258,22 @@ fn response(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     figure(title, &[("p50", "p50"), ("p95", "p95"), ("p99", "p99")], &drawing)
 }
 
+fn heatmap(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
+    let mut canvas = ChartCanvas::new(210.0);
+    let Some(cells) = HeatCells::of(shown_seconds(run)) else {
+        canvas.placeholder("No request was measured");
+        return figure("Response times, second by second", &[], &canvas.finish("Response times over time", ""));
+    };
+    cells.draw(&mut canvas, last_second(points));
+    canvas.labels(cells.ticks());
+    time_axis(&mut canvas, run, points);
+    for of in [|second: &RunSecond| second.p50, |second: &RunSecond| second.p99] {
+        let position = |p: &ChartPoint| (p.second.requests > 0).then(|| cells.position(of(&p.second)));
+        canvas.line("heat-line", &line_of(points, position));
+    }
+    cells.figure(canvas)
+}
+
 fn errors(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     let mut canvas = ChartCanvas::new(210.0);
     let most = points.iter().map(|p| p.per_second(p.second.errors)).fold(0.0, f64::max);
@@ -238,7 +295,7 @@ fn errors(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
 }
 
 /// A tick of a time axis: round values need no trailing zeros.
-fn tick_time(nanos: f64) -> String {
+pub(super) fn tick_time(nanos: f64) -> String {
     let (value, unit) = match nanos {
         n if n <= 0.0 => return "0".to_owned(),
         n if n < 1e3 => (n, "ns"),

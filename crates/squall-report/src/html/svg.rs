@@ -146,6 +146,32 @@ impl ChartCanvas {
         }
     }
 
+    /// Labels at the left, with positions from the bottom.
+    pub(super) fn labels(&mut self, ticks: impl IntoIterator<Item = (f64, String)>) {
+        for (place, label) in ticks {
+            let (x, y, label) = (LEFT - 8.0, self.y(place) + 4.0, escape(&label));
+            self.push_shape(format_args!("<text class=\"tick end\" x=\"{x}\" y=\"{y:.1}\">{label}</text>"));
+        }
+    }
+
+    /// A path whose unit is a cell of a grid, with `size` columns and rows, that ends at `end`.
+    pub(super) fn cells(&mut self, class: &str, (columns, rows): (usize, usize), end: f64, path: &str) {
+        let (left, top) = (ChartCanvas::x(0.0), self.y(1.0));
+        let (across, down) = ((ChartCanvas::x(end) - left) / columns as f64, (self.y(0.0) - top) / rows as f64);
+        self.push_shape(format_args!(
+            "<path class=\"{class}\" transform=\"translate({left} {top}) scale({across:.4} {down:.4})\" d=\"{path}\"/>"
+        ));
+    }
+
+    /// A letter at the top with a line down to the axis, which marks an event.
+    pub(super) fn flag(&mut self, place: f64, letter: char) {
+        let (x, base, top) = (ChartCanvas::x(place), self.y(0.0), self.y(1.0));
+        self.push_shape(format_args!(
+            "<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/><text class=\"flag middle\" x=\"{x:.1}\" y=\"{:.1}\">{letter}</text>",
+            top - 2.0
+        ));
+    }
+
     /// Text in place of an empty chart.
     pub(super) fn placeholder(&mut self, text: &str) {
         let (x, y) = (ChartCanvas::x(0.5), self.y(0.5));

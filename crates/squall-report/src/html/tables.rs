@@ -1,12 +1,16 @@
 //! Renders the tables of the report. Cells that the page sorts by number have it in `data-v`.
 
 use squall_metrics::{Histogram, MetricView, OutcomeCategory, PHASES};
-use squall_model::{FleetEvent, WorkerFacts, WorkerState};
+use squall_model::{WorkerFacts, WorkerState};
 
-use super::{escape, svg::sparkline};
+use super::{
+    escape,
+    events::{self, ReportEvent},
+    svg::sparkline,
+};
 use crate::{
     ReportInput,
-    format::{count, number, percent, time},
+    format::{count, number, percent, round, time},
     wording::{describe_missed_starts, metric_label},
 };
 
@@ -32,6 +36,11 @@ fn text_cell(value: &str) -> String {
 
 fn number_cell(value: f64, shown: &str) -> String {
     format!("<td class=\"n\" data-v=\"{value}\">{shown}</td>")
+}
+
+/// A time since the start, rounded as in the result file.
+fn seconds_cell(seconds: f64) -> String {
+    number_cell(round(seconds), &time(seconds * 1e9))
 }
 
 /// Cells in the order of [`TIMES`].
@@ -91,9 +100,9 @@ fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> String {
     format!("<tr>{}</tr>", cells.concat())
 }
 
-/// At most a hundred points: each is the highest p99 of its seconds.
+/// At most sixty points: each is the highest p99 of its seconds.
 fn p99_points(metric: &MetricView) -> Vec<f64> {
-    let stride = metric.timeline.len().div_ceil(100).max(1);
+    let stride = metric.timeline.len().div_ceil(60).max(1);
     let highest =
         |seconds: &[squall_metrics::MetricSecond]| seconds.iter().map(|s| f64::from(s.p99)).fold(0.0, f64::max);
     metric.timeline.chunks(stride).map(highest).collect()
@@ -172,8 +181,8 @@ pub(super) fn workers(run: &ReportInput<'_>) -> String {
             text_cell(&worker.instance),
             worker.state.name(),
             number_cell(worker.requests as f64, &count(worker.requests)),
-            number_cell(worker.joined_s, &time(worker.joined_s * 1e9)),
-            number_cell(ended, &time(ended * 1e9)),
+            seconds_cell(worker.joined_s),
+            seconds_cell(ended),
             number_cell(worker.lost_at_most as f64, &count(worker.lost_at_most)),
         )
     };
@@ -185,15 +194,11 @@ pub(super) fn workers(run: &ReportInput<'_>) -> String {
     table("Workers", &heads, fleet.workers.iter().map(row).collect()) + &gap
 }
 
-pub(super) fn fleet_events(run: &ReportInput<'_>) -> String {
-    let events = run.facts.fleet.iter().flat_map(|fleet| &fleet.events);
-    let row = |event: &FleetEvent| {
-        format!(
-            "<tr>{}<td class=\"message\">{}</td></tr>",
-            number_cell(event.t_s, &time(event.t_s * 1e9)),
-            escape(&event.text)
-        )
+pub(super) fn events(run: &ReportInput<'_>) -> String {
+    let row = |event: &ReportEvent| {
+        let (letter, after, text) = (event.letter, seconds_cell(event.t_s), escape(&event.text));
+        format!("<tr><td><b class=\"letter\">{letter}</b></td>{after}<td class=\"message\">{text}</td></tr>")
     };
-    let rows: Vec<String> = events.map(row).collect();
-    if rows.is_empty() { String::new() } else { table("What happened to the fleet", &["After", "Event"], rows) }
+    let rows: Vec<String> = events::events(run).iter().map(row).collect();
+    if rows.is_empty() { String::new() } else { table("Events", &["Flag", "After", "Event"], rows) }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use crate::{
-    ReportInput, ScheduleRule,
+    ReportInput, ScheduleRule, exit_code,
     format::{count, ms, rfc3339, round},
     report_input::describe_load,
     verdict,
@@ -20,8 +20,8 @@ pub fn result_summary(run: &ReportInput<'_>) -> ResultSummary {
     let verdict = verdict(run);
     ResultSummary {
         verdict,
-        exit_code: verdict.exit_code(),
-        thresholds: run.facts.thresholds.iter().map(threshold).collect(),
+        exit_code: exit_code(run),
+        thresholds: run.facts.thresholds.iter().map(ThresholdJson::of).collect(),
         accounting: accounting(run),
         fleet: run.facts.fleet.as_ref().map(FleetJson::of),
     }
@@ -42,15 +42,16 @@ pub fn build_result(run: &ReportInput<'_>) -> ResultFile {
             response: percentiles(&all.response),
             wait: percentiles(&all.wait),
         },
-        outcomes: outcomes(&all.outcomes),
+        outcomes: outcomes_json(&all.outcomes),
         metrics: run.view.metrics.iter().map(|m| metric(run, m)).collect(),
-        errors: errors(&run.view.errors),
-        thresholds: run.facts.thresholds.iter().map(threshold).collect(),
+        errors: errors_json(&run.view.errors),
+        thresholds: run.facts.thresholds.iter().map(ThresholdJson::of).collect(),
         generator: generator(run),
         fleet: run.facts.fleet.as_ref().map(FleetJson::of),
         timeline: run.view.timeline.iter().map(|s| second(run, s)).collect(),
         verdict,
-        exit_code: verdict.exit_code(),
+        exit_code: exit_code(run),
+        recorded: Some(recorded_run::encode(run)),
     }
 }
 
@@ -190,7 +191,7 @@ pub(crate) fn percentiles(histogram: &Histogram) -> Percentiles {
 }
 
 /// The most frequent first.
-fn outcomes(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeJson> {
+pub(crate) fn outcomes_json(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeJson> {
     let json = |(outcome, &count): (&Outcome, &u64)| OutcomeJson {
         category: outcome.category.name().to_owned(),
         code: outcome.code.to_string(),
@@ -223,7 +224,7 @@ fn metric(run: &ReportInput<'_>, metric: &MetricView) -> MetricJson {
         rate: round(run.rate(metric)),
         bytes_in: metric.bytes_in,
         bytes_out: metric.bytes_out,
-        outcomes: outcomes(&metric.outcomes),
+        outcomes: outcomes_json(&metric.outcomes),
         service_ms: percentiles(&metric.service),
         response_ms: percentiles(&metric.response),
         wait_ms: percentiles(&metric.wait),
@@ -244,7 +245,8 @@ fn metric_second(second: &MetricSecond) -> MetricSecondJson {
     }
 }
 
-fn errors(notes: &[ErrorNote]) -> Vec<ErrorJson> {
+/// The most frequent first.
+pub(crate) fn errors_json(notes: &[ErrorNote]) -> Vec<ErrorJson> {
     let json = |note: &ErrorNote| ErrorJson {
         metric: note.metric.name.clone(),
         category: note.outcome.category.name().to_owned(),
@@ -257,23 +259,26 @@ fn errors(notes: &[ErrorNote]) -> Vec<ErrorJson> {
     list
 }
 
-fn threshold(result: &ThresholdResult) -> ThresholdJson {
-    let threshold = &result.threshold;
-    let (unit, scale) = match threshold.statistic.unit() {
-        StatisticUnit::Time => ("ms", 1e-6),
-        StatisticUnit::Fraction => ("fraction", 1.0),
-        StatisticUnit::PerSecond => ("per_s", 1.0),
-        StatisticUnit::Count => ("count", 1.0),
-    };
-    ThresholdJson {
-        threshold: threshold.to_string(),
-        metric: threshold.metric.clone(),
-        statistic: threshold.statistic.to_string(),
-        unit: unit.to_owned(),
-        limit: round(threshold.limit * scale),
-        value: result.value.filter(|v| v.is_finite()).map(|value| round(value * scale)),
-        passed: result.passed,
-        breached_at_s: result.breached_at_s,
+impl ThresholdJson {
+    /// A result in the unit in which people read it.
+    pub fn of(result: &ThresholdResult) -> ThresholdJson {
+        let threshold = &result.threshold;
+        let (unit, scale) = match threshold.statistic.unit() {
+            StatisticUnit::Time => ("ms", 1e-6),
+            StatisticUnit::Fraction => ("fraction", 1.0),
+            StatisticUnit::PerSecond => ("per_s", 1.0),
+            StatisticUnit::Count => ("count", 1.0),
+        };
+        ThresholdJson {
+            threshold: threshold.to_string(),
+            metric: threshold.metric.clone(),
+            statistic: threshold.statistic.to_string(),
+            unit: unit.to_owned(),
+            limit: round(threshold.limit * scale),
+            value: result.value.filter(|v| v.is_finite()).map(|value| round(value * scale)),
+            passed: result.passed,
+            breached_at_s: result.breached_at_s,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Tests of the HTML report: complete, self-contained and escaped.
 
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
+use squall_metrics::MetricKey;
 use squall_model::{LoadModel, Pause, Profile};
-use squall_report::html;
+use squall_report::{ResultFile, TerminalStyle, build_result, compare, comparison_html, html};
 use std::time::Duration;
 
 /// Checks that every tag is closed in order and attributes are quoted. Skips scripts and styles.
@@ -76,7 +77,7 @@ fn run_with_errors_has_every_section() {
     ] {
         assert!(page.contains(part), "`{part}` is missing");
     }
-    assert_eq!(page.matches("<figure>").count(), 6);
+    assert_eq!(page.matches("<figure>").count(), 8);
 }
 
 #[test]
@@ -135,6 +136,88 @@ fn unusual_runs_have_well_formed_pages() {
 fn long_runs_have_a_limited_number_of_points() {
     let page = check(&Recipe { seconds: 2000, rate: 4, failing: 5..9, ..Recipe::default() }.make());
     assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+/// What people mail and attach must stay small.
+#[test]
+fn ten_minutes_of_fifty_metrics_take_less_than_250_kb() {
+    let mut finished = Recipe { seconds: 600, rate: 60, ..Recipe::default() }.make();
+    let metrics = finished.view.metrics.clone();
+    finished.view.metrics = (0..50)
+        .map(|number| {
+            let mut metric = metrics[number % metrics.len()].clone();
+            metric.key = MetricKey::request(format!("GET /api/products/{number}")).into();
+            metric
+        })
+        .collect();
+    let page = check(&finished);
+    assert!(page.len() < 250_000, "{} bytes", page.len());
+}
+
+#[test]
+fn heatmap_has_a_column_for_each_second_and_rows_of_times() {
+    let page = check(&Recipe { seconds: 30, ..Recipe::default() }.make());
+    let chart = page.split_once("<b>Response times, second by second</b>").unwrap().1.split_once("</svg>").unwrap().0;
+    let paths: Vec<&str> = chart.split("<path class=\"heat-").skip(1).collect();
+    assert!(paths.len() > 4, "{} levels of darkness", paths.len());
+    let cells = paths.iter().flat_map(|path| path.split_once("d=\"M").unwrap().1.split('"').next().unwrap().split('M'));
+    let ends: Vec<usize> = cells
+        .map(|cell| {
+            let (x, rest) = cell.split_once(' ').unwrap();
+            let width = rest.split_once('h').unwrap().1.split('v').next().unwrap();
+            x.parse::<usize>().unwrap() + width.parse::<usize>().unwrap()
+        })
+        .collect();
+    assert_eq!(ends.iter().max(), Some(&30));
+    assert!(chart.contains("class=\"line heat-line\""));
+}
+
+#[test]
+fn events_are_flags_in_every_chart_over_time_and_rows_of_a_list() {
+    let mut finished = fleet();
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(0.0165), false, Some(18))];
+    let page = check(&finished);
+    for (letter, text) in
+        [('A', "w2 was not heard of"), ('B', "threshold error_rate&lt;1% was breached"), ('C', "w3 left")]
+    {
+        assert_eq!(page.matches(&format!(">{letter}</text>")).count(), 6, "{letter}");
+        let row = format!("<b class=\"letter\">{letter}</b>");
+        let (_, rest) = page.split_once(&row).unwrap_or_else(|| panic!("{letter}"));
+        assert!(rest.split("</tr>").next().unwrap().contains(text), "{text}");
+    }
+}
+
+fn result_of(recipe: Recipe) -> ResultFile {
+    build_result(&recipe.make().run())
+}
+
+#[test]
+fn comparison_page_has_the_numbers_of_the_terminals_table() {
+    let recipe =
+        |seed, slowness| Recipe { seed, slowness, seconds: 40, failing: 0..0, drift: 0.02, ..Recipe::default() };
+    let (base, new) = (result_of(recipe(1, 1.0)), result_of(recipe(2, 1.4)));
+    let comparison = compare(&base, &new, 0.05);
+    assert!(comparison.regressed());
+    let page = comparison_html(&comparison, &base, &new);
+    assert_well_formed(&page);
+    for bad in ["NaN", "<script", "<link", " src=", "href=", "url("] {
+        assert!(!page.contains(bad), "`{bad}` in the page");
+    }
+    let view = comparison.view(&base, &new);
+    let table = comparison.table(TerminalStyle { colour: false, width: 200 });
+    assert!(table.contains(&view.headline) && page.contains(&view.headline));
+    for row in &view.rows {
+        for text in [&row.base, &row.new, &row.change, &row.interval, &row.p] {
+            assert!(table.contains(text.as_str()) && page.contains(&text.replace('<', "&lt;")), "{text}");
+        }
+    }
+    assert!(view.rows.iter().any(|row| row.range.is_some_and(|[low, _, _]| low > 0.05)));
+    assert!(page.contains("class=\"point bad\""));
+    let load = view.facts.iter().find(|fact| fact.what == "Load").unwrap();
+    assert!(!load.differs && load.base == "200/s for 40s");
+    let at_p99 = |points: &[(f64, f64)]| points.iter().find(|(p, _)| *p >= 99.0).unwrap().1;
+    assert!((at_p99(&view.new.percentiles) / new.latency_ms.response.p99 - 1.0).abs() < 0.05);
+    assert_eq!(view.base.t_s.len(), 40);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod documentation;
 mod hdr_log;
 mod html;
 mod live_output;
+mod loadpilot;
 mod prometheus;
 mod result;
 mod sample_run;

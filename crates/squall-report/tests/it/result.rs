@@ -1,7 +1,10 @@
 //! Tests of the result file: its contents and parsing.
 
-use crate::sample_run::{Recipe, fleet, shop, threshold_result};
-use squall_report::{ReadResultError, ResultFile, SCHEMA, build_result};
+use crate::sample_run::{Recipe, Target, fleet, shop, threshold_result};
+use squall_report::{
+    ReadResultError, RecordedRun, ResultFile, SCHEMA, ScheduleRule, TerminalStyle, build_result, csv, html, junit,
+    summary,
+};
 
 #[test]
 fn result_file_round_trips() {
@@ -9,6 +12,54 @@ fn result_file_round_trips() {
     finished.facts.thresholds = vec![threshold_result("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
     let written = build_result(&finished.run());
     assert_eq!(ResultFile::parse(&written.to_json()).unwrap(), written);
+}
+
+/// Every document of a run.
+fn documents(run: &squall_report::ReportInput<'_>) -> [String; 5] {
+    [summary(run, TerminalStyle::PLAIN), html(run), junit(run), csv(run), build_result(run).to_json()]
+}
+
+#[test]
+fn reports_of_a_saved_result_equal_those_of_the_run() {
+    let mut judged = Recipe { phases: true, warm_up: 3, ..Recipe::default() }.make();
+    judged.facts.thresholds = vec![threshold_result("checkout:p95[5s]<30ms", Some(31.25e6 / 3.0), false, Some(9))];
+    let mut lost = fleet();
+    lost.schedule_rule = ScheduleRule::AllowMissing;
+    lost.facts.generator.cpu_s = 1.0 / 3.0;
+    lost.facts.fleet.as_mut().unwrap().workers[0].joined_s = 0.1 + 0.2;
+    let refusing = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
+    for finished in [judged, lost, refusing, shop()] {
+        let written = documents(&finished.run());
+        let saved = ResultFile::parse(&written[4]).unwrap();
+        let again = RecordedRun::restore(&saved).expect("the result holds its run");
+        assert_eq!(documents(&again.report_input()), written);
+    }
+}
+
+#[test]
+fn result_without_its_run_says_why_it_cannot_be_rendered() {
+    let check = |recorded: Option<&str>, message: &str| {
+        let file = ResultFile { recorded: recorded.map(str::to_owned), ..build_result(&shop().run()) };
+        assert_eq!(RecordedRun::restore(&file).unwrap_err().to_string(), message);
+    };
+    check(
+        None,
+        "the result has no histograms, which reports show: version 0.1.0 (abc1234) of Squall did not store them",
+    );
+    check(Some("e30"), "the field `recorded` was changed or cut off");
+    check(
+        Some("e30=."),
+        "the field `recorded` is from version 0.1.0 (abc1234) of Squall, which this version cannot read",
+    );
+    let whole = build_result(&shop().run()).recorded.unwrap();
+    check(Some(&whole[..whole.len() - 4]), "the field `recorded` has no readable histograms");
+}
+
+#[test]
+fn recorded_run_is_less_than_half_of_the_file() {
+    let file = build_result(&Recipe { seconds: 60, ..Recipe::default() }.make().run());
+    let (all, recorded) = (file.to_json().len(), file.recorded.unwrap().len());
+    assert!(recorded * 2 < all, "{recorded} of {all} bytes");
 }
 
 #[test]

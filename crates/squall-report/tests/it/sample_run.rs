@@ -6,10 +6,10 @@ use squall_metrics::{
     SourceId,
 };
 use squall_model::{
-    Arrivals, FleetEvent, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
-    Threshold, ThresholdResult, WorkerFacts, WorkerState,
+    Arrivals, FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts,
+    StopReason, TaskSpec, Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
-use squall_report::{ReportInput, ScheduleRule};
+use squall_report::{InterruptionRule, ReportInput, ScheduleRule};
 use std::{collections::BTreeMap, time::Duration};
 
 /// A finished run; it owns the data that a [`ReportInput`] borrows.
@@ -27,6 +27,7 @@ impl Finished {
             view: &self.view,
             facts: &self.facts,
             schedule_rule: self.schedule_rule,
+            interruption_rule: InterruptionRule::default(),
             command: Some("squall run shop.toml --json result.json"),
             version: "0.1.0 (abc1234)",
         }
@@ -156,7 +157,7 @@ pub(crate) fn fleet() -> Finished {
         worker("w2", WorkerState::Lost, 1500, Some(15.25), 131),
         worker("w3", WorkerState::Left, 1000, Some(20.0), 0),
     ];
-    let event = |t_s, text: &str| FleetEvent { t_s, text: text.to_owned() };
+    let event = |t_s, text: &str| FleetEvent::new(t_s, FleetEventKind::Other, text);
     let events = vec![event(15.25, "w2 was not heard of for 3 s"), event(20.0, "w3 left")];
     finished.facts.fleet = Some(FleetFacts { workers, events, missed_starts: 412 });
     finished.facts.lost_at_most = 131;

@@ -26,6 +26,20 @@ fn summary_of_a_saturated_generator() {
 }
 
 #[test]
+fn single_reason_of_the_generator_is_the_whole_warning() {
+    let mut finished = shop();
+    finished.facts.generator.saturated = true;
+    let reason =
+        "6 of 175 starts were more than 10 ms late, which added up to 9.6 ms to p99 (12.3 ms): stop other programs";
+    finished.facts.generator.saturated_because = vec![reason.to_owned()];
+    let text = summary(&finished.run(), TerminalStyle { colour: false, width: 160 });
+    assert!(text.contains(&format!("\n\n  ! {reason}\n\n")), "{text}");
+    finished.facts.generator.saturated_because.push("the generator used 99 % of its 2 core(s)".to_owned());
+    let text = summary(&finished.run(), TerminalStyle { colour: false, width: 160 });
+    assert!(text.contains("  ! The generator could not keep its schedule") && text.contains("  · 6 of 175"), "{text}");
+}
+
+#[test]
 fn missing_starts_are_mentioned_once() {
     let mut finished = shop();
     finished.view.engine.dropped = 30;

@@ -1,9 +1,12 @@
 //! Tests of every verdict, its exit code and the precedence of verdicts.
 
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
-use squall_metrics::{MetricKey, Outcome, OutcomeCategory};
+use squall_metrics::{MetricKey, MetricKind, Outcome, OutcomeCategory};
 use squall_model::{LoadModel, Pause, StopReason, WorkerState};
-use squall_report::{RunVerdict, ScheduleRule, TerminalStyle, failure_text, junit, summary, verdict};
+use squall_report::{
+    InterruptionRule, RecordedRun, ReportInput, RunVerdict, ScheduleRule, TerminalStyle, build_result, exit_code,
+    failure_text, junit, result_summary, summary, verdict,
+};
 use std::{sync::Arc, time::Duration};
 
 #[track_caller]
@@ -84,6 +87,25 @@ fn run_without_measurements_fails() {
 }
 
 #[test]
+fn finished_tasks_and_own_metrics_are_measurements_without_requests() {
+    let mut finished = shop();
+    finished.view.all.requests = 0;
+    let check_as = |finished: &mut Finished, key: MetricKey, (requests, errors), expected| {
+        finished.view.metrics.truncate(1);
+        let metric = &mut finished.view.metrics[0];
+        (metric.key, metric.requests, metric.errors) = (Arc::new(key), requests, errors);
+        assert_eq!(verdict(&finished.run()), expected, "{metric:?}", metric = finished.view.metrics[0].key);
+    };
+    let custom = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("own") };
+    check_as(&mut finished, MetricKey::group("browse"), (20, 0), RunVerdict::Passed);
+    check_as(&mut finished, MetricKey::group("Shop/browse"), (20, 19), RunVerdict::Passed);
+    check_as(&mut finished, custom, (1, 0), RunVerdict::Passed);
+    check_as(&mut finished, MetricKey::group("browse"), (20, 20), RunVerdict::NothingMeasured);
+    check_as(&mut finished, MetricKey::group("on_stop"), (20, 0), RunVerdict::NothingMeasured);
+    check_as(&mut finished, MetricKey::group("(held thread)"), (20, 0), RunVerdict::NothingMeasured);
+}
+
+#[test]
 fn run_in_which_every_on_start_failed_fails() {
     let mut finished = shop();
     let login = &mut finished.view.metrics[0];
@@ -125,6 +147,23 @@ fn interrupted_takes_precedence_over_other_verdicts() {
 }
 
 #[test]
+fn interruption_that_succeeds_has_exit_code_0_in_every_output() {
+    let mut finished = shop();
+    finished.facts.stop = StopReason::Interrupted;
+    let run = ReportInput { interruption_rule: InterruptionRule::Succeeds, ..finished.run() };
+    assert_eq!((verdict(&run), exit_code(&run)), (RunVerdict::Interrupted, 0));
+    let file = build_result(&run);
+    assert_eq!((file.verdict, file.exit_code, result_summary(&run).exit_code), (RunVerdict::Interrupted, 0, 0));
+    let recorded = RecordedRun::restore(&file).expect("the file is complete");
+    for run in [run, recorded.report_input()] {
+        let text = failure_text(&run).expect("it was interrupted");
+        assert!(text.contains("Interrupted after") && text.contains("(exit code 0)"), "{text}");
+        assert!(!summary(&run, TerminalStyle::PLAIN).contains("exit code"));
+    }
+    assert_eq!(build_result(&finished.run()).exit_code, 130);
+}
+
+#[test]
 fn exit_codes_are_stable_and_never_2() {
     let codes: std::collections::BTreeSet<u8> = RunVerdict::ALL.map(RunVerdict::exit_code).into();
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), [0, 1, 3, 4, 130]);
@@ -142,6 +181,38 @@ fn run_with_less_than_99_percent_of_its_starts_passes_only_if_missing_starts_are
     check(&finished, RunVerdict::Passed, 0);
     finished.facts.thresholds = vec![threshold_result("rate>450", Some(200.0), false, None)];
     check(&finished, RunVerdict::ThresholdBreached, 1);
+}
+
+/// The results lack the requests that would have waited longest, so thresholds that hold prove nothing.
+#[test]
+fn starts_dropped_at_max_users_fail_the_run_with_both_remedies() {
+    let mut finished = shop();
+    finished.view.engine.dropped = 1_000;
+    finished.facts.thresholds = vec![threshold_result("p99<500ms", Some(4e7), true, None)];
+    check(&finished, RunVerdict::ScheduleMissed, 4);
+    let text = failure_text(&finished.run()).expect("it failed");
+    let sentence = "Failed: 1,000 of 7,000 planned starts are missing, because no user was free: raise --max-users \
+                    or lower the rate; --allow-missing lets such a run pass (exit code 4)";
+    assert!(text.starts_with(sentence), "{text}");
+    finished.view.metrics[0].key = Arc::new(MetricKey::request("on_start/login"));
+    finished.view.metrics[0].errors = 12;
+    let text = failure_text(&finished.run()).expect("it failed");
+    assert!(text.contains("planned starts are missing; --allow-missing"), "{text}");
+}
+
+/// Users with an on_start are added step by step, far below --max-users.
+#[test]
+fn starts_dropped_by_users_with_an_on_start_name_start_users_as_the_remedy() {
+    let mut finished = shop();
+    finished.view.engine.dropped = 1_000;
+    finished.view.metrics[0].key = Arc::new(MetricKey::request("on_start/login"));
+    finished.view.metrics[0].errors = 0;
+    check(&finished, RunVerdict::ScheduleMissed, 4);
+    let text = failure_text(&finished.run()).expect("it failed");
+    assert!(
+        text.contains("because no user was free: raise --start-users (and --max-users if it was reached)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::value::{MAX_DURATION, duration, pause, positive_count};
 use crate::{RawLoad, Sourced, error::ProblemList, read::ScenarioLanguage};
 
 const DEFAULT_USERS: f64 = 10.0;
-const DEFAULT_DURATION: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 const DEFAULT_STEPS: u32 = 5;
 const MAX_STEPS: u32 = 10_000;
 
@@ -57,6 +57,21 @@ pub(crate) fn build_load(raw: &RawLoad, language: ScenarioLanguage, problems: &m
         Some(iterations) => Some(iterations?),
     };
     Some(Load { model, iterations, warm_up: warm_up? })
+}
+
+/// Reports a flag that replaces the stages of `declared` by a shape, without a level for it: the stages
+/// were the only levels.
+pub(super) fn reject_shape_without_level(flags: &RawLoad, declared: &RawLoad, problems: &mut ProblemList<'_>) {
+    let has_level = [&flags.rate, &flags.users, &declared.rate, &declared.users].into_iter().any(Option::is_some);
+    let shape = flags.ramp_up.as_ref().map(|given| (given, "--ramp-up"));
+    let shape = shape.or(flags.profile.as_ref().map(|given| (given, "--profile")));
+    if let (Some((given, flag)), Some(_), None, false) = (shape, &declared.stages, &flags.stages, has_level) {
+        problems.add_with_hint(
+            &given.location,
+            format!("{flag} replaces the stages of the scenario and gives no level"),
+            "add --rate for an open load or --users for a closed one, or give --stages",
+        );
+    }
 }
 
 /// Reports settings of the open and of the closed model in one load.

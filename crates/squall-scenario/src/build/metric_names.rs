@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::tasks::step_name;
+use super::{browser::PAGE_FIGURES, tasks::step_name};
 use crate::{
     error::{ProblemList, SourceLocation},
-    read::{RawScenario, RawStep, RawTask},
+    read::{RawScenario, RawStep, RawTask, TaskKind},
 };
 
 /// What a metric's name means.
@@ -15,6 +15,7 @@ enum MetricMeaning<'r> {
     Task(&'r str),
     Step { flow: &'r str, name: String },
     Redirects(String),
+    PageFigure(String),
     Group(&'r str),
 }
 
@@ -24,6 +25,7 @@ impl MetricMeaning<'_> {
             MetricMeaning::Task(name) => format!("the task `{name}`"),
             MetricMeaning::Step { flow, name } => format!("the step `{name}` of `{flow}`"),
             MetricMeaning::Redirects(name) => format!("the redirects of `{name}`"),
+            MetricMeaning::PageFigure(name) => format!("a figure of the page of `{name}`"),
             MetricMeaning::Group(name) => format!("the group `{name}`"),
         }
     }
@@ -42,13 +44,13 @@ pub(super) fn metric_names(raw: &RawScenario, problems: &mut ProblemList<'_>) ->
     let mut spans = Vec::new();
     for task in &raw.tasks {
         let Some(flow) = &task.name else { continue };
-        names.request(flow.value.clone(), MetricMeaning::Task(&flow.value), &flow.location, problems);
-        names.steps(&flow.value, &task.steps, problems);
+        names.request(flow.value.clone(), MetricMeaning::Task(&flow.value), task.kind, &flow.location, problems);
+        names.steps(&flow.value, &task.steps, task.kind, problems);
         // A flow is timed under its own name, and its group may have the same name.
         let own = |task: &RawTask| !task.steps.is_empty() && task.group.as_ref().is_some_and(|g| g.value == flow.value);
         spans.extend(task.group.iter().filter(|_| !own(task)));
     }
-    names.steps("on_start", &raw.on_start, problems);
+    names.steps("on_start", &raw.on_start, TaskKind::Http, problems);
     let steps = raw.tasks.iter().flat_map(|task| &task.steps).chain(&raw.on_start);
     let spans = steps.filter_map(|step| step.group.as_ref()).chain(spans);
     for group in spans {
@@ -58,11 +60,11 @@ pub(super) fn metric_names(raw: &RawScenario, problems: &mut ProblemList<'_>) ->
 }
 
 impl<'r> MetricNames<'r> {
-    fn steps(&mut self, flow: &'r str, steps: &'r [RawStep], problems: &mut ProblemList<'_>) {
+    fn steps(&mut self, flow: &'r str, steps: &'r [RawStep], kind: TaskKind, problems: &mut ProblemList<'_>) {
         for (index, step) in steps.iter().enumerate() {
             let name = step_name(step, index);
             let location = step.name.as_ref().map_or(&step.location, |name| &name.location);
-            self.request(format!("{flow}/{name}"), MetricMeaning::Step { flow, name }, location, problems);
+            self.request(format!("{flow}/{name}"), MetricMeaning::Step { flow, name }, kind, location, problems);
         }
     }
 
@@ -70,11 +72,22 @@ impl<'r> MetricNames<'r> {
         &mut self,
         name: String,
         meaning: MetricMeaning<'r>,
+        kind: TaskKind,
         location: &SourceLocation,
         problems: &mut ProblemList<'_>,
     ) {
         self.add(name.clone(), meaning, location, problems);
-        self.add(format!("{name} (redirect)"), MetricMeaning::Redirects(name), location, problems);
+        match kind {
+            TaskKind::Http => {
+                self.add(format!("{name} (redirect)"), MetricMeaning::Redirects(name), location, problems);
+            }
+            TaskKind::Browser => {
+                for figure in PAGE_FIGURES {
+                    let meaning = MetricMeaning::PageFigure(name.clone());
+                    self.add(format!("{name}:{figure}"), meaning, location, problems);
+                }
+            }
+        }
     }
 
     fn add(
@@ -84,7 +97,9 @@ impl<'r> MetricNames<'r> {
         location: &SourceLocation,
         problems: &mut ProblemList<'_>,
     ) {
-        if name.contains(char::is_control) && !matches!(meaning, MetricMeaning::Redirects(_)) {
+        if name.contains(char::is_control)
+            && !matches!(meaning, MetricMeaning::Redirects(_) | MetricMeaning::PageFigure(_))
+        {
             problems.add(location, "a name cannot have a line break or another control character");
         }
         match self.meanings.entry(name) {

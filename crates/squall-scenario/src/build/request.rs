@@ -198,7 +198,11 @@ impl ScenarioBuilder<'_, '_> {
     }
 
     /// Splits a URL or path into scheme and authority, and the path template.
-    fn split_url(&mut self, given: &Sourced<String>, defaults: &RequestDefaults) -> Option<(String, Template)> {
+    pub(super) fn split_url(
+        &mut self,
+        given: &Sourced<String>,
+        defaults: &RequestDefaults,
+    ) -> Option<(String, Template)> {
         let template = self.template(given).into_path().fold_constants();
         let starts_with_value = matches!(template.parts.first(), Some(TemplatePart::Value(..)));
         let first = match template.parts.first() {

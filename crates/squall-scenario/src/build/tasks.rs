@@ -11,17 +11,17 @@ use super::{
 };
 use crate::{
     Sourced,
-    compiled_scenario::{CompiledFlow, CompiledStep},
+    compiled_scenario::{CompiledBrowserStep, CompiledFlow, CompiledStep},
     error::{SourceLocation, did_you_mean},
-    read::{RawRequest, RawScenario, RawStep, RawTask},
+    read::{RawRequest, RawScenario, RawStep, RawTask, TaskKind},
 };
 
 /// The settings that the steps of a task inherit.
-struct InheritedSettings<'r> {
-    group: Option<&'r str>,
-    tags: BTreeMap<String, String>,
-    think: Option<Pause>,
-    continue_on_failure: bool,
+pub(super) struct InheritedSettings<'r> {
+    pub(super) group: Option<&'r str>,
+    pub(super) tags: BTreeMap<String, String>,
+    pub(super) think: Option<Pause>,
+    pub(super) continue_on_failure: bool,
 }
 
 impl ScenarioBuilder<'_, '_> {
@@ -40,7 +40,7 @@ impl ScenarioBuilder<'_, '_> {
     pub(super) fn on_start(&mut self, raw: &RawScenario, defaults: &RequestDefaults) -> CompiledFlow {
         let nothing = InheritedSettings { group: None, tags: BTreeMap::new(), think: None, continue_on_failure: false };
         let steps = self.steps("on_start", &raw.on_start, &nothing, defaults);
-        build_flow(Vec::new(), None, steps)
+        build_flow(Vec::new(), None, FlowSteps::Http(steps))
     }
 
     /// The index of each task by its name. Reports missing and repeated names.
@@ -88,8 +88,30 @@ impl ScenarioBuilder<'_, '_> {
             continue_on_failure: raw.continue_on_failure,
         };
         let mut spans: Vec<String> = Vec::new();
-        let steps = match (&raw.request, raw.steps.as_slice()) {
-            (Some(request), []) => self.step(name, request, &raw.location, &inherited, defaults).into_iter().collect(),
+        let steps = if raw.kind == TaskKind::Browser {
+            if !raw.steps.is_empty() {
+                spans.push(name.to_owned());
+            }
+            FlowSteps::Browser(self.browser_steps(name, raw, &inherited, defaults))
+        } else {
+            FlowSteps::Http(self.http_steps(name, raw, &inherited, defaults, &mut spans))
+        };
+        if let Some(group) = group.filter(|group| !spans.iter().any(|span| span == group)) {
+            spans.push(group.to_owned());
+        }
+        (spec, build_flow(spans, timeout, steps))
+    }
+
+    fn http_steps(
+        &mut self,
+        name: &str,
+        raw: &RawTask,
+        inherited: &InheritedSettings<'_>,
+        defaults: &RequestDefaults,
+        spans: &mut Vec<String>,
+    ) -> Vec<CompiledStep> {
+        match (&raw.request, raw.steps.as_slice()) {
+            (Some(request), []) => self.step(name, request, &raw.location, inherited, defaults).into_iter().collect(),
             (None, []) => {
                 let hint = "add get = \"/path\", or a [[task.step]] for each request of a flow";
                 self.problems.add_with_hint(&raw.location, format!("the task `{name}` has no request"), hint);
@@ -105,13 +127,9 @@ impl ScenarioBuilder<'_, '_> {
                     );
                 }
                 spans.push(name.to_owned());
-                self.steps(name, steps, &inherited, defaults)
+                self.steps(name, steps, inherited, defaults)
             }
-        };
-        if let Some(group) = group.filter(|group| !spans.iter().any(|span| span == group)) {
-            spans.push(group.to_owned());
         }
-        (spec, build_flow(spans, timeout, steps))
     }
 
     fn weight(&mut self, raw: &RawTask) -> f64 {
@@ -229,15 +247,26 @@ impl ScenarioBuilder<'_, '_> {
     }
 }
 
-fn build_flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: Vec<CompiledStep>) -> CompiledFlow {
-    let (mut used, mut data) = (Vec::new(), Vec::new());
-    steps.iter().for_each(|step| step.columns_used(&mut used));
+/// The steps of a flow, all of one kind.
+enum FlowSteps {
+    Http(Vec<CompiledStep>),
+    Browser(Vec<CompiledBrowserStep>),
+}
+
+fn build_flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: FlowSteps) -> CompiledFlow {
+    let (steps, browser_steps) = match steps {
+        FlowSteps::Http(steps) => (steps, Vec::new()),
+        FlowSteps::Browser(steps) => (Vec::new(), steps),
+    };
+    let mut flow = CompiledFlow { spans, timeout, steps, browser_steps, data: Vec::new() };
+    let mut used = Vec::new();
+    flow.columns_used(&mut used);
     for column in used {
-        if !data.contains(&column.data) {
-            data.push(column.data);
+        if !flow.data.contains(&column.data) {
+            flow.data.push(column.data);
         }
     }
-    CompiledFlow { spans, timeout, steps, data }
+    flow
 }
 
 /// The name of a step; its number if it has none.

@@ -1,9 +1,9 @@
 //! Parses the thresholds of the file and the command line, and checks that the run has their metrics.
 //! Does not evaluate them.
 
-use squall_model::Threshold;
+use squall_model::{StatisticUnit, Threshold};
 
-use super::ScenarioBuilder;
+use super::{ScenarioBuilder, browser::PAGE_FIGURES};
 use crate::{Sourced, error::did_you_mean, read::RawScenario};
 
 /// The metrics that the run will have.
@@ -22,6 +22,18 @@ impl KnownMetrics<'_> {
         let hook = self.allow_unknown && ["on_start", "on_stop"].contains(&of.unwrap_or(metric));
         hook || self.names.contains(metric) || of.is_some_and(|of| self.names.iter().any(|name| name == of))
     }
+}
+
+/// How limits without a percent sign are read: `error_rate<1` may be meant as 1 %.
+pub(super) fn fraction_notes<'t>(given: impl Iterator<Item = &'t Sourced<String>>) -> Vec<String> {
+    let note = |given: &Sourced<String>| {
+        let (text, threshold) = (given.value.trim(), given.value.parse::<Threshold>().ok()?);
+        let is_bare = text.rsplit(['<', '>', '=']).next().is_some_and(|limit| !limit.contains('%'));
+        let is_fraction = threshold.statistic.unit() == StatisticUnit::Fraction && threshold.limit > 0.0;
+        let note = || format!("threshold {text} is read as {threshold}: write the limit with % to make it clear");
+        (is_bare && is_fraction).then(note)
+    };
+    given.filter_map(note).collect()
 }
 
 impl ScenarioBuilder<'_, '_> {
@@ -72,9 +84,15 @@ impl ScenarioBuilder<'_, '_> {
     }
 }
 
-/// The metric names without those of redirects, which every request has.
+/// The metric names without those of redirects and of figures of pages, which every request or browser
+/// step has.
 pub(crate) fn list_metrics(names: &[String]) -> String {
-    let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with(" (redirect)")).collect();
+    let is_figure = |name: &str| {
+        let step = name.rsplit_once(':').filter(|(_, figure)| PAGE_FIGURES.contains(figure));
+        step.is_some_and(|(step, _)| names.iter().any(|known| known == step))
+    };
+    let is_listed = |name: &&str| !name.ends_with(" (redirect)") && !is_figure(name);
+    let listed: Vec<&str> = names.iter().map(String::as_str).filter(is_listed).collect();
     listed.join(", ")
 }
 

@@ -6,6 +6,7 @@
 use squall_engine::{ResourceError, ResourceLease};
 use squall_http::Session;
 use squall_metrics::{MetricId, Outcome, OutcomeCategory, OutcomeCode};
+use squall_model::Pause;
 use std::time::{Duration, Instant};
 
 use super::{
@@ -52,23 +53,23 @@ impl UserState<'_> {
 
 /// When a step should have started, when it did, and by when its task must end.
 #[derive(Clone, Copy)]
-struct StepTimes {
-    intended: Instant,
-    started: Instant,
-    deadline: Option<Instant>,
+pub(super) struct StepTimes {
+    pub(super) intended: Instant,
+    pub(super) started: Instant,
+    pub(super) deadline: Option<Instant>,
 }
 
 /// A span around consecutive steps.
-struct GroupSpan {
+pub(super) struct GroupSpan {
     metric: MetricId,
     intended: Instant,
     started: Instant,
-    failure: Option<Outcome>,
+    pub(super) failure: Option<Outcome>,
 }
 
 /// Why a flow cannot have the data rows that it needs.
 #[derive(Debug, thiserror::Error)]
-enum RowError {
+pub(super) enum RowError {
     #[error("data `{name}` has no more rows")]
     Exhausted { name: String },
     #[error(transparent)]
@@ -85,7 +86,7 @@ impl RowError {
 }
 
 /// The outcome of a span without failures.
-const PASSED: Outcome = Outcome { category: OutcomeCategory::Ok, code: OutcomeCode::Named("OK") };
+pub(super) const PASSED: Outcome = Outcome { category: OutcomeCategory::Ok, code: OutcomeCode::Named("OK") };
 
 impl FlowRun<'_> {
     /// Runs `flow` once. Returns whether it was completed.
@@ -96,6 +97,11 @@ impl FlowRun<'_> {
         intended: Instant,
         started: Instant,
     ) -> bool {
+        #[cfg(feature = "browser")]
+        if !flow.browser_steps.is_empty() {
+            // Boxed: most users open no pages, and none should be larger for it.
+            return Box::pin(self.run_in_browser(flow, prepared, intended, started)).await;
+        }
         if let Err(error) = self.acquire_rows(flow).await {
             self.record_missing_data_and_pause(prepared, intended, started, &error).await;
             return false;
@@ -124,9 +130,9 @@ impl FlowRun<'_> {
                 completed = false;
                 break;
             }
-            let timed_out = self.think(step, deadline).await;
+            let timed_out = self.think(step.think, deadline).await;
             if let (true, Some(next)) = (timed_out, prepared.steps.get(index + 1)) {
-                self.record_task_timeout(next);
+                self.record_task_timeout(next.metric);
                 (ended, failure, completed) = (Instant::now(), failure.or(Some(TASK_TIMEOUT)), false);
                 break;
             }
@@ -137,7 +143,7 @@ impl FlowRun<'_> {
     }
 
     /// Takes a row of every data source that `flow` uses.
-    async fn acquire_rows(&mut self, flow: &CompiledFlow) -> Result<(), RowError> {
+    pub(super) async fn acquire_rows(&mut self, flow: &CompiledFlow) -> Result<(), RowError> {
         for &index in &flow.data {
             let table = &self.shared.compiled.data[index];
             if let RowOrder::Leased { wait } = table.order {
@@ -182,7 +188,7 @@ impl FlowRun<'_> {
     }
 
     /// Records an iteration that failed before its first request, and pauses.
-    async fn record_missing_data_and_pause(
+    pub(super) async fn record_missing_data_and_pause(
         &mut self,
         prepared: &PreparedFlow,
         intended: Instant,
@@ -191,9 +197,9 @@ impl FlowRun<'_> {
     ) {
         let outcome = Outcome::new(OutcomeCategory::Exception, error.code());
         let (recorder, now) = (&self.shared.recorder, Instant::now());
-        if let Some(first) = prepared.steps.first() {
-            recorder.record_unsent(first.metric, intended, started, outcome);
-            recorder.note_error(first.metric, intended, outcome, &error.to_string());
+        if let Some(metric) = prepared.first_metric() {
+            recorder.record_unsent(metric, intended, started, outcome);
+            recorder.note_error(metric, intended, outcome, &error.to_string());
         }
         recorder.open_span(&prepared.spans, intended, started).end(now, outcome);
         tokio::time::sleep(UNSENT_PAUSE).await;
@@ -202,11 +208,11 @@ impl FlowRun<'_> {
     /// Records a request that the task's time limit left no time to send. It is an error of the run
     /// that the target never saw.
     #[cold]
-    fn record_task_timeout(&self, next: &PreparedStep) {
+    pub(super) fn record_task_timeout(&self, next: MetricId) {
         let (recorder, now) = (&self.shared.recorder, Instant::now());
-        recorder.record_unsent(next.metric, now, now, TASK_TIMEOUT);
+        recorder.record_unsent(next, now, now, TASK_TIMEOUT);
         recorder.note_error(
-            next.metric,
+            next,
             now,
             TASK_TIMEOUT,
             "not sent: the task's time limit passed during the think time before this request; \
@@ -215,7 +221,7 @@ impl FlowRun<'_> {
     }
 
     /// Ends the open group if the next step belongs to another one, and opens that one.
-    fn switch_group(
+    pub(super) fn switch_group(
         &self,
         next: Option<MetricId>,
         (intended, started): (Instant, Instant),
@@ -241,7 +247,7 @@ impl FlowRun<'_> {
             None => None,
             Some(template) => match self.render(step, template, prepared) {
                 Ok(rendered) => Some(rendered),
-                Err((code, note)) => return self.record_unrendered(prepared, times, code, &note).await,
+                Err((code, note)) => return self.record_unrendered(prepared.metric, times, code, &note).await,
             },
         };
         let request = rendered.as_ref().map_or(&prepared.base_request, RenderedRequest::get);
@@ -257,9 +263,8 @@ impl FlowRun<'_> {
         template: &RequestTemplate,
         prepared: &'l PreparedStep,
     ) -> Result<RenderedRequest<'l>, (&'static str, String)> {
-        if let Some(name) = self.lost_resource() {
-            let note = format!("the lease of `{name}` has expired: this worker was away, and another user may have it");
-            return Err(("RESOURCE_LOST", note));
+        if let Some(lost) = self.lost_resource_error() {
+            return Err(lost);
         }
         let shared = self.shared;
         let mut context = self.user.context(shared);
@@ -272,19 +277,26 @@ impl FlowRun<'_> {
 
     /// Records a request that could not be rendered, and pauses.
     #[cold]
-    async fn record_unrendered(
+    pub(super) async fn record_unrendered(
         &self,
-        prepared: &PreparedStep,
+        metric: MetricId,
         times: StepTimes,
         code: &'static str,
         note: &str,
     ) -> StepResult {
         let outcome = Outcome::new(OutcomeCategory::Exception, code);
         let (recorder, now) = (&self.shared.recorder, Instant::now());
-        recorder.record_unsent(prepared.metric, times.intended, times.started, outcome);
-        recorder.note_error(prepared.metric, times.intended, outcome, note);
+        recorder.record_unsent(metric, times.intended, times.started, outcome);
+        recorder.note_error(metric, times.intended, outcome, note);
         tokio::time::sleep(UNSENT_PAUSE).await;
         StepResult::failed(now, outcome)
+    }
+
+    /// The outcome's code and the message if this user has lost a lease.
+    pub(super) fn lost_resource_error(&self) -> Option<(&'static str, String)> {
+        let name = self.lost_resource()?;
+        let note = format!("the lease of `{name}` has expired: this worker was away, and another user may have it");
+        Some(("RESOURCE_LOST", note))
     }
 
     /// The data source of a lease that this user has lost.
@@ -295,8 +307,8 @@ impl FlowRun<'_> {
     }
 
     /// Waits for the step's think time. Returns whether the task's time limit cut the wait.
-    async fn think(&mut self, step: &CompiledStep, deadline: Option<Instant>) -> bool {
-        let Some(think) = step.think else { return false };
+    pub(super) async fn think(&mut self, think: Option<Pause>, deadline: Option<Instant>) -> bool {
+        let Some(think) = think else { return false };
         let until = Instant::now() + think.pick(self.user.rng.f64());
         let cut_at = deadline.filter(|deadline| *deadline < until);
         tokio::time::sleep_until(cut_at.unwrap_or(until).into()).await;

@@ -3,9 +3,13 @@
 use toml::de::DeTable;
 
 use super::{
+    browser::{browser_settings, browser_step, task_kind},
     json::toml_to_json,
     load::{http, load},
-    raw::{RawData, RawJson, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage},
+    raw::{
+        RawBrowserStep, RawData, RawJson, RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage,
+        TaskKind,
+    },
     request::request,
     table::{TomlTable, entries_in_file_order, report_wrong_type, sourced_key},
 };
@@ -41,13 +45,14 @@ pub(crate) fn read_scenario(text: &str, problems: &mut ProblemList<'_>) -> Optio
     let seed = root.unsigned("seed", problems);
     let (load, thresholds) = load(subtable(&mut root, "load", "[load]", problems), problems);
     let http = http(subtable(&mut root, "http", "[http]", problems), problems);
+    let browser = browser_settings(subtable(&mut root, "browser", "[browser]", problems), problems);
     let variables = variables(&mut root, problems);
     let data = root.tables("data", "[[data]]", problems);
     let data = data.into_iter().map(|table| data_source(table, problems)).collect();
     let resources = root.tables("resource", "[[resource]]", problems);
     let resources = resources.into_iter().map(|table| resource(table, problems)).collect();
     let on_start = root.tables("on_start", "[[on_start]]", problems);
-    let on_start = on_start.into_iter().map(|table| step(table, problems)).collect();
+    let on_start = on_start.into_iter().map(|table| step(table, TaskKind::Http, problems)).collect();
     let tasks = root.tables("task", "[[task]]", problems);
     let tasks = tasks.into_iter().map(|table| task(table, problems)).collect();
     root.report_unknown_keys(problems);
@@ -60,6 +65,7 @@ pub(crate) fn read_scenario(text: &str, problems: &mut ProblemList<'_>) -> Optio
         load,
         thresholds,
         http,
+        browser,
         variables,
         data,
         resources,
@@ -121,6 +127,8 @@ fn resource(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Raw
 }
 
 fn task(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> RawTask {
+    let kind = task_kind(&mut table, problems);
+    let is_browser = kind == TaskKind::Browser;
     let task = RawTask {
         location: table.location(),
         name: table.string("name", problems),
@@ -132,28 +140,32 @@ fn task(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> RawTask
         timeout: table.string_or_number("timeout", problems),
         think: table.duration_or_range("think", problems),
         continue_on_failure: table.boolean("continue_on_failure", problems).is_some_and(|given| given.value),
-        request: request(&mut table, problems),
+        kind,
+        request: if is_browser { None } else { request(&mut table, problems) },
+        browser: if is_browser { browser_step(&mut table, problems) } else { None },
         steps: {
             let steps = table.tables("step", "[[task.step]]", problems);
-            steps.into_iter().map(|table| step(table, problems)).collect()
+            steps.into_iter().map(|table| step(table, kind, problems)).collect()
         },
     };
     table.report_unknown_keys(problems);
     task
 }
 
-fn step(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> RawStep {
+fn step(mut table: TomlTable<'_, '_>, kind: TaskKind, problems: &mut ProblemList<'_>) -> RawStep {
     let timeout = table.string_or_number("timeout", problems);
+    let (request, browser) = match kind {
+        TaskKind::Http => (request(&mut table, problems).map(|request| RawRequest { timeout, ..request }), None),
+        TaskKind::Browser => (None, browser_step(&mut table, problems).map(|step| RawBrowserStep { timeout, ..step })),
+    };
     let step = RawStep {
         location: table.location(),
         name: table.string("name", problems),
         group: table.string("group", problems),
         think: table.duration_or_range("think", problems),
         continue_on_failure: table.boolean("continue_on_failure", problems).is_some_and(|given| given.value),
-        request: request(&mut table, problems).map(|mut request| {
-            request.timeout = timeout;
-            request
-        }),
+        request,
+        browser,
     };
     table.report_unknown_keys(problems);
     step

@@ -1,6 +1,7 @@
 //! Reads TOML text into raw settings, each with its location. Checks only types and key names; `build`
 //! validates the rest.
 
+mod browser;
 mod document;
 mod json;
 mod load;
@@ -10,6 +11,6 @@ mod table;
 
 pub(crate) use document::read_scenario;
 pub(crate) use raw::{
-    NameValuePairs, RawBody, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest,
-    RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage,
+    NameValuePairs, RawBody, RawBrowserStep, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck,
+    RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage, TaskKind,
 };

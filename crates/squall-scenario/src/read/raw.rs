@@ -1,6 +1,8 @@
 //! The raw scenario: every table as written. All fields are optional; `build` reports missing and
 //! conflicting ones.
 
+use squall_browser::BrowserStep;
+
 use crate::{RawHttp, RawLoad, Sourced, error::SourceLocation};
 
 pub(crate) type NameValuePairs = Vec<(Sourced<String>, Sourced<String>)>;
@@ -14,6 +16,7 @@ pub(crate) struct RawScenario {
     pub(crate) load: RawLoad,
     pub(crate) thresholds: Vec<Sourced<String>>,
     pub(crate) http: RawHttp,
+    pub(crate) browser: RawBrowser,
     pub(crate) variables: Vec<(Sourced<String>, RawJson)>,
     pub(crate) data: Vec<RawData>,
     pub(crate) resources: Vec<RawResource>,
@@ -70,6 +73,35 @@ pub(crate) struct RawData {
     pub(crate) per: Option<Sourced<String>>,
 }
 
+/// The browsers of browser tasks.
+#[derive(Debug, Default)]
+pub(crate) struct RawBrowser {
+    pub(crate) executable: Option<Sourced<String>>,
+    pub(crate) args: Vec<Sourced<String>>,
+    /// The time limit of each step.
+    pub(crate) timeout: Option<Sourced<String>>,
+    /// `1280x720`.
+    pub(crate) viewport: Option<Sourced<String>>,
+    /// The folder for pictures of failed steps.
+    pub(crate) screenshots: Option<Sourced<String>>,
+}
+
+/// What the users of a task are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TaskKind {
+    #[default]
+    Http,
+    Browser,
+}
+
+/// A step of a browser task.
+#[derive(Debug)]
+pub(crate) struct RawBrowserStep {
+    pub(crate) step: BrowserStep<Sourced<String>>,
+    /// The time limit of the step.
+    pub(crate) timeout: Option<Sourced<String>>,
+}
+
 /// A pool of resources, each leased to one user at a time.
 #[derive(Debug)]
 pub(crate) struct RawResource {
@@ -95,8 +127,11 @@ pub(crate) struct RawTask {
     pub(crate) timeout: Option<Sourced<String>>,
     pub(crate) think: Option<Sourced<String>>,
     pub(crate) continue_on_failure: bool,
+    pub(crate) kind: TaskKind,
     /// The request in the task's own table.
     pub(crate) request: Option<RawRequest>,
+    /// The step of a browser task in the task's own table.
+    pub(crate) browser: Option<RawBrowserStep>,
     pub(crate) steps: Vec<RawStep>,
 }
 
@@ -114,7 +149,9 @@ impl RawTask {
             timeout: None,
             think: None,
             continue_on_failure: false,
+            kind: TaskKind::Http,
             request: Some(request),
+            browser: None,
             steps: Vec::new(),
         }
     }
@@ -128,6 +165,8 @@ pub(crate) struct RawStep {
     pub(crate) think: Option<Sourced<String>>,
     pub(crate) continue_on_failure: bool,
     pub(crate) request: Option<RawRequest>,
+    /// Set in place of `request` in a browser task.
+    pub(crate) browser: Option<RawBrowserStep>,
 }
 
 #[derive(Debug, Default)]

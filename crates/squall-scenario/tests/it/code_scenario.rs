@@ -34,6 +34,7 @@ fn shop(load: RawLoad) -> RawCodeScenario {
         load,
         thresholds: Vec::new(),
         tasks: vec![task("browse")],
+        notes: Vec::new(),
     }
 }
 
@@ -59,6 +60,24 @@ fn declared_load_becomes_the_plan() {
     assert_eq!(scenario.plan.duration().as_secs(), 20);
     assert!(matches!(&scenario.plan.load.model, LoadModel::Open { rate, .. } if rate.peak() == 50.0));
     assert_eq!(scenario.plan.tasks[0].name, "browse");
+}
+
+#[test]
+fn notes_of_the_code_come_before_those_of_a_shorter_run() {
+    let load = RawLoad {
+        rate: Some(given("50", "rps")),
+        duration: Some(given("20s", "duration")),
+        ramp_up: Some(given("5s", "ramp_up")),
+        ..RawLoad::default()
+    };
+    let raw = RawCodeScenario { notes: vec!["shop.py:3: thresholds: read it so".to_owned()], ..shop(load) };
+    let shorter = RawLoad { duration: Some(Sourced::from_flag("--for", "2s")), ..RawLoad::default() };
+    let overrides = ScenarioOverrides { load: shorter, ..ScenarioOverrides::default() };
+    let scenario = CodeScenario::build(raw, overrides).unwrap();
+    assert_eq!(
+        scenario.notes,
+        ["shop.py:3: thresholds: read it so", "ramp_up is 500ms instead of 5s: the run lasts 2s instead of 20s"]
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Requests of the driver: which are sent and what is recorded, against a target that counts them.
 
-use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, UserStart, VirtualUser};
 use squall_metrics::{MetricKind, OutcomeCategory, RecorderConfig};
 use squall_model::TaskIndex;
 use squall_target::TargetEndpoint;
@@ -433,4 +433,13 @@ fn extracted_numbers_keep_their_notation_and_precision() {
     assert_eq!(sent[1], "GET /9007199254740993/1.10/1e3/123456789012345678901234567890 HTTP/1.1");
     assert_eq!(completed, [false]);
     assert!(record.notes()[0].contains("to be 9007199254740992, got 9007199254740993"), "{:?}", record.notes());
+}
+
+#[test]
+fn users_with_on_start_steps_are_costly_to_start() {
+    let target = target();
+    let task = "[[task]]\nname = 'browse'\nget = '/api/products'\n";
+    assert_eq!(scenario(&target, task).driver().user_start(), UserStart::Free);
+    let login = format!("{task}[[on_start]]\nget = '/health'\n");
+    assert_eq!(scenario(&target, &login).driver().user_start(), UserStart::OnStart);
 }

@@ -61,7 +61,8 @@ impl RecordedRun {
 }
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(tokio::task::LocalSet::new().run_until(future))
 }
 
 /// One user starts and runs every task in turn, `rounds` times. Also returns whether each iteration was

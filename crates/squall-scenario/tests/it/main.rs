@@ -2,6 +2,7 @@
 //! are sent, and what is recorded.
 
 mod allocation;
+mod browser;
 mod code_scenario;
 mod docs;
 mod driver;

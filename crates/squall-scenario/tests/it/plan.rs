@@ -100,6 +100,68 @@ fn flag_overrides_the_file() {
 }
 
 #[test]
+fn shape_flag_without_a_level_is_refused_on_a_scenario_with_stages() {
+    let stages = "stages = '10s:20,20s:50'";
+    let ramp_up = RawLoad { ramp_up: flag("--ramp-up", "1s"), ..RawLoad::default() };
+    let profile = RawLoad { profile: flag("--profile", "spike"), ..RawLoad::default() };
+    for (load, name) in [(ramp_up.clone(), "--ramp-up"), (profile, "--profile")] {
+        let text = format!("target = 'http://h'\n[load]\n{stages}\n[[task]]\nname = 'x'\nget = '/'\n");
+        let overrides = ScenarioOverrides { load, ..Default::default() };
+        let error = Scenario::parse("shop.toml", &text, &mut NoFiles, overrides).map(drop).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name} replaces the stages")) && error.contains("add --rate"), "{error}");
+    }
+    let with_rate = RawLoad { rate: flag("--rate", "9"), ..ramp_up.clone() };
+    check_with(stages, with_rate, "0 → 9 iterations/s in 1s, then 9 for 29s");
+    check_with(&format!("users = 5\n{stages}"), ramp_up, "0 → 5 users in 1s, then 5 for 29s");
+}
+
+#[test]
+fn shorter_run_shortens_ramp_warm_up_and_stages_in_proportion() {
+    let for_flag = |text: &str| RawLoad { duration: flag("--for", text), ..RawLoad::default() };
+    let with_rate = RawLoad { rate: flag("--rate", "5"), ..for_flag("3s") };
+    let ramp = "rate = 100\nramp_up = '5s'";
+    check_with(ramp, for_flag("3s"), "0 → 100 iterations/s in 500ms, then 100 for 2.5s");
+    check_with(ramp, with_rate.clone(), "0 → 5 iterations/s in 500ms, then 5 for 2.5s");
+    check_with(ramp, for_flag("5s"), "0 → 100 iterations/s in 5s");
+    check_with(
+        "rate = 9\nfor = '10s'\nramp_up = '5s'",
+        for_flag("1s"),
+        "0 → 9 iterations/s in 500ms, then 9 for 500ms",
+    );
+    check_with("users = 4\nramp_up = '1m'", for_flag("3s"), "0 → 4 users in 3s");
+    let stages = "stages = '10s:100,30s:500'";
+    check_with(stages, for_flag("4s"), "0 → 100 iterations/s in 1s, then 100 → 500 in 3s");
+    check_with(stages, for_flag("80s"), "0 → 100 iterations/s in 20s, then 100 → 500 in 1m");
+    check_with(stages, with_rate, "5 iterations/s for 3s");
+    check_with(
+        stages,
+        RawLoad { ramp_up: flag("--ramp-up", "1s"), users: flag("--users", "10"), ..for_flag("4s") },
+        "0 → 10 users in 1s, then 10 for 3s",
+    );
+    let warm = parse("for = '20s'\nwarm_up = '10s'", ScenarioOverrides { load: for_flag("2s"), ..Default::default() });
+    assert_eq!(warm.plan.load.warm_up, Duration::from_secs(1));
+}
+
+#[test]
+fn description_says_how_a_shorter_run_differs_from_the_file() {
+    let notes = |file: &str, run: &str| -> Vec<String> {
+        let load = RawLoad { duration: flag("--for", run), ..RawLoad::default() };
+        let text = parse(file, ScenarioOverrides { load, ..ScenarioOverrides::default() }).describe();
+        text.lines().filter(|line| line.starts_with("note: ")).map(str::to_owned).collect()
+    };
+    assert_eq!(
+        notes("rate = 9\nfor = '20s'\nramp_up = '5s'\nwarm_up = '4s'", "2s"),
+        [
+            "note: warm_up is 400ms instead of 4s: the run lasts 2s instead of 20s",
+            "note: ramp_up is 500ms instead of 5s: the run lasts 2s instead of 20s",
+        ]
+    );
+    assert_eq!(notes("stages = '10s:9'", "2s"), ["note: the stages last 2s instead of 10s, each in proportion"]);
+    assert_eq!(notes("stages = '10s:9'", "10s"), [""; 0]);
+    assert_eq!(notes("rate = 9\nramp_up = '5s'", "10s"), [""; 0]);
+}
+
+#[test]
 fn flags_replace_name_target_seed_and_thresholds() {
     let overrides = ScenarioOverrides {
         name: Some(Sourced::from_flag("--name", "other")),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::StreamCommandError;
 use crate::{Compression, PartitionHasher, RecordLayout};
 
 const WORKER_EXAMPLES: &str = "\
@@ -20,12 +21,12 @@ Exit codes: 0 stopped by a signal, 1 a processor halted, 2 the app cannot be loa
 pub enum StreamCommand {
     /// Send one record.
     #[command(
-        after_help = "Examples:\n  squall stream send shop.orders '{\"id\":1,\"amount\":99}' --partition-by id\n  squall stream send shop.orders '{\"id\":2}' --no-wait --redis redis://10.0.0.5"
+        after_help = "Examples:\n  squall stream send shop.orders '{\"id\":1,\"amount\":99}' --partition-by id\n  squall stream send shop.orders '{\"id\":2}' --no-wait --redis redis://10.0.0.5\n  squall stream send shop:orders '{\"id\":3,\"amount\":5}'"
     )]
     Send(SendArgs),
     /// Send the records of a file, one JSON object per line.
     #[command(
-        after_help = "Examples:\n  squall stream sendmany shop.orders orders.jsonl --partition-by id\n  squall stream sendmany shop.orders - < orders.jsonl"
+        after_help = "Examples:\n  squall stream sendmany shop.orders orders.jsonl --partition-by id\n  squall stream sendmany shop.orders - < orders.jsonl\n  squall stream sendmany shop:orders orders.jsonl"
     )]
     Sendmany(SendManyArgs),
     /// Run the processors and tasks of an app written in Python.
@@ -76,7 +77,7 @@ pub(super) struct RedisArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct SendTargetArgs {
-    /// APP.STREAM
+    /// APP.STREAM, or MODULE:STREAM for a stream of a Python app, with its record type and options.
     pub(super) stream: String,
     /// Field whose value is the partition key.
     #[arg(long, value_name = "FIELD")]
@@ -87,23 +88,28 @@ pub(super) struct SendTargetArgs {
     /// Hash function from keys to partitions [default: as stored, else xxh64].
     #[arg(long)]
     pub(super) hasher: Option<PartitionHasher>,
-    /// Number of events a partition may hold.
-    #[arg(long, default_value_t = 50_000)]
-    pub(super) partition_size: usize,
-    /// Layout of records.
-    #[arg(long, default_value = "json")]
-    pub(super) layout: RecordLayout,
-    /// Compression of records.
-    #[arg(long, default_value = "none")]
-    pub(super) compression: Compression,
+    /// Number of events a partition may hold [default: 50000].
+    #[arg(long)]
+    pub(super) partition_size: Option<usize>,
+    /// Layout of records [default: json].
+    #[arg(long)]
+    pub(super) layout: Option<RecordLayout>,
+    /// Compression of records [default: none].
+    #[arg(long)]
+    pub(super) compression: Option<Compression>,
     /// Fail at once if a partition is full, instead of waiting up to 30 s.
     #[arg(long)]
     pub(super) no_wait: bool,
     /// Drop the oldest events of a full partition if no processor is registered on it.
     #[arg(long)]
     pub(super) drop_unread: bool,
-    #[command(flatten)]
-    pub(super) server: RedisArgs,
+    /// URL of the Redis server [default: as in the Python app, else redis://127.0.0.1:6379].
+    #[arg(long, env = "SQUALL_REDIS", hide_env_values = true, value_name = "URL")]
+    pub(super) redis: Option<String>,
+    /// Prefix of every key, with cluster hash tags; '' for the key names of runnel [default: as in
+    /// the Python app, else squall].
+    #[arg(long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +126,71 @@ pub struct SendManyArgs {
     pub(super) target: SendTargetArgs,
     /// The file; `-` for standard input.
     pub(super) file: PathBuf,
+}
+
+/// Records for a stream of a Python app, which knows their type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppStreamSend {
+    /// MODULE:STREAM
+    pub stream: String,
+    pub records: RecordSource,
+    /// `None`: as in the app.
+    pub redis: Option<String>,
+    /// `None`: as in the app.
+    pub namespace: Option<String>,
+    pub no_wait: bool,
+    pub drop_unread: bool,
+}
+
+/// Where the records to send are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordSource {
+    /// One record, a JSON object.
+    Json(String),
+    /// A file with one JSON object per line; `-` for standard input.
+    File(PathBuf),
+}
+
+impl StreamCommand {
+    /// What to send to a stream of a Python app, if the command does that. A flag that the app
+    /// defines is an error.
+    pub fn app_stream_send(&self) -> Result<Option<AppStreamSend>, StreamCommandError> {
+        let (target, records) = match self {
+            Self::Send(args) => (&args.target, RecordSource::Json(args.json.clone())),
+            Self::Sendmany(args) => (&args.target, RecordSource::File(args.file.clone())),
+            _ => return Ok(None),
+        };
+        // The names of apps and streams have no colon.
+        if !target.stream.contains(':') {
+            return Ok(None);
+        }
+        if let Some(flag) = target.definition_flag() {
+            return Err(StreamCommandError::DefinedByApp { stream: target.stream.clone(), flag });
+        }
+        Ok(Some(AppStreamSend {
+            stream: target.stream.clone(),
+            records,
+            redis: target.redis.clone(),
+            namespace: target.namespace.clone(),
+            no_wait: target.no_wait,
+            drop_unread: target.drop_unread,
+        }))
+    }
+}
+
+impl SendTargetArgs {
+    /// The first given flag that describes the stream.
+    fn definition_flag(&self) -> Option<&'static str> {
+        let flags = [
+            ("--partition-by", self.partition_by.is_some()),
+            ("--partitions", self.partitions.is_some()),
+            ("--hasher", self.hasher.is_some()),
+            ("--partition-size", self.partition_size.is_some()),
+            ("--layout", self.layout.is_some()),
+            ("--compression", self.compression.is_some()),
+        ];
+        flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
 }
 
 /// Arguments of `squall stream worker`.

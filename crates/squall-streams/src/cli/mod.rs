@@ -8,8 +8,8 @@ use std::{
     process::ExitCode,
 };
 
+pub use args::{AppStreamSend, RecordSource, StreamCommand, StreamWorkerArgs};
 use args::{ProcessorArgs, QuarantineArgs, RedisArgs, ResetArgs, SendArgs, SendManyArgs, SendTargetArgs, TailArgs};
-pub use args::{StreamCommand, StreamWorkerArgs};
 use serde_json::{Value, json};
 use squall_coord::{RedisClient, RedisConnectError};
 
@@ -55,6 +55,8 @@ pub enum StreamCommandError {
         #[source]
         source: Box<StreamCommandError>,
     },
+    #[error("{flag} does not go with `{stream}`: the Python app defines it")]
+    DefinedByApp { stream: String, flag: &'static str },
     #[error(
         "processors are Python functions, and this program has no Python; run `squall stream worker` of the Python package"
     )]
@@ -114,17 +116,20 @@ impl RedisArgs {
 impl SendTargetArgs {
     async fn open(&self) -> Result<RecordStream<Value>, StreamCommandError> {
         let name = StreamName::parse(&self.stream)?;
-        let namespace = Namespace::new(&self.server.namespace)?;
-        let app = StreamApp::connect_in(name.app(), &self.server.redis, namespace.clone()).await?;
+        let namespace = Namespace::new(self.namespace.as_deref().unwrap_or("squall"))?;
+        let redis = self.redis.as_deref().unwrap_or("redis://127.0.0.1:6379");
+        let app = StreamApp::connect_in(name.app(), redis, namespace.clone()).await?;
         let stored = StreamAdmin::new(app.client().clone(), namespace).definition(&name).await?;
         let stored = stored.unwrap_or(StreamDefinition { partitions: 16, hasher: PartitionHasher::default() });
         let mut stream = app
             .stream(name.stream())
             .partitions(self.partitions.unwrap_or(stored.partitions))
             .hasher(self.hasher.unwrap_or(stored.hasher))
-            .partition_size(self.partition_size)
-            .layout(self.layout)
-            .compression(self.compression);
+            .layout(self.layout.unwrap_or_default())
+            .compression(self.compression.unwrap_or_default());
+        if let Some(size) = self.partition_size {
+            stream = stream.partition_size(size);
+        }
         if let Some(field) = &self.partition_by {
             stream = stream.partition_by(field);
         }
@@ -271,7 +276,7 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
     admin.check_stream_exists(name.stream()).await?;
-    let snapshot = admin.members(&name).await?;
+    let (snapshot, of_runnel) = (admin.members(&name).await?, admin.runnel_members(&name).await?);
     let held = |id: &squall_coord::MemberId| -> Vec<u64> {
         let mine = snapshot.leases.iter().filter(|(_, holder)| holder.member == *id);
         let mut units: Vec<u64> = mine.filter_map(|(unit, _)| unit.as_str().parse().ok()).collect();
@@ -279,23 +284,29 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
         units
     };
     if args.json {
-        let all: Vec<Value> = snapshot
-            .members
-            .iter()
-            .map(|member| {
-                json!({
-                    "id": member.id, "age_ms": member.age.as_millis() as u64, "expires_in_ms": member.expires_in.as_millis() as u64,
-                    "leaving": member.leaving, "partitions": held(&member.id),
-                })
+        let own = snapshot.members.iter().map(|member| {
+            json!({
+                "id": member.id, "age_ms": member.age.as_millis() as u64, "expires_in_ms": member.expires_in.as_millis() as u64,
+                "leaving": member.leaving, "partitions": held(&member.id),
             })
-            .collect();
-        writeln!(out, "{}", Value::Array(all))?;
+        });
+        let of_runnel = of_runnel.iter().map(|member| {
+            json!({
+                "id": member.id, "runnel": true, "joined_at": member.joined_at,
+                "expires_in_ms": member.expires_in.as_millis() as u64, "partitions": member.partitions,
+            })
+        });
+        writeln!(out, "{}", Value::Array(own.chain(of_runnel).collect()))?;
         return Ok(());
     }
-    writeln!(out, "{} {name}", pluralize(snapshot.members.len(), "worker runs", "workers run"))?;
+    let count = snapshot.members.len() + of_runnel.len();
+    writeln!(out, "{} {name}", pluralize(count, "worker runs", "workers run"))?;
     for member in &snapshot.members {
         let state = if member.leaving { "leaving" } else { "active" };
         writeln!(out, "{}  {state}  for {:.0?}  holds {:?}", member.id, member.age, held(&member.id))?;
+    }
+    for member in &of_runnel {
+        writeln!(out, "{}  runnel  since {}  assigned {:?}", member.id, member.joined_at, member.partitions)?;
     }
     Ok(())
 }

@@ -22,6 +22,8 @@ use crate::{
 };
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How often a worker looks whether a lock of runnel has expired.
+const RUNNEL_LOCK_POLL: Duration = Duration::from_millis(200);
 
 /// The parts of a processor that its consumers share.
 pub(super) struct ConsumerConfig {
@@ -78,9 +80,20 @@ async fn fence_with_retry(
     buffer: &PartitionBuffer,
     context: &ExecutorContext,
 ) -> Result<FenceOutcome<bool>, ExecutorError> {
+    let mut reported_lock = false;
     loop {
         match buffer.partition.fence().await {
             Ok(outcome) => return Ok(outcome),
+            Err(error @ PartitionError::LockedByRunnel { .. }) => {
+                if !std::mem::replace(&mut reported_lock, true) {
+                    let (processor, partition) = (&context.processor, buffer.partition.number);
+                    warn!(%processor, partition, %error, "waiting for a lock of runnel; stop runnel's workers");
+                }
+                tokio::select! {
+                    () = buffer.drain.cancelled() => return Ok(FenceOutcome::FencedOff),
+                    () = tokio::time::sleep(RUNNEL_LOCK_POLL) => {}
+                }
+            }
             Err(error) if !error.is_transient() => return Err(ExecutorError::Partition(error)),
             Err(error) => {
                 context.log_retry("fencing", buffer.partition.number, &error);

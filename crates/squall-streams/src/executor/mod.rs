@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::future::join_all;
 use squall_coord::{
     Lease, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
-    RedisLeaseStore, UnitId,
+    RedisLeaseStore, StoreError, UnitId,
 };
 use tokio::{
     task::JoinSet,
@@ -58,9 +58,20 @@ pub enum ExecutorError {
         /// The error of the processor, with its causes.
         error: String,
     },
-    /// A key holds another type.
+    /// A key of a partition holds another type.
     #[error(transparent)]
     Partition(PartitionError),
+    /// The key of the leader holds another type.
+    #[error("the worker cannot run tasks of the leader: {0}")]
+    UnusableLeaderKey(StoreError),
+    /// A key by which workers coordinate holds data of another kind.
+    #[error("processor `{processor}` cannot share its partitions: {error}")]
+    UnusableStore {
+        /// The processor.
+        processor: ProcessorName,
+        /// Which key, and what to do.
+        error: StoreError,
+    },
     /// A bug in this crate.
     #[error("a task of processor `{0}` ended unexpectedly; this is a bug in squall-streams")]
     Task(ProcessorName),
@@ -149,6 +160,11 @@ impl Executor {
                     Some(event) => self.handle_lease_event(event, &mut consumers),
                     None => break, // the membership has ended
                 },
+                Some(error) = self.membership.unusable_store.recv() => {
+                    let processor = self.consumer_config.context.processor.clone();
+                    outcome = outcome.and(Err(ExecutorError::UnusableStore { processor, error }));
+                    stop.cancel();
+                }
                 Some(_) = services.join_next() => {
                     outcome = Err(ExecutorError::Task(self.consumer_config.context.processor.clone()));
                     stop.cancel();

@@ -16,7 +16,7 @@ struct TestProgram {
 }
 
 /// Runs a command line against the server, with the key names of runnel.
-async fn squall(server: &RedisServer, line: &[&str]) -> Result<String, StreamCommandError> {
+pub(crate) async fn squall(server: &RedisServer, line: &[&str]) -> Result<String, StreamCommandError> {
     let url = server.url();
     let server = ["--namespace", "", "--redis", &url];
     let arguments = ["stream"].iter().chain(line).chain(&server).copied();

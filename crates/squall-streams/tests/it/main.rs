@@ -13,5 +13,6 @@ mod killed_processes;
 mod leader_tasks;
 mod observability;
 mod order_checker;
+mod runnel_keys;
 mod sending;
 mod support;

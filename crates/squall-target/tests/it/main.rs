@@ -41,6 +41,15 @@ fn every_endpoint_answers() {
     check("GET /api/products?page=21", "", 404, "");
     check("GET /api/products?page=x", "", 400, "page=x");
     check("GET /api/products/7", "", 200, "\"id\":7");
+    check("GET /shop", "", 200, "href=\"/shop/20\"");
+    check("GET /shop?page=21", "", 404, "catalogue");
+    check("GET /shop/7", "", 200, "<form");
+    check("GET /shop/401", "", 404, "no such page");
+    check("GET /shop/assets/shop.js", "", 200, "addEventListener");
+    check("GET /shop/assets/other.js", "", 404, "");
+    check("GET /shop/orders", "", 405, "method");
+    check("POST /shop/orders", "product_id=7&quantity=2&name=Ann", 303, "");
+    check("POST /shop/orders", "product_id=x", 400, "product_id");
     check("GET /delay/5", "", 200, "\"delay_ms\":5");
     check("GET /delay/soon", "", 400, "milliseconds");
     check("GET /random-delay?min=1&max=1", "", 200, "\"delay_ms\":1");
@@ -93,6 +102,9 @@ fn stats_count_each_request_once_over_all_threads() {
     let stats: Value = serde_json::from_str(&ask(&target, "GET /stats", "").1).unwrap();
     assert_eq!(stats["total"], 13);
     assert_eq!((&stats["requests"]["/health"], &stats["requests"]["(other)"]), (&12.into(), &1.into()));
+    let metrics = ask(&target, "GET /metrics", "").1;
+    assert!(metrics.contains("\nsquall_shop_requests_total{endpoint=\"/health\"} 12\n"), "{metrics}");
+    assert!(metrics.contains("\nsquall_shop_requests_total{endpoint=\"(other)\"} 1\n"), "{metrics}");
     assert_eq!(target.requests(), 13);
 }
 

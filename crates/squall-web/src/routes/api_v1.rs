@@ -9,11 +9,14 @@ use axum::{
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
-use squall_model::{RunPhase, StopReason};
-use squall_report::{LiveSnapshot, LoadPhase, ReportInput, ScheduleRule, build_result, json_line, result_summary};
+use squall_model::{LevelUnit, RunPhase, RunSpec, StopReason};
+use squall_orchestrator::StoredRunResult;
+use squall_report::{
+    InterruptionRule, LiveSnapshot, LoadPhase, ReportInput, ScheduleRule, build_result, html, json_line, result_summary,
+};
 use std::{sync::Arc, time::Duration};
 
-use super::{ApiState, LevelUnit, add_params};
+use super::{ApiState, add_params};
 use crate::{
     error::{ApiError, ApiResult, json_ok, json_response},
     request_body::read_body,
@@ -54,6 +57,7 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
             view,
             facts: watched.facts()?,
             schedule_rule: ScheduleRule::default(),
+            interruption_rule: InterruptionRule::default(),
             command: None,
             version,
         }))
@@ -71,9 +75,9 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         "planned_s": spec.map(|spec| spec.planned_end(elapsed).as_secs_f64()),
         "name": watched.map(|watched| &watched.bundle.plan.name),
         "target": watched.map(|watched| &watched.bundle.plan.target),
-        "driven_by": watched.map(|watched| LevelUnit::of_bundle(&watched.bundle).name()),
+        "driven_by": watched.map(|watched| watched.bundle.plan.load.model.unit().name()),
         "level": level,
-        "resumes_at": spec.and_then(|spec| spec.paused.as_ref()?.first()).map(|rest| rest.from),
+        "resumes_at": spec.and_then(RunSpec::resumes_at),
         "paused": spec.is_some_and(|spec| spec.paused.is_some()),
         "stop": stop.map(|stop| json!({"reason": stop.reason, "abort": stop.abort, "message": stop.message})),
         "workers": {"alive": alive, "ready": ready},
@@ -91,52 +95,83 @@ pub(crate) async fn result<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
     Path(epoch): Path<String>,
 ) -> ApiResult {
+    let (_, run) = stored_run(&app, &epoch).await?;
+    Ok(json_ok(&build_result(&report_input(&app, &run))))
+}
+
+/// The HTML report of a finished run. A download and not a page, because its inline script would
+/// run with the rights of the web UI.
+pub(crate) async fn report<C: FleetStores>(
+    State(app): State<Arc<ApiState<C>>>,
+    Path(epoch): Path<String>,
+) -> ApiResult {
+    let (epoch, run) = stored_run(&app, &epoch).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"squall-report-{epoch}.html\"")),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+    ];
+    Ok((headers, html(&report_input(&app, &run))).into_response())
+}
+
+async fn stored_run<C: FleetStores>(app: &ApiState<C>, epoch: &str) -> Result<(u64, StoredRunResult), ApiError> {
     let epoch: u64 = epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not a test number")))?;
-    let Some(run) = app.fleet.stored_result(epoch).await? else {
-        let status = app.fleet.status().await?;
-        return Err(match status.epoch == epoch && status.phase != RunPhase::Idle {
-            true => ApiError::invalid_state("read the result", status.phase.name(), "IDLE"),
-            false => ApiError::not_found(format!("unknown test {epoch}: results are kept for a day")),
-        });
-    };
-    let run = ReportInput {
+    if let Some(run) = app.fleet.stored_result(epoch).await? {
+        return Ok((epoch, run));
+    }
+    let status = app.fleet.status().await?;
+    Err(match status.epoch == epoch && status.phase != RunPhase::Idle {
+        true => ApiError::invalid_state("read the result", status.phase.name(), "IDLE"),
+        false => ApiError::not_found(format!("unknown test {epoch}: results are kept for a day")),
+    })
+}
+
+fn report_input<'a, C: FleetStores>(app: &ApiState<C>, run: &'a StoredRunResult) -> ReportInput<'a> {
+    ReportInput {
         plan: &run.bundle.plan,
         view: &run.view,
         facts: &run.facts,
         schedule_rule: ScheduleRule::default(),
+        interruption_rule: InterruptionRule::default(),
         command: None,
         version: app.config.version,
-    };
-    Ok(json_ok(&build_result(&run)))
+    }
 }
 
 pub(crate) async fn stop<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let stop: StopTestRequest = read_body(body).await?;
     let reason = if stop.abort { StopReason::Aborted } else { StopReason::Interrupted };
     let epoch = app.fleet.stop(reason, stop.abort, None).await?;
-    Ok(json_ok(&json!({"epoch": epoch})))
+    let revision = app.fleet.revision().await?;
+    Ok(json_ok(&json!({"epoch": epoch, "revision": revision})))
 }
 
 pub(crate) async fn scale<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let scale: ScaleUsersRequest = read_body(body).await?;
     let (epoch, before) = app.change_level(LevelUnit::Users, scale.users as f64, Duration::ZERO).await?;
-    Ok(json_ok(&json!({"epoch": epoch, "before": before.round(), "users": scale.users})))
+    let revision = app.fleet.revision().await?;
+    Ok(json_ok(&json!({"epoch": epoch, "before": before.round(), "users": scale.users, "revision": revision})))
 }
 
 pub(crate) async fn rate<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let rate: ChangeRateRequest = read_body(body).await?;
     let (epoch, before) = app.change_level(LevelUnit::Rate, rate.rate, Duration::ZERO).await?;
-    Ok(json_ok(&json!({"epoch": epoch, "before": before, "rate": rate.rate})))
+    let revision = app.fleet.revision().await?;
+    Ok(json_ok(&json!({"epoch": epoch, "before": before, "rate": rate.rate, "revision": revision})))
 }
 
 pub(crate) async fn pause<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let _: EmptyRequest = read_body(body).await?;
-    Ok(json_ok(&json!({"epoch": app.fleet.pause().await?})))
+    let epoch = app.fleet.pause().await?;
+    let revision = app.fleet.revision().await?;
+    Ok(json_ok(&json!({"epoch": epoch, "revision": revision})))
 }
 
 pub(crate) async fn resume<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let _: EmptyRequest = read_body(body).await?;
-    Ok(json_ok(&json!({"epoch": app.fleet.resume().await?})))
+    let (epoch, _) = app.fleet.resume().await?;
+    let revision = app.fleet.revision().await?;
+    Ok(json_ok(&json!({"epoch": epoch, "revision": revision})))
 }
 
 pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {

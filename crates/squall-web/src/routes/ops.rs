@@ -1,7 +1,7 @@
 //! Routes for operators: health, readiness, Prometheus metrics and the OpenAPI document.
 
 use axum::{
-    extract::State,
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, StatusCode, header};
@@ -11,10 +11,13 @@ use squall_report::prometheus::{ExpositionFormat, ScrapeInput, text};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-use super::ApiState;
+use super::{
+    ApiState,
+    vikhry_metrics::{self, MetricsQuery},
+};
 use crate::{
     api_metrics,
-    error::{json_ok, json_response},
+    error::{ApiResult, json_ok, json_response},
     router::OPENAPI,
 };
 
@@ -56,6 +59,21 @@ pub(crate) async fn prometheus<C: FleetStores>(State(app): State<Arc<ApiState<C>
         });
     }
     ([(header::CONTENT_TYPE, ExpositionFormat::Text.content_type())], body).into_response()
+}
+
+/// `/metrics`: Prometheus text for scrapers, vikhry's JSON for everyone else, because vikhry's clients name
+/// no format.
+pub(crate) async fn metrics<C: FleetStores>(
+    app: State<Arc<ApiState<C>>>,
+    headers: HeaderMap,
+    query: Result<Query<MetricsQuery>, QueryRejection>,
+) -> ApiResult {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let response = match ExpositionFormat::is_named_by(accept) {
+        true => prometheus(app).await,
+        false => vikhry_metrics::metrics(app, query).await?,
+    };
+    Ok(([(header::VARY, "Accept")], response).into_response())
 }
 
 pub(crate) async fn openapi(_: HeaderMap) -> Response {

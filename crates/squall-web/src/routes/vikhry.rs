@@ -5,12 +5,15 @@ use axum::{body::Body, extract::State};
 use http::StatusCode;
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
-use squall_model::{Bundle, LoadModel, Pause, Profile, ProfileError, ProfileStage, RunPhase, StopReason};
+use squall_model::{
+    Bundle, LevelUnit, LoadModel, Pause, Profile, ProfileError, ProfileStage, RunPhase, SHARE_COUNT, StopReason,
+    user_id,
+};
 use squall_orchestrator::{FleetStatus, WorkerInfo, share_holders};
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-use super::{ApiState, LevelUnit, add_params};
+use super::{ApiState, add_params};
 use crate::{
     config::{StartableParam, StartableScenario},
     error::{ApiError, ApiResult, json_ok},
@@ -61,6 +64,9 @@ pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>
     set_user_load(&mut bundle, target_users, Duration::from_millis(spawn_interval_ms.saturating_mul(target_users)))
         .map_err(|error| ApiError::validation(error.to_string()))?;
     add_params(&mut bundle, &init_params);
+    if !scenario.has_target {
+        bundle.plan.target = first_url(&init_params).unwrap_or_default().to_owned();
+    }
     let epoch = app.fleet.start(&bundle, init_params.clone()).await?;
     let status = wait_until_running(&app, epoch).await?;
     let ready: Vec<&str> = ready_workers(&status, epoch).map(|worker| worker.id.as_str()).collect();
@@ -73,7 +79,15 @@ pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>
         "target_users": target_users,
         "init_params": init_params,
         "spawn_interval_ms": spawn_interval_ms,
-        "prepare_result": {"target_users": target_users, "resources": pools, "ready_workers": ready},
+        "prepare_result": {
+            // Workers create what the scenario declares; the request creates nothing.
+            "created": {},
+            "target_users": target_users,
+            "scenario_resources": scenario.resources,
+            "mode": "manual",
+            "resources": pools,
+            "ready_workers": ready,
+        },
         "add_result": add_result_json(&status, 0..target_users, spawn_interval_ms),
         "start_result": {"workers": expected, "delivered": ready.len()},
     })))
@@ -96,6 +110,12 @@ impl StartableScenario {
             None => Ok(()),
         }
     }
+}
+
+/// The first parameter that is a URL: the target of a scenario that gets it from the test.
+fn first_url(params: &BTreeMap<String, Value>) -> Option<&str> {
+    let is_url = |text: &&str| text.starts_with("http://") || text.starts_with("https://");
+    params.values().filter_map(Value::as_str).find(is_url)
 }
 
 /// Sets the load of the bundle to a constant number of users for [`MAX_TEST_DURATION`], after a
@@ -121,12 +141,11 @@ fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), 
     Ok(())
 }
 
-/// The users and the workers that run them. The id of a user is its number, as in the keys of the
-/// store.
+/// The users and the workers that run them, with the ids that the keys of the store have.
 fn users_with_workers(status: &FleetStatus, users: Range<u64>) -> Vec<Value> {
     let holders = share_holders(&status.workers);
     let worker_of = |user: u64| holders[(user % holders.len() as u64) as usize].map(|worker| worker.id.as_str());
-    users.map(|user| json!({"user_id": user.to_string(), "worker_id": worker_of(user)})).collect()
+    users.map(|user| json!({"user_id": user_id(user).to_string(), "worker_id": worker_of(user)})).collect()
 }
 
 fn add_result_json(status: &FleetStatus, users: Range<u64>, spawn_interval_ms: u64) -> Value {
@@ -150,8 +169,7 @@ async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Re
     loop {
         let status = app.fleet.status().await?;
         if status.epoch == epoch && status.phase == RunPhase::Running {
-            let shared = share_holders(&status.workers).iter().all(Option::is_some);
-            if shared || polls == MAX_POLLS {
+            if is_load_divided(&status.workers, epoch) || polls == MAX_POLLS {
                 return Ok(status);
             }
             polls += 1;
@@ -169,6 +187,17 @@ async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Re
         }
         sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Whether every share has one holder and every ready worker has its part. The shares of a vikhry
+/// worker may still be with the other workers when the run starts.
+fn is_load_divided(workers: &[WorkerInfo], epoch: u64) -> bool {
+    let able = workers.iter().filter(|worker| worker.can_carry_out(epoch)).count();
+    let part = SHARE_COUNT / u32::try_from(able).unwrap_or(u32::MAX).max(1);
+    let held: u32 = workers.iter().map(|worker| worker.held.len()).sum();
+    let mut ready = workers.iter().filter(|worker| worker.ready == epoch);
+    let has_holders = share_holders(workers).iter().all(Option::is_some);
+    has_holders && held == SHARE_COUNT && ready.all(|worker| worker.held.len() >= part)
 }
 
 pub(crate) async fn change_users<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
@@ -253,7 +282,7 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         .current_run()
         .await
         .as_ref()
-        .is_some_and(|watched| LevelUnit::of_bundle(&watched.bundle) == LevelUnit::Users);
+        .is_some_and(|watched| watched.bundle.plan.load.model.unit() == LevelUnit::Users);
     let level = if by_users { current_user_count(&status) } else { 0 };
     let workers: Vec<Value> = status
         .workers
@@ -282,4 +311,39 @@ pub(crate) async fn on_init_params<C: FleetStores>(State(app): State<Arc<ApiStat
         "params": scenario.map_or(&[][..], |scenario| &scenario.params),
         "accepts_arbitrary_kwargs": scenario.is_some_and(|scenario| scenario.accepts_any_param),
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_coord::ReportFields;
+    use squall_model::{
+        ShareSet,
+        protocol::{WorkerHealth, WorkerReport},
+    };
+
+    fn worker(id: &str, shares: Range<u32>) -> WorkerInfo {
+        let held: ShareSet = shares.collect();
+        let report = WorkerReport {
+            health: WorkerHealth::Healthy,
+            instance: 1,
+            ready: 3,
+            share_count: held.len(),
+            held,
+            ..WorkerReport::default()
+        };
+        let fields: ReportFields = report.encode();
+        WorkerInfo::parse(id, &fields)
+    }
+
+    #[test]
+    fn users_are_listed_only_when_every_ready_worker_has_its_part() {
+        let divided = |workers: &[WorkerInfo]| is_load_divided(workers, 3);
+        assert!(divided(&[worker("sq1", 0..256)]));
+        assert!(!divided(&[worker("sq1", 0..256), worker("v1", 0..0)]), "v1 gets its shares later");
+        assert!(!divided(&[worker("sq1", 0..256), worker("v1", 128..256)]), "the report of sq1 is late");
+        assert!(!divided(&[worker("sq1", 0..128), worker("v1", 128..200)]));
+        assert!(divided(&[worker("sq1", 0..128), worker("v1", 128..256)]));
+        assert!(divided(&[worker("a", 0..86), worker("b", 86..171), worker("c", 171..256)]));
+    }
 }

@@ -24,6 +24,7 @@ pub(crate) struct MetricsQuery {
     include_events: Option<bool>,
 }
 
+/// Called by `/metrics` if the request names no Prometheus format.
 pub(crate) async fn metrics<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
     query: Result<Query<MetricsQuery>, QueryRejection>,
@@ -94,7 +95,8 @@ pub(crate) async fn probes<C: FleetStores>(
         count: check_count(query.count.unwrap_or(20), 0, 1000)?,
         include_events: query.include_events.unwrap_or(true),
     };
-    Ok(json_ok(&vikhry_probes::probes_json(app.watcher.current_run().await.as_ref(), &wanted)))
+    let declared = app.config.scenario.as_ref().map_or(&[][..], |scenario| &scenario.probes);
+    Ok(json_ok(&vikhry_probes::probes_json(app.watcher.current_run().await.as_ref(), declared, &wanted)))
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
-use squall_web::{ApiToken, TlsFiles, WebConfig};
+use squall_web::{AllowedOrigin, ApiToken, TlsFiles, WebConfig};
 use std::sync::Arc;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -11,7 +11,10 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{RawResponse, World, parse_response, send, world, world_with};
+use crate::{
+    support::{RawResponse, World, parse_response, send, world, world_with},
+    websocket::Socket,
+};
 
 const TOKEN: &str = "a-token-for-tests-only";
 
@@ -28,11 +31,15 @@ async fn ask(world: &World, method: &str, path: &str, headers: &str) -> RawRespo
 #[tokio::test]
 async fn every_path_except_health_requires_the_token() {
     let world = world_with_token().await;
-    let open = ["/health", "/healthz", "/readyz", "/openapi.json"];
+    let open = ["/health", "/healthz", "/readyz", "/openapi.json", "/api/v1/session"];
     for (method, path) in squall_web::router_paths() {
         let path = path.replace("{name}", "a").replace("{epoch}", "1");
         let method = method.to_uppercase();
         let without = ask(&world, &method, &path, "Host: localhost\r\n").await;
+        if path == "/api/v1/sign-in" {
+            without.expect_error(400, "invalid_json");
+            continue;
+        }
         if open.contains(&path.as_str()) {
             assert_eq!(without.status, 200, "{path}");
             continue;
@@ -52,6 +59,48 @@ async fn every_path_except_health_requires_the_token() {
         let headers = format!("{headers}Origin: https://any.example\r\n");
         assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
     }
+}
+
+/// The response to a token, and the cookie that it sets.
+async fn sign_in(world: &World, token: &str) -> (RawResponse, String) {
+    let response = world.post("/api/v1/sign-in", format!(r#"{{"token": "{token}"}}"#)).await;
+    let cookie = response.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap_or("").to_owned();
+    (response, cookie)
+}
+
+#[tokio::test]
+async fn signing_in_sets_a_cookie_that_opens_the_api_and_the_live_feed() {
+    let world = world_with_token().await;
+    assert_eq!(world.get("/api/v1/session").await.json()["signed_in"], false);
+    let (response, cookie) = sign_in(&world, TOKEN).await;
+    assert_eq!(response.status, 200);
+    assert!(cookie.contains("HttpOnly; SameSite=Strict") && !cookie.contains(TOKEN), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap();
+    let headers = format!("Host: localhost\r\nCookie: {cookie}\r\n");
+    assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
+    let session = ask(&world, "GET", "/api/v1/session", &headers).await.json();
+    assert_eq!((&session["sign_in_required"], &session["signed_in"]), (&true.into(), &true.into()));
+    let mut socket = Socket::open_with(&world, "/api/v1/live", &format!("Cookie: {cookie}\r\n")).await;
+    assert_eq!(socket.message().await["type"], "hello");
+    let foreign = format!("{headers}Origin: http://evil.example\r\n");
+    ask(&world, "GET", "/ready", &foreign).await.expect_error(403, "forbidden");
+    let forged = "Host: localhost\r\nCookie: squall_session=9999999999.00\r\n";
+    ask(&world, "GET", "/ready", forged).await.expect_error(401, "unauthorized");
+    let out = ask(&world, "POST", "/api/v1/sign-out", &format!("{headers}Content-Length: 0\r\n")).await;
+    assert!(out.head.contains("squall_session=; Path=/; Max-Age=0"), "{}", out.head);
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_refused_and_limited() {
+    let world = world_with_token().await;
+    let mut limited = false;
+    for _ in 0..30 {
+        let (response, cookie) = sign_in(&world, "not-the-right-token").await;
+        assert_eq!(cookie, "");
+        limited |= response.status == 429;
+        assert!(response.status == 429 || response.status == 401, "{}", response.head);
+    }
+    assert!(limited, "30 wrong tokens in a row are too many");
 }
 
 #[tokio::test]
@@ -86,6 +135,35 @@ async fn requests_with_a_foreign_host_or_origin_are_denied() {
     let own = ask(&world, "GET", "/ready", "Host: localhost\r\nOrigin: http://localhost\r\n").await;
     assert_eq!(own.status, 200);
     assert!(!own.head.to_ascii_lowercase().contains("access-control"), "{}", own.head);
+}
+
+#[tokio::test]
+async fn pages_of_an_allowed_origin_may_use_the_api() {
+    let allowed_origins = vec![AllowedOrigin::new("http://ui.example:5173").unwrap()];
+    let token = Some(ApiToken::new(TOKEN).unwrap());
+    let world = world_with(1, WebConfig { token, allowed_origins, ..WebConfig::local("test") }).await;
+    let allowed = |response: &RawResponse| {
+        let head = response.head.to_ascii_lowercase();
+        head.contains("access-control-allow-origin: http://ui.example:5173") && head.contains("vary: origin")
+    };
+    // A browser asks without the token, then sends the request with it.
+    let from_page = "Host: localhost\r\nOrigin: http://ui.example:5173\r\n";
+    let preflight = format!("{from_page}Access-Control-Request-Method: POST\r\n");
+    let asked = ask(&world, "OPTIONS", "/start_test", &preflight).await;
+    assert!(asked.status == 204 && allowed(&asked), "{}", asked.head);
+    assert!(asked.head.to_ascii_lowercase().contains("access-control-allow-headers: authorization, content-type"));
+    let with_token = format!("{from_page}Authorization: Bearer {TOKEN}\r\n");
+    let ready = ask(&world, "GET", "/ready", &with_token).await;
+    assert!(ready.status == 200 && allowed(&ready), "{}", ready.head);
+    // The page can read why it is refused.
+    let without_token = ask(&world, "GET", "/ready", from_page).await;
+    assert!(without_token.status == 401 && allowed(&without_token), "{}", without_token.head);
+    let other = "Host: localhost\r\nOrigin: http://other.example\r\n";
+    for method in ["OPTIONS", "GET"] {
+        let denied = ask(&world, method, "/ready", other).await;
+        denied.expect_error(403, "forbidden");
+        assert!(!denied.head.to_ascii_lowercase().contains("access-control"), "{}", denied.head);
+    }
 }
 
 #[tokio::test]

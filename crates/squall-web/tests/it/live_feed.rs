@@ -1,61 +1,17 @@
 //! Tests of the live feed: a snapshot, then a message per second.
 
-use serde_json::Value;
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::timeout,
 };
 
-use crate::support::{TEST_TIMEOUT, World, world};
-
-struct Socket {
-    stream: TcpStream,
-}
-
-impl Socket {
-    async fn open(world: &World) -> Socket {
-        let mut stream = TcpStream::connect(world.addr).await.unwrap();
-        let request = "GET /ws/metrics HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        let head = String::from_utf8(head).unwrap();
-        assert!(head.starts_with("HTTP/1.1 101") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
-        Socket { stream }
-    }
-
-    /// The opcode and payload of the next frame.
-    async fn next(&mut self) -> (u8, Vec<u8>) {
-        let reading = async {
-            let first = self.stream.read_u8().await.unwrap();
-            let length = match self.stream.read_u8().await.unwrap() {
-                126 => u64::from(self.stream.read_u16().await.unwrap()),
-                127 => self.stream.read_u64().await.unwrap(),
-                short => u64::from(short),
-            };
-            let mut bytes = vec![0; length as usize];
-            self.stream.read_exact(&mut bytes).await.unwrap();
-            (first & 0x0f, bytes)
-        };
-        timeout(TEST_TIMEOUT, reading).await.expect("a frame in time")
-    }
-
-    async fn message(&mut self) -> Value {
-        let (kind, bytes) = self.next().await;
-        assert_eq!(kind, 1, "text");
-        serde_json::from_slice(&bytes).unwrap()
-    }
-}
+use crate::{support::world, websocket::Socket};
 
 #[tokio::test]
 async fn subscriber_gets_a_snapshot_and_then_ticks() {
     let world = world(1).await;
-    let mut socket = Socket::open(&world).await;
+    let mut socket = Socket::open(&world, "/ws/metrics").await;
     let snapshot = socket.message().await;
     assert_eq!(
         (snapshot["type"].as_str(), &snapshot["payload"]["metrics"]),
@@ -90,7 +46,7 @@ async fn plain_http_request_to_the_live_feed_is_rejected() {
 #[tokio::test]
 async fn subscriber_that_sends_a_long_message_is_disconnected() {
     let world = world(1).await;
-    let mut socket = Socket::open(&world).await;
+    let mut socket = Socket::open(&world, "/ws/metrics").await;
     socket.message().await;
     // A masked text frame of 64 KiB.
     let mut frame = vec![0x81, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4];

@@ -3,8 +3,13 @@
 
 mod access;
 mod bad_requests;
+mod fleet_actions;
+mod live;
 mod live_feed;
 mod resources;
 mod run_lifecycle;
+mod runs;
 mod support;
+mod ui;
 mod vikhry;
+mod websocket;

@@ -3,10 +3,13 @@
 use serde_json::json;
 use squall_coord::{FleetStores, PoolName, PoolStore, RedisClient, RedisFleetStores};
 use squall_testkit::redis::RedisServer;
-use squall_web::WebConfig;
-use std::time::{Duration, Instant};
+use squall_web::{ResourceFactory, StartableScenario, WebConfig};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::support::{TEST_TIMEOUT, startable_scenario, world, world_on};
+use crate::support::{TEST_TIMEOUT, startable_scenario, world, world_on, world_with};
 
 #[tokio::test]
 async fn pools_are_created_filled_up_and_listed() {
@@ -29,12 +32,62 @@ async fn pools_are_created_filled_up_and_listed() {
     let counts = json!({"resource_name": "accounts", "count": 3, "available": 3, "held": 0, "waiting": 0});
     assert_eq!((&listed["count"], &listed["resources"]), (&json!(1), &json!([counts])));
     let items = world.get("/resources/accounts/items?count=1000").await.json();
-    assert_eq!((items["count"].as_u64(), items["items"].as_array().map(Vec::len)), (Some(3), Some(3)));
+    assert_eq!((items["total"].as_u64(), items["items"].as_array().map(Vec::len)), (Some(3), Some(3)));
     let first = items["items"].as_array().unwrap().iter().find(|item| item["resource_id"] == "1").unwrap();
-    assert_eq!((&first["payload"]["plan"], &first["payload"]["resource_id"]), (&json!("gold"), &json!("1")));
-    assert!(first["payload"]["created_at"].as_f64() > Some(0.0) && first["held"].is_null(), "{first}");
+    assert_eq!((&first["plan"], &first["resource_name"]), (&json!("gold"), &json!("accounts")));
+    assert!(first["created_at"].as_u64() > Some(0) && first.get("held").is_none(), "{first}");
     let counts = world.cell.pools().count_all().await.unwrap().pools;
     assert_eq!(counts[0].pool, PoolName::new("accounts").unwrap());
+}
+
+#[tokio::test]
+async fn items_of_an_unknown_pool_are_an_empty_list() {
+    let world = world(1).await;
+    let items = world.get("/resources/nothing/items").await;
+    assert_eq!(items.status, 200);
+    assert_eq!(items.json(), json!({"resource_name": "nothing", "total": 0, "count": 0, "items": []}));
+}
+
+#[tokio::test]
+async fn idle_fleet_lists_the_pools_and_probes_that_the_scenario_declares() {
+    let mut config = WebConfig::local("test");
+    let (resources, probes) = (vec!["accounts".to_owned()], vec!["depth".to_owned()]);
+    config.scenario = Some(StartableScenario { resources, probes, ..startable_scenario() });
+    let world = world_with(1, config).await;
+    let listed = world.get("/resources").await.json();
+    let empty = json!({"resource_name": "accounts", "count": 0, "available": 0, "held": 0, "waiting": 0});
+    assert_eq!((&listed["count"], &listed["resources"]), (&json!(1), &json!([empty])));
+    let probes = world.get("/probes").await.json()["probes"].clone();
+    assert_eq!((&probes[0]["probe_name"], &probes[0]["latest"]), (&json!("depth"), &json!(null)));
+    assert_eq!(world.post("/create_resource", r#"{"name": "accounts", "count": 1}"#).await.status, 200);
+    let listed = world.get("/resources").await.json();
+    assert_eq!((&listed["count"], &listed["resources"][0]["count"]), (&json!(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn created_resources_have_the_fields_of_the_factory() {
+    let mut config = WebConfig::local("test");
+    let make = |pool: &str, number: u64| match (pool, number) {
+        ("accounts", 3) => Some(Err("ValueError: no name left".to_owned())),
+        ("accounts", _) => Some(Ok(json!({"login": format!("user{number}"), "plan": "free"}).to_string())),
+        _ => None,
+    };
+    let resource_factory = Some(ResourceFactory(Arc::new(make)));
+    config.scenario = Some(StartableScenario { resource_factory, ..startable_scenario() });
+    let world = world_with(1, config).await;
+    let made = world.post("/create_resource", r#"{"name": "accounts", "count": 1}"#).await;
+    assert_eq!(made.status, 200, "{}", made.json());
+    let body = r#"{"name": "accounts", "count": 2, "payload": {"plan": "gold"}}"#;
+    assert_eq!(world.post("/ensure_resource", body).await.json()["created_resource_ids"], json!(["2"]));
+    let items = world.get("/resources/accounts/items").await.json()["items"].clone();
+    let item = |id: &str| items.as_array().unwrap().iter().find(|item| item["resource_id"] == id).unwrap().clone();
+    assert_eq!((&item("1")["login"], &item("1")["plan"]), (&json!("user1"), &json!("free")));
+    assert_eq!((&item("2")["login"], &item("2")["plan"]), (&json!("user2"), &json!("gold")));
+    let failed =
+        world.post("/create_resource", r#"{"name": "accounts", "count": 1}"#).await.expect_error(400, "bad_request");
+    assert_eq!(failed["message"], "the factory of `accounts` failed for 3: ValueError: no name left");
+    // A pool without a factory has only the fields of the request.
+    assert_eq!(world.post("/create_resource", r#"{"name": "other", "count": 1}"#).await.status, 200);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{REQUESTS_PER_SECOND, bundle, bundle_with, send, world, world_with};
+use crate::support::{REQUESTS_PER_SECOND, bundle, bundle_with, send, startable_scenario, world, world_with};
 
 #[tokio::test]
 async fn vikhry_routes_run_a_whole_test() {
@@ -24,7 +24,7 @@ async fn vikhry_routes_run_a_whole_test() {
     let started = started.json();
     assert_eq!((&started["epoch"], &started["target_users"]), (&json!(1), &json!(3)));
     let user = |user: &str, worker: &str| json!({"user_id": user, "worker_id": worker});
-    assert_eq!(started["add_result"]["added"], json!([user("0", "w1"), user("1", "w2"), user("2", "w1")]));
+    assert_eq!(started["add_result"]["added"], json!([user("1", "w1"), user("2", "w2"), user("3", "w1")]));
     assert_eq!(started["start_result"], json!({"workers": ["w1", "w2"], "delivered": 2}));
 
     let again = world.post("/start_test", r#"{"target_users": 1}"#).await.expect_error(409, "invalid_state");
@@ -43,7 +43,7 @@ async fn vikhry_routes_run_a_whole_test() {
 
     let changed = world.post("/change_users", r#"{"target_users": 5}"#).await.json();
     assert_eq!((&changed["action"], &changed["current_users"]), (&json!("add"), &json!(3)));
-    assert_eq!(changed["result"]["added"], json!([user("3", "w2"), user("4", "w1")]));
+    assert_eq!(changed["result"]["added"], json!([user("4", "w2"), user("5", "w1")]));
     world.until(|current| current["level"] == 5.0, "/api/v1/tests/current").await;
     assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "noop");
     let workers = world.get("/workers").await.json();
@@ -101,10 +101,12 @@ async fn bundle_is_started_controlled_and_reported() {
     );
 
     let rate = world.post("/api/v1/tests/current/rate", r#"{"rate": 250.5}"#).await.json();
-    assert_eq!(rate, json!({"epoch": 1, "before": 100.0, "rate": 250.5}));
+    assert_eq!((&rate["epoch"], &rate["before"], &rate["rate"]), (&json!(1), &json!(100.0), &json!(250.5)));
     world.post("/api/v1/tests/current/scale", r#"{"users": 7}"#).await.expect_error(400, "bad_request");
     world.until(|current| current["level"] == 250.5, "/api/v1/tests/current").await;
-    assert_eq!(world.post("/api/v1/tests/current/pause", "").await.json(), json!({"epoch": 1}));
+    let paused = world.post("/api/v1/tests/current/pause", "").await.json();
+    assert_eq!(paused["epoch"], 1);
+    assert!(paused["revision"].as_u64() > rate["revision"].as_u64(), "{paused} after {rate}");
     world.post("/api/v1/tests/current/pause", "").await.expect_error(409, "invalid_state");
     let paused =
         world.until(|current| current["paused"] == true && current["level"] == 0.0, "/api/v1/tests/current").await;
@@ -112,6 +114,14 @@ async fn bundle_is_started_controlled_and_reported() {
     assert_eq!(world.post("/api/v1/tests/current/resume", "{}").await.status, 200);
     world.until(|current| current["paused"] == false && current["level"] == 250.5, "/api/v1/tests/current").await;
     world.get("/api/v1/tests/1").await.expect_error(409, "invalid_state");
+    let shown = |live: &serde_json::Value| live["run"]["seconds"].as_array().is_some_and(|seconds| seconds.len() == 2);
+    let live = world.until(shown, "/api/v1/tests/current/dashboard?seconds=2").await;
+    assert_eq!((&live["state"], &live["scheduled_level"]), (&json!("RUNNING"), &json!(250.5)));
+    let state = &live["run"]["state"];
+    assert_eq!((&state["phase"], &state["level"]), (&json!("running"), &json!(250.5)), "{live:#}");
+    assert_eq!(live["run"]["all"]["name"], "all");
+    serde_json::from_value::<squall_report::LiveRun>(live["run"].clone()).expect("a client can read it");
+    world.get("/api/v1/tests/current/dashboard?seconds=3601").await.expect_error(400, "validation_error");
 
     assert_eq!(world.post("/api/v1/tests/current/stop", r#"{"abort": true}"#).await.status, 200);
     let over = world.until(|current| current["state"] == "IDLE", "/api/v1/tests/current").await;
@@ -121,6 +131,9 @@ async fn bundle_is_started_controlled_and_reported() {
     for field in ["verdict", "exit_code", "thresholds", "accounting", "fleet"] {
         assert!(!result[field].is_null() && over[field] == result[field], "{field}: {over:#}");
     }
+    let live = world.get("/api/v1/tests/current/dashboard").await.json();
+    assert_eq!((&live["run"]["state"]["phase"], &live["scheduled_level"]), (&json!("done"), &json!(null)));
+    assert_eq!(live["run"]["all"]["requests"], result["totals"]["requests"]);
     world.get("/api/v1/tests/2").await.expect_error(404, "not_found");
     world.get("/api/v1/tests/x").await.expect_error(400, "validation_error");
 }
@@ -133,10 +146,10 @@ async fn test_with_zero_users_starts_and_scales_up() {
     world.until(|current| current["elapsed_s"].as_f64() > Some(0.0), "/api/v1/tests/current").await;
     let user = |user: &str| json!({"user_id": user, "worker_id": "w1"});
     let changed = world.post("/change_users", r#"{"users": 2, "spawn_interval_ms": 5}"#).await.json();
-    assert_eq!((&changed["action"], &changed["result"]["added"]), (&json!("add"), &json!([user("0"), user("1")])));
+    assert_eq!((&changed["action"], &changed["result"]["added"]), (&json!("add"), &json!([user("1"), user("2")])));
     world.until(|current| current["level"] == 2.0, "/api/v1/tests/current").await;
     let changed = world.post("/change_users", r#"{"users": 0}"#).await.json();
-    assert_eq!((&changed["action"], &changed["result"]["removed"]), (&json!("remove"), &json!([user("0"), user("1")])));
+    assert_eq!((&changed["action"], &changed["result"]["removed"]), (&json!("remove"), &json!([user("1"), user("2")])));
 }
 
 #[tokio::test]
@@ -170,12 +183,7 @@ async fn init_params_set_the_variables_of_a_scenario_file() {
         annotation: None,
         default: Some(json!("eu")),
     };
-    config.scenario = Some(squall_web::StartableScenario {
-        path: "shop.toml".into(),
-        bundle: bundle(),
-        params: vec![variable],
-        accepts_any_param: false,
-    });
+    config.scenario = Some(squall_web::StartableScenario { params: vec![variable], ..startable_scenario() });
     let world = world_with(1, config).await;
     let described = world.get("/scenario/on_init_params").await.json();
     assert_eq!((&described["params"][0]["name"], &described["params"][0]["default"]), (&json!("region"), &json!("eu")));
@@ -202,6 +210,35 @@ async fn health_prometheus_and_worker_routes_respond() {
     assert_eq!((&params["configured"], &params["scenario_path"]), (&json!(true), &json!("shop.toml")));
     assert_eq!(world.get("/api/v1/workers").await.json()["workers"][0]["id"], "w1");
     assert_eq!(world.get("/workers").await.json()["workers"][0]["worker_id"], "w1");
+}
+
+/// vikhry's clients, curl and browsers name no Prometheus format.
+#[tokio::test]
+async fn metrics_route_serves_prometheus_to_scrapers_and_json_to_others() {
+    let world = world(1).await;
+    let metrics = async |query: &str, accept: &str| {
+        let head = format!("GET /metrics{query} HTTP/1.1\r\nHost: localhost\r\n{accept}Connection: close\r\n\r\n");
+        send(world.addr, head.as_bytes()).await
+    };
+    for accept in [
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,*/*;q=0.1",
+        "text/plain;version=0.0.4;q=1,*/*;q=0.1",
+    ] {
+        let scraped = metrics("", &format!("Accept: {accept}\r\n")).await;
+        let head = scraped.head.to_ascii_lowercase();
+        assert!(scraped.status == 200 && head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+        assert!(head.contains("vary: accept"), "{head}");
+        let text = String::from_utf8(scraped.body).unwrap();
+        assert!(text.contains("squall_fleet_workers 1\n") && text.contains("# TYPE squall_store_up gauge"), "{text}");
+    }
+    for accept in
+        ["", "Accept: */*\r\n", "Accept: application/json, text/plain, */*\r\n", "Accept: text/html,*/*;q=0.8\r\n"]
+    {
+        let json = metrics("?include_events=false", accept).await;
+        assert_eq!((json.status, &json.json()["include_events"]), (200, &json!(false)), "{accept}");
+        assert!(json.head.to_ascii_lowercase().contains("vary: accept"), "{}", json.head);
+    }
 }
 
 #[test]

@@ -152,6 +152,7 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
         seed: 1,
     };
     let limits = EngineLimits {
+        start_users: None,
         threads: None,
         max_users: 100,
         grace: Duration::from_secs(1),
@@ -163,7 +164,16 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
 }
 
 pub(crate) fn startable_scenario() -> StartableScenario {
-    StartableScenario { path: "shop.toml".into(), bundle: bundle(), params: vec![], accepts_any_param: false }
+    StartableScenario {
+        path: "shop.toml".into(),
+        bundle: bundle(),
+        params: vec![],
+        accepts_any_param: false,
+        has_target: true,
+        resources: vec![],
+        probes: vec![],
+        resource_factory: None,
+    }
 }
 
 /// Records a sample of the probe `depth`: 42, but every third sample fails.

@@ -68,7 +68,11 @@ async fn every_field_of_vikhry_is_present_and_described() {
     let pools: &[(&str, &[&str])] =
         &[("", &["generated_at", "count", "resources"]), ("/resources/0", &["resource_name", "count"])];
     check(&world, "get", "/resources", "", pools).await;
-    check(&world, "get", "/resources/accounts/items", "", &[("", &["resource_name", "items"])]).await;
+    let items: &[(&str, &[&str])] = &[
+        ("", &["resource_name", "total", "count", "items"]),
+        ("/items/0", &["resource_id", "resource_name", "created_at"]),
+    ];
+    check(&world, "get", "/resources/accounts/items", "", items).await;
 
     let added = ["requested", "added", "skipped_existing", "alive_workers", "aborted", "spawn_interval_ms"];
     let started: &[(&str, &[&str])] = &[
@@ -84,6 +88,7 @@ async fn every_field_of_vikhry_is_present_and_described() {
                 "start_result",
             ],
         ),
+        ("/prepare_result", &["created", "target_users", "scenario_resources", "mode"]),
         ("/add_result", &added),
         ("/add_result/added/0", &["user_id", "worker_id"]),
         ("/start_result", &["workers", "delivered"]),
@@ -101,7 +106,19 @@ async fn every_field_of_vikhry_is_present_and_described() {
         ("/metrics/0/aggregate/top_result_codes/0", &["result_code", "count"]),
         ("/metrics/0/events/0", &["event_id", "data"]),
     ];
-    check(&world, "get", "/metrics?count=1000", "", metrics).await;
+    let metrics = check(&world, "get", "/metrics?count=1000", "", metrics).await;
+    // vikhry's UI takes every event whose source is not `step` for a request.
+    let event = |metric: &str| {
+        let metric = metrics["metrics"].as_array().unwrap().iter().find(|one| one["metric_id"] == metric).unwrap();
+        metric["events"][0]["data"].clone()
+    };
+    let browse = event("browse");
+    let fields = [&browse["source"], &browse["stage"], &browse["name"], &browse["status"], &browse["fatal"]];
+    assert_eq!(fields, [&json!("http"), &json!("execute"), &json!("browse"), &json!(false), &json!(false)]);
+    let failed = [&browse["result_code"], &browse["result_category"]];
+    assert_eq!(failed, [&json!("HTTP_500"), &json!("protocol_error")], "the most frequent error: {browse}");
+    assert_eq!(browse["time"], browse["latency_avg_ms"]);
+    assert_eq!([&event("probe/depth")["source"], &event("depth")["source"]], [&json!("step"), &json!("step")]);
     let without = check(&world, "get", "/metrics?metric_id=browse&include_events=off", "", &[]).await;
     assert_eq!(
         (without["metrics"].as_array().map(Vec::len), &without["metrics"][0]["events"]),
@@ -229,5 +246,16 @@ fn check_schema(document: &Value, schema: &Value, value: &Value, at: &str) -> Re
     match schema["required"].as_array().into_iter().flatten().find(|name| value.get(name.as_str().unwrap()).is_none()) {
         Some(missing) => Err(format!("{at}: no {missing}")),
         None => Ok(()),
+    }
+}
+
+#[test]
+fn every_row_of_the_migration_tables_is_below_a_header() {
+    let lines: Vec<&str> = include_str!("../../../../docs/migrate.md").lines().collect();
+    let is_row = |line: &str| line.starts_with('|');
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| is_row(line)) {
+        let begins_table = number == 0 || !is_row(lines[number - 1]);
+        let has_header = lines.get(number + 1).is_some_and(|next| next.starts_with("|---"));
+        assert!(!begins_table || has_header, "migrate.md:{}: {line}", number + 1);
     }
 }

@@ -2,7 +2,7 @@
 //! performs the effects. It decides no transition: `worker_run_state` does. The worker's main loop
 //! calls it.
 
-use squall_coord::{FleetStores, RunStore};
+use squall_coord::{FleetStores, RunRecord, RunStore};
 use squall_model::{
     HookAssignment, RunPhase, error_chain,
     protocol::{GivenUpRun, RunNote},
@@ -16,10 +16,15 @@ use crate::{
     desired_run::{DesiredRun, RecordError},
     hooks::{self, HookKind, RunHooks},
     run_builder::{BuildRunError, WorkerRunConfig, build_run},
+    vikhry_run::VikhryRun,
     worker_load_phase::StopMode,
     worker_run::{DriverFactory, WorkerRun},
     worker_run_state::{RunEffect, RunEvent, WorkerRunState},
 };
+
+/// Why a worker takes no part in a test of vikhry's orchestrator.
+const NO_SCENARIO: &str = "vikhry's orchestrator stores no scenario and this worker has none: \
+                           start the worker with --scenario FILE";
 
 /// What a worker's part in a run did by itself.
 pub(super) enum RunProgress {
@@ -42,7 +47,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         let desired = match DesiredRun::parse(&record) {
             Ok(desired) => desired,
             Err(RecordError::OtherProtocol(error)) => {
-                self.seen_revision = record.revision;
+                (self.seen_epoch, self.seen_revision) = (record.epoch, record.revision);
                 self.refuse_run(run_store, GivenUpRun { epoch: record.epoch, message: error.to_string() }).await;
                 return true;
             }
@@ -51,7 +56,28 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
                 return false;
             }
         };
-        self.seen_revision = record.revision;
+        (self.seen_epoch, self.seen_revision) = (record.epoch, record.revision);
+        if let Some(run) = self.vikhry_run.take_if(|run| record.epoch < run.epoch()) {
+            warn!(
+                known = run.epoch(),
+                found = record.epoch,
+                "the store has lost its data: the epoch of vikhry's tests went back; the worker takes the next start"
+            );
+        }
+        if desired.is_none() && self.is_start_without_scenario(&record) {
+            let refused = GivenUpRun { epoch: record.epoch, message: NO_SCENARIO.to_owned() };
+            self.refuse_run(run_store, refused).await;
+            return true;
+        }
+        if desired.as_ref().is_some_and(|desired| desired.spec.stop.is_none()) {
+            // The start command was of Squall's orchestrator.
+            self.vikhry_run = None;
+        }
+        // The specification of an earlier run stays in the record when a test of vikhry's ends.
+        let is_vikhry = self.vikhry_run.as_ref().is_some_and(|run| desired.is_none() || run.has_begun_in(record.epoch));
+        let desired = if is_vikhry { self.desired_vikhry_run(run_store, &record).await } else { desired };
+        // vikhry's orchestrator assigns users, not shares.
+        self.share_leases.set_holds_all(is_vikhry);
         // The run id decides, not the epoch: a store that lost its data may give another run the
         // same epoch.
         let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run_id.clone());
@@ -65,7 +91,25 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
         true
     }
 
-    /// Takes no part in a run of another protocol version: gives the membership up, so that the
+    /// Whether vikhry's orchestrator has started the test of `record`, for which the worker has no
+    /// scenario.
+    fn is_start_without_scenario(&self, record: &RunRecord) -> bool {
+        let is_on = [RunPhase::Preparing, RunPhase::Running].iter().any(|phase| phase.name() == record.state);
+        is_on && record.epoch > 0 && record.epoch == self.start_without_scenario
+    }
+
+    /// The run that vikhry's orchestrator wants, if it has given this worker a test.
+    async fn desired_vikhry_run(&mut self, run_store: &C::Run, record: &RunRecord) -> Option<DesiredRun> {
+        let run = self.vikhry_run.as_mut().filter(|run| run.epoch() == record.epoch)?;
+        if let Some(bundle) = run.unstored_bundle() {
+            let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
+            let name = run_store.put_bundle(&bytes).await.ok()?;
+            run.begin(name, record);
+        }
+        run.desired(record)
+    }
+
+    /// Takes no part in a run that this worker cannot carry out: gives the membership up, so that the
     /// shares go to other workers, and reports why.
     async fn refuse_run(&mut self, run_store: &C::Run, refused: GivenUpRun) {
         let is_new = self.refused_run.as_ref() != Some(&refused);
@@ -129,6 +173,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             member: self.member_id(),
             ttl: self.config.ttl,
             max_unshipped_deltas: self.config.max_unshipped_deltas,
+            user_ids: self.vikhry_run.as_ref().filter(|_| self.share_leases.holds_all()).map(VikhryRun::user_ids),
+            run_probes: self.config.run_probes || !self.share_leases.holds_all(),
+            writes_events_as: self.share_leases.holds_all().then(|| self.config.id.clone()),
         };
         // In a task of its own: reading a scenario may take long, and reports must not wait for it.
         self.build_tasks = JoinSet::new();
@@ -220,6 +267,9 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
     async fn finish(&mut self, mut worker_run: Box<WorkerRun>, run_store: &C::Run) {
         // The threads of a run that the record no longer asks for still run.
         worker_run.stop(StopMode::Abort);
+        if let Some(users) = &mut self.active_users {
+            users.end_all(worker_run.epoch);
+        }
         if let Some(at) = worker_run.load_end() {
             let note = RunNote::LoadEnd { instance: self.instance, at };
             if let Err(error) = run_store.set_notes(worker_run.epoch, &[note.encode()]).await {
@@ -227,6 +277,7 @@ impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
             }
         }
         self.background_tasks.spawn_blocking(move || worker_run.join());
+        self.show_active_users(run_store).await;
         self.report_now(run_store).await;
     }
 }

@@ -1,10 +1,12 @@
 //! A worker follows only the run record: it counts invalid messages and ignores records that it
 //! cannot read. Also the fixtures that all test files of this crate use.
 
+mod active_users;
 mod early_end;
 mod membership;
 mod shared_counters;
 mod unshipped_deltas;
+mod vikhry_orchestrator;
 
 use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore};
 use squall_engine::{
@@ -26,7 +28,7 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     let tasks = vec![TaskSpec::new("a")];
     let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
     let (slack, late_after) = (Duration::from_millis(1), Duration::from_secs(1));
-    let limits = EngineLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+    let limits = EngineLimits { max_users: 10, grace, slack, late_after, ..EngineLimits::default() };
     Bundle::new(plan, limits)
 }
 
@@ -101,7 +103,7 @@ async fn spawn_worker(stores: &MemoryFleetStores, stop: &CancellationToken) -> t
 
 /// A command of this epoch, type and payload.
 fn command(epoch: u64, kind: &str, payload: &str) -> String {
-    format!(r#"{{"type":"{kind}","command_id":"c","epoch":{epoch},"sent_at":1.5,"payload":{payload}}}"#)
+    format!(r#"{{"type":"{kind}","command_id":"c","epoch":{epoch},"sent_at":1773180000,"payload":{payload}}}"#)
 }
 
 #[tokio::test]
@@ -239,6 +241,18 @@ async fn worker_takes_no_part_in_a_run_of_another_protocol_version() {
     wait_for_report(&stores, "no failure", |report| report.given_up_run.is_none()).await;
     stop.cancel();
     task.await.expect("no panic");
+}
+
+/// A command of an earlier run drains it too: it is about the worker.
+#[tokio::test]
+async fn drained_worker_gives_its_shares_up_and_ends() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let task = spawn_worker(&stores, &stop).await;
+    wait_for_shares(&stores, true).await;
+    stores.run().publish("w", &command(0, "drain", "{}")).await.unwrap();
+    task.await.expect("the worker ends by itself");
+    wait_for_shares(&stores, false).await;
+    assert!(stores.run().reports().await.unwrap().is_empty());
 }
 
 /// The live worker keeps its name. A second worker gets it once the report of the first has

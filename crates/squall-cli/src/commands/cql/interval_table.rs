@@ -2,7 +2,8 @@
 //! and changes nothing, except that it reports when the rate is known well enough.
 
 use squall_cql::{
-    Pacing, RateUncertainty, StopRule, TableRow, hdr_log_header, hdr_log_line, labelled_line, table_header,
+    OperationCounts, Pacing, RateUncertainty, RunCounts, StopRule, TableRow, hdr_log_header, hdr_log_line,
+    labelled_line, table_header,
 };
 use squall_metrics::{MetricView, RunView};
 use squall_model::Plan;
@@ -40,6 +41,7 @@ pub(super) struct IntervalTable<'o> {
     base_time: Option<Duration>,
     printed_s: u32,
     totals: BTreeMap<String, u64>,
+    counts: RunCounts,
     uncertainty: RateUncertainty,
     lines: Vec<String>,
     failure: Option<CliError>,
@@ -51,6 +53,7 @@ impl<'o> IntervalTable<'o> {
         log: &'o mut OutputLog,
         hdr: Option<&'o mut HdrLog>,
         control: RunControl,
+        counts: RunCounts,
     ) -> IntervalTable<'o> {
         IntervalTable {
             settings,
@@ -60,6 +63,7 @@ impl<'o> IntervalTable<'o> {
             base_time: None,
             printed_s: 0,
             totals: BTreeMap::new(),
+            counts,
             uncertainty: RateUncertainty::default(),
             lines: Vec::new(),
             failure: None,
@@ -103,7 +107,8 @@ impl<'o> IntervalTable<'o> {
         let Some(all) = window(None).filter(|all| all.requests > 0) else { return Ok(()) };
         // A partial second says little about the rate.
         if (end - start).as_secs() >= u64::from(self.settings.interval_s) {
-            self.uncertainty.record(rates(&all, end - start).operations);
+            let rates = rates(&all, OperationCounts::default(), end - start);
+            self.uncertainty.record(rates.operations);
         }
         let names: Vec<String> = operations(view).iter().map(|metric| metric.key.name.clone()).collect();
         for name in &names {
@@ -113,16 +118,17 @@ impl<'o> IntervalTable<'o> {
             }
             self.write_histograms(name, &interval, start, end)?;
         }
-        self.print_row("total", &all, start, end)
+        self.print_row(TOTAL, &all, start, end)
     }
 
     fn print_row(&mut self, name: &str, view: &MetricView, start: Duration, end: Duration) -> Result<(), CliError> {
+        let counts = self.counts.average((name != TOTAL).then_some(name), view.requests - view.errors);
         let total = self.totals.entry(name.to_owned()).or_default();
         *total += view.requests;
         let row = TableRow {
             name,
             total_operations: *total,
-            rates: rates(view, end - start),
+            rates: rates(view, counts, end - start),
             latencies: latencies(shown_latency(view, self.settings.pacing)),
             elapsed: end,
             standard_error: self.uncertainty.standard_error(),
@@ -174,6 +180,8 @@ impl<'o> IntervalTable<'o> {
     }
 }
 
+/// The row of all operations.
+const TOTAL: &str = "total";
 /// The width of `1000000 threadCount`.
 pub(super) const LABEL_WIDTH: usize = 19;
 
@@ -184,7 +192,7 @@ impl RunObserver for IntervalTable<'_> {
             self.failure.get_or_insert(error);
         }
         if self.uncertainty.reached(&self.settings.stop) {
-            self.control.drain();
+            self.control.complete();
         }
     }
 }

@@ -2,15 +2,23 @@
 //! exact number of iterations, and a rate is an open load. It runs nothing.
 
 use squall_cql::{Pacing, StopRule, StressSettings};
-use squall_model::{Arrivals, EngineLimits, Load, LoadModel, Pause, Plan, Profile, TaskSpec};
+use squall_model::{Arrivals, EngineLimits, Load, LoadModel, Pause, Plan, Profile, TaskSpec, Threshold};
 use squall_orchestrator::RunOptions;
 use std::time::Duration;
 
+use super::fleet_target::sequence_limit;
 use crate::exit::CliError;
 
-/// The length of a load that something else ends. Longer than any run, and within the limits of a
-/// profile.
-const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The length of a load that something else ends. Longer than a year, so that reports leave it out, and
+/// within the limits of a profile.
+const ENDLESS: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+/// Which processes make the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunPlace {
+    ThisProcess,
+    Fleet,
+}
 
 /// What one run does: the command itself, or one part of its warm-up.
 #[derive(Debug, Clone, Copy)]
@@ -18,14 +26,26 @@ pub(super) struct RunShape {
     pub(super) threads: u32,
     pub(super) pacing: Pacing,
     pub(super) stop: StopRule,
+    pub(super) place: RunPlace,
 }
 
-pub(super) fn plan(settings: &StressSettings, shape: RunShape, target: String) -> Result<Plan, CliError> {
+/// What reports say about a run, and how it is judged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RunIdentity {
+    pub(super) name: String,
+    pub(super) target: String,
+    pub(super) thresholds: Vec<Threshold>,
+}
+
+pub(super) fn plan(settings: &StressSettings, shape: RunShape, identity: RunIdentity) -> Result<Plan, CliError> {
     let (length, iterations) = match shape.stop {
         StopRule::Partitions(count) => (ENDLESS, Some(count)),
         StopRule::Time(length) => (length, None),
         StopRule::StandardError { .. } => (ENDLESS, None),
     };
+    // A driver cannot end the run of a fleet when all seeds are used.
+    let sequence_limit = sequence_limit(settings).filter(|_| shape.place == RunPlace::Fleet);
+    let iterations = iterations.into_iter().chain(sequence_limit).min();
     let profile = |level: f64| {
         Profile::constant(level, length).map_err(|error| CliError::new(format!("the load is not possible: {error}")))
     };
@@ -36,11 +56,11 @@ pub(super) fn plan(settings: &StressSettings, shape: RunShape, target: String) -
         }
     };
     Ok(Plan {
-        name: format!("cql {}", settings.command.operation.name()),
-        target,
+        name: identity.name,
+        target: identity.target,
         load: Load { model, iterations, warm_up: Duration::ZERO },
         tasks: vec![TaskSpec::new(settings.command.operation.name())],
-        thresholds: Vec::new(),
+        thresholds: identity.thresholds,
         seed: 0,
     })
 }
@@ -50,8 +70,8 @@ pub(super) fn plan(settings: &StressSettings, shape: RunShape, target: String) -
 pub(super) fn run_options(settings: &StressSettings, shape: RunShape, histogram_window_s: u32) -> RunOptions {
     let grace = match shape.stop {
         // Every operation of `n=` is made, however long the database takes.
-        StopRule::Partitions(_) => ENDLESS,
-        StopRule::Time(_) | StopRule::StandardError { .. } => {
+        StopRule::Partitions(_) if shape.place == RunPlace::ThisProcess => ENDLESS,
+        StopRule::Partitions(_) | StopRule::Time(_) | StopRule::StandardError { .. } => {
             settings.mode.request_timeout.saturating_mul(settings.errors.retries.saturating_add(1)).min(ENDLESS)
         }
     };

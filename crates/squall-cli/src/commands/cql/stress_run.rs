@@ -2,55 +2,63 @@
 //! each number of threads. The engine makes the load; squall-cql knows the operations.
 
 use squall_cql::{
-    BasicOperation, CqlDriver, Database, DatabaseConnectError, DatabaseTarget, LogLevel, Pacing, RunEndReason,
-    StopRule, StressOperation, StressSettings, ThreadPlan, ThreadSearch, Truncate, WarmUp, host_line, improvement_line,
-    labelled_line, next_thread_count, running_line, settings_dump, table_header, warm_up_line, warm_up_operations,
-    warm_up_threads,
+    CqlDriver, Database, DatabaseConnectError, DatabaseTarget, DriverWork, LogLevel, Pacing, RunCounts, RunEndReason,
+    SchemaChange, StopRule, StressSettings, ThreadPlan, ThreadSearch, Truncate, WarmUp, Workload, host_line,
+    improvement_line, labelled_line, next_thread_count, running_line, settings_dump, table_header, warm_up_line,
+    warm_up_operations, warm_up_threads,
 };
-use squall_orchestrator::{RunControl, RunObserver, RunResult, run_local};
+use squall_orchestrator::{RunControl, RunResult, run_local};
 use std::num::NonZeroUsize;
+use tokio::runtime::Runtime;
 
 use super::{
-    connection_files::{read_credentials, read_nodes},
+    fleet_target::FleetTarget,
+    input_files::{read_credentials, read_nodes, read_workload},
     interval_table::{IntervalTable, LABEL_WIDTH, TableSettings},
-    output_log::{HdrLog, OutputLog},
-    run_plan::{RunShape, engine_threads, plan, run_options},
-    stop_watcher::StopWatcher,
+    output_log::{HdrLog, LogPlace, OutputLog},
+    probes::{CqlProbes, search_settings},
+    run_plan::{RunIdentity, RunPlace, RunShape, engine_threads, plan, run_options},
+    run_report::{RunReport, TableAndOutputs},
     summary_text::{error_lines, summary_text},
 };
 use crate::{
-    exit::{BREACHED, CliError, INTERRUPTED, PASSED, error_chain},
-    signals::StopSignals,
+    args::CqlArgs,
+    commands::run::{ProgressDisplay, observe_run},
+    exit::{self, BREACHED, CliError, INTERRUPTED, PASSED, error_chain},
+    find_max::{SearchSettings, find_max},
+    signals,
+    stop_button::StopButton,
     terminal,
 };
 
 /// Runs the command and returns the exit code.
-pub(super) fn run(mut settings: StressSettings) -> Result<u8, CliError> {
+pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, CliError> {
     refuse_unsupported(&settings)?;
     read_credentials(&mut settings.mode)?;
     let nodes = read_nodes(&settings.nodes.nodes)?;
+    let workload = read_workload(&settings.command.operation)?;
     let target = DatabaseTarget::new(&settings, &nodes);
-    let log = OutputLog::open(settings.log.file.as_deref())?;
+    let fleet = FleetTarget::new(&args.fleet, &args.words, &settings, &nodes)?;
+    let search = search_settings(&args, &settings);
+    let report = RunReport::open(args, &settings, &workload)?;
+    let place = LogPlace { quiet: report.quiet(), stdout_is_taken: report.uses_stdout() };
+    let log = OutputLog::open(settings.log.file.as_deref(), place)?;
     let hdr = settings.log.hdr_file.as_deref().map(HdrLog::create).transpose()?;
+    let button = StopButton::new(RunControl::new());
+    let _signals = signals::listen_for_signals(&button)?;
+    let run = StressRun { settings, target, fleet, workload, log, hdr, report, button };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?.block_on(async {
-        let signals = StopSignals::listen();
-        let signals = signals.map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
-        let operations = settings.command.operation.basic_operations();
-        StressRun { settings, target, operations, log, hdr, stop: StopWatcher::new(signals) }.execute().await
-    })
+    let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
+    match search {
+        Some(search) => run.search(&runtime, &search),
+        None => runtime.block_on(run.execute()),
+    }
 }
 
-/// Names the first option that `squall cql` reads and cannot carry out.
+/// Names the option that `squall cql` reads and cannot carry out.
 fn refuse_unsupported(settings: &StressSettings) -> Result<(), CliError> {
-    let unsupported = [
-        (matches!(settings.command.operation, StressOperation::User { .. }), "user"),
-        (settings.tls.is_some(), "-transport (TLS)"),
-        (settings.graph.is_some(), "-graph"),
-        (settings.mode.unprepared, "-mode unprepared"),
-    ];
-    match unsupported.into_iter().find(|(used, _)| *used) {
-        Some((_, option)) => Err(CliError::new(format!("{option} is not supported yet: remove it"))),
+    match &settings.tls {
+        Some(_) => Err(CliError::new("-transport (TLS) is not supported yet: remove it")),
         None => Ok(()),
     }
 }
@@ -58,15 +66,27 @@ fn refuse_unsupported(settings: &StressSettings) -> Result<(), CliError> {
 struct StressRun {
     settings: StressSettings,
     target: DatabaseTarget,
-    operations: Vec<(BasicOperation, f64)>,
+    /// `None`: this process makes the load.
+    fleet: Option<FleetTarget>,
+    workload: Workload,
     log: OutputLog,
     hdr: Option<HdrLog>,
-    stop: StopWatcher,
+    report: RunReport,
+    /// Of all runs of the command.
+    button: StopButton,
+}
+
+/// What the preparation of a command led to.
+enum Prepared {
+    Ready(Box<Database>),
+    /// There is nothing to run; the exit code.
+    Ended(u8),
 }
 
 /// What a run left behind.
 struct EndedRun {
     result: RunResult,
+    counts: RunCounts,
     /// The message of the operation that ended the run.
     failure: Option<String>,
     /// Its table, for the end of a search.
@@ -80,26 +100,29 @@ impl StressRun {
         code
     }
 
+    /// Searches the highest rate that holds a threshold.
+    fn search(mut self, runtime: &Runtime, search: &SearchSettings) -> Result<u8, CliError> {
+        let identity = RunIdentity { thresholds: self.report.typed_thresholds(), ..self.identity() };
+        let probes = CqlProbes::new(self.settings.clone(), self.target.clone(), self.workload.clone(), identity)?;
+        let prepared: Result<Prepared, CliError> = runtime.block_on(async {
+            let prepared = self.prepare().await?;
+            if let (Prepared::Ready(database), true) = (&prepared, self.settings.command.truncate != Truncate::Never) {
+                self.truncate(database).await?;
+            }
+            Ok(prepared)
+        });
+        self.log.finish()?;
+        match prepared? {
+            Prepared::Ready(_) => find_max(&probes, search),
+            Prepared::Ended(code) => Ok(code),
+        }
+    }
+
     async fn run_command(&mut self) -> Result<u8, CliError> {
-        if self.settings.log.print_settings {
-            let dump = settings_dump(&self.settings);
-            self.log.text(&dump)?;
-        }
-        let Some(database) = self.connect().await? else { return Ok(INTERRUPTED) };
-        self.create_schema(&database).await?;
-        if self.settings.command.stop == StopRule::Partitions(0) {
-            self.log.line("N=0: SCHEMA CREATED, NOTHING ELSE DONE.")?;
-            return Ok(PASSED);
-        }
-        let operations = self.operations.iter().map(|(operation, _)| *operation);
-        let checked = database.check_statements(&self.settings, operations).await;
-        checked.map_err(|error| CliError::new(error.to_string()))?;
-        if let Some(failure) = self.warm_up().await? {
-            return self.fail(&failure);
-        }
-        if self.stop.interrupted() {
-            return Ok(INTERRUPTED);
-        }
+        let database = match self.prepare().await? {
+            Prepared::Ready(database) => database,
+            Prepared::Ended(code) => return Ok(code),
+        };
         match self.settings.rate.threads {
             ThreadPlan::Fixed(threads) => self.run_fixed(&database, threads).await,
             ThreadPlan::Steps { min, max, until_saturated } => {
@@ -108,12 +131,32 @@ impl StressRun {
         }
     }
 
+    /// Connects, creates the schema and runs the warm-up.
+    async fn prepare(&mut self) -> Result<Prepared, CliError> {
+        if self.settings.log.print_settings {
+            let dump = settings_dump(&self.settings);
+            self.log.text(&dump)?;
+        }
+        let Some(database) = self.connect().await? else { return Ok(Prepared::Ended(INTERRUPTED)) };
+        self.create_schema(&database).await?;
+        if self.settings.command.stop == StopRule::Partitions(0) {
+            self.log.line("N=0: SCHEMA CREATED, NOTHING ELSE DONE.")?;
+            return Ok(Prepared::Ended(PASSED));
+        }
+        let checked = database.check_statements(&self.settings, &self.workload).await;
+        checked.map_err(|error| CliError::new(error.to_string()))?;
+        if let Some(failure) = self.warm_up().await? {
+            return self.fail(&failure).map(Prepared::Ended);
+        }
+        Ok(if self.interrupted() { Prepared::Ended(INTERRUPTED) } else { Prepared::Ready(Box::new(database)) })
+    }
+
     /// Connects to every node; `None` if the user stopped it.
     async fn connect(&mut self) -> Result<Option<Database>, CliError> {
         let connections = self.settings.mode.connections_per_host;
         let connected = tokio::select! {
             connected = Database::connect(&self.target, NonZeroUsize::MIN) => connected,
-            () = self.stop.wait() => return Ok(None),
+            () = self.button.control().stop_requested() => return Ok(None),
         };
         let database = connected.map_err(|error: DatabaseConnectError| CliError::unreachable(error.to_string()))?;
         let pending = self.settings.mode.max_pending.map_or_else(|| "32768".to_owned(), |pending| pending.to_string());
@@ -128,26 +171,16 @@ impl StressRun {
     }
 
     async fn create_schema(&mut self, database: &Database) -> Result<(), CliError> {
-        let StressOperation::Basic(operation) = self.settings.command.operation else { return Ok(()) };
-        if operation.writes() {
-            let (schema, columns) = (&self.settings.schema, &self.settings.columns.names);
-            let created = database.create_schema(schema, columns, operation).await;
-            created.map_err(|error| CliError::new(error.to_string()))?;
-            self.log.line("Created keyspaces.")?;
+        let created = database.create_schema(&self.settings, &self.workload).await;
+        match created.map_err(|error| CliError::new(error.to_string()))? {
+            SchemaChange::Created => self.log.line("Created keyspaces."),
+            SchemaChange::NotNeeded => Ok(()),
         }
-        Ok(())
     }
 
     async fn truncate(&self, database: &Database) -> Result<(), CliError> {
-        let mut emptied: Vec<&str> = Vec::new();
-        for (operation, _) in &self.operations {
-            if !emptied.contains(&operation.table()) {
-                let done = database.truncate(&self.settings.schema.keyspace, *operation).await;
-                done.map_err(|error| CliError::new(error.to_string()))?;
-                emptied.push(operation.table());
-            }
-        }
-        Ok(())
+        let done = database.truncate(&self.settings, &self.workload).await;
+        done.map_err(|error| CliError::new(error.to_string()))
     }
 
     /// Runs every kind of operation without a rate and without output, unless `no-warmup` is typed.
@@ -159,14 +192,16 @@ impl StressRun {
             ThreadPlan::Fixed(threads) => threads,
             ThreadPlan::Steps { max, .. } => max,
         };
-        for (operation, _) in self.operations.clone() {
-            if skipped || self.stop.interrupted() {
+        let names: Vec<String> = self.workload.names().into_iter().map(str::to_owned).collect();
+        for (position, name) in names.iter().enumerate() {
+            if skipped || self.interrupted() {
                 break;
             }
-            self.log.line(&warm_up_line(operation.name(), count))?;
+            self.log.line(&warm_up_line(name, count))?;
             let stop = StopRule::Partitions(count);
-            let shape = RunShape { threads: warm_up_threads(threads), pacing: Pacing::Unlimited, stop };
-            let ended = self.run_once(shape, vec![(operation, 1.0)], Shown::Nothing).await?;
+            let (threads, place) = (warm_up_threads(threads), RunPlace::ThisProcess);
+            let shape = RunShape { threads, pacing: Pacing::Unlimited, stop, place };
+            let ended = self.run_once(shape, self.workload.only(position), Shown::Nothing).await?;
             if ended.failure.is_some() {
                 return Ok(ended.failure);
             }
@@ -179,7 +214,7 @@ impl StressRun {
             self.truncate(database).await?;
         }
         let ended = self.run_measured(threads).await?;
-        self.finish(&ended)
+        Ok(self.finish(&ended))
     }
 
     /// Runs with more and more threads, and prints all tables again at the end.
@@ -200,7 +235,7 @@ impl StressRun {
             }
             let mut ended = self.run_measured(threads).await?;
             lines.append(&mut ended.lines);
-            let code = self.finish(&ended)?;
+            let code = self.finish(&ended);
             let seconds = ended.result.facts.elapsed.as_secs_f64();
             let change = search.record(ended.result.view.all.requests as f64 / seconds.max(f64::MIN_POSITIVE));
             if let (Some(change), Some(before)) = (change, before) {
@@ -219,22 +254,26 @@ impl StressRun {
     async fn run_measured(&mut self, threads: u32) -> Result<EndedRun, CliError> {
         let (pacing, stop) = (self.settings.rate.pacing, self.settings.command.stop);
         self.log.line(&running_line(&self.settings.command.operation, threads, &stop))?;
-        self.run_once(RunShape { threads, pacing, stop }, self.operations.clone(), Shown::Table).await
+        let place = if self.fleet.is_some() { RunPlace::Fleet } else { RunPlace::ThisProcess };
+        self.run_once(RunShape { threads, pacing, stop, place }, self.workload.clone(), Shown::Table).await
     }
 
-    async fn run_once(
-        &mut self,
-        shape: RunShape,
-        operations: Vec<(BasicOperation, f64)>,
-        shown: Shown,
-    ) -> Result<EndedRun, CliError> {
+    async fn run_once(&mut self, shape: RunShape, workload: Workload, shown: Shown) -> Result<EndedRun, CliError> {
         let settings = &self.settings;
-        let driver = CqlDriver::new(settings, &self.target, operations, engine_threads(settings, shape.threads));
-        let (control, end) = (RunControl::new(), driver.run_end());
-        let plan = plan(settings, shape, self.target.addresses())?;
+        let partitions = match shape.stop {
+            StopRule::Partitions(count) => Some(count),
+            StopRule::Time(_) | StopRule::StandardError { .. } => None,
+        };
+        let work = DriverWork { workload, partitions, engine_threads: engine_threads(settings, shape.threads) };
+        let driver = CqlDriver::new(settings, &self.target, work);
+        let fleet = self.fleet.as_ref().filter(|_| shape.place == RunPlace::Fleet);
+        let counts = if fleet.is_some() { RunCounts::of_workers() } else { driver.counts() };
+        let (control, end) = (self.button.control().clone(), driver.run_end());
+        let plan = plan(settings, shape, self.judged_identity(shape.place, shown))?;
         // The engine measures whole seconds.
         let interval_s = settings.log.interval.as_millis().div_ceil(1000) as u32;
-        let options = run_options(settings, shape, IntervalTable::histogram_window_s(interval_s));
+        let window_s = IntervalTable::histogram_window_s(interval_s).max(self.report.histogram_window_s());
+        let options = run_options(settings, shape, window_s);
         let table = TableSettings {
             pacing: shape.pacing,
             stop: shape.stop,
@@ -242,34 +281,79 @@ impl StressRun {
             header_every: settings.log.header_every,
             visible: shown == Shown::Table && settings.log.level != LogLevel::Minimal,
         };
+        let display = if shown == Shown::Table { self.report.display() } else { ProgressDisplay::Off };
+        if display == ProgressDisplay::Dashboard {
+            self.log.hold();
+        }
         let hdr = self.hdr.as_mut().filter(|_| shown == Shown::Table);
-        let mut table = IntervalTable::new(table, &mut self.log, hdr, control.clone());
-        let mut observers: [&mut dyn RunObserver; 1] = [&mut table];
-        let result = tokio::select! {
-            result = run_local(&plan, driver, options, &control, &mut observers) => result,
-            never = self.stop.watch(&control, &end) => match never {},
+        let mut table = IntervalTable::new(table, &mut self.log, hdr, control.clone(), counts.clone());
+        let outputs = self.report.outputs().filter(|_| shown == Shown::Table);
+        let mut observer = TableAndOutputs { table: &mut table, outputs };
+        let run = observe_run(&self.button, display, &mut observer, async |control, observers| {
+            if let Some(fleet) = fleet {
+                return fleet.run(&plan, options.limits, window_s, control, observers).await;
+            }
+            let result = run_local(&plan, driver, options, control, observers).await;
+            result.map_err(|error| CliError::unreachable(error_chain(&error)))
+        });
+        let completed = async {
+            end.requested().await;
+            control.complete();
+            std::future::pending().await
         };
-        let result = result.map_err(|error| CliError::unreachable(error_chain(&error)))?;
-        let lines = table.into_lines(shape.threads)?;
+        let result = tokio::select! {
+            result = run => result,
+            never = completed => match never {},
+        };
+        let lines = table.into_lines(shape.threads);
+        self.log.release()?;
         let failure = match end.reason() {
             Some(RunEndReason::Failed(message)) => Some(message),
             Some(RunEndReason::SeedsUsed) | None => None,
         };
-        Ok(EndedRun { result, failure, lines })
+        Ok(EndedRun { result: result?, counts, failure, lines: lines? })
     }
 
-    /// Prints the summary of a run, or why it failed, and returns the exit code.
-    fn finish(&mut self, ended: &EndedRun) -> Result<u8, CliError> {
-        terminal::print_stderr(error_lines(&ended.result.view));
-        if let Some(failure) = &ended.failure {
-            return self.fail(failure);
-        }
-        if self.settings.log.print_summary {
-            let facts = &ended.result.facts;
-            let text = summary_text(&ended.result.view, self.settings.rate.pacing, facts.elapsed);
-            self.log.text(&text)?;
-        }
-        Ok(if self.stop.interrupted() { INTERRUPTED } else { PASSED })
+    /// What reports say about a run.
+    fn identity(&self) -> RunIdentity {
+        let (name, target) = (self.report.run_name(&self.settings), self.target.addresses());
+        RunIdentity { name, target, thresholds: Vec::new() }
+    }
+
+    /// A warm-up is not judged.
+    fn judged_identity(&self, place: RunPlace, shown: Shown) -> RunIdentity {
+        let thresholds = match shown {
+            Shown::Nothing => Vec::new(),
+            Shown::Table => self.report.thresholds(&self.settings, place),
+        };
+        RunIdentity { thresholds, ..self.identity() }
+    }
+
+    fn interrupted(&self) -> bool {
+        self.button.presses() > 0
+    }
+
+    /// Writes the outputs, prints the summary of a run or why it failed, and returns the exit code.
+    fn finish(&mut self, ended: &EndedRun) -> u8 {
+        let (log, settings) = (&mut self.log, &self.settings);
+        let print_end = || {
+            terminal::print_stderr(error_lines(&ended.result.view));
+            let text = match &ended.failure {
+                Some(failure) => {
+                    terminal::print_stderr(format!("{failure}\n"));
+                    "FAILURE\n".to_owned()
+                }
+                None if settings.log.print_summary => {
+                    let EndedRun { result, counts, .. } = ended;
+                    summary_text(&result.view, counts, settings.rate.pacing, result.facts.elapsed)
+                }
+                None => String::new(),
+            };
+            // A summary that cannot be printed does not change the exit code.
+            let _ = log.text(&text).map_err(|error| exit::report(&error));
+        };
+        let code = self.report.finish(&ended.result, &self.button, print_end);
+        if ended.failure.is_some() { BREACHED } else { code }
     }
 
     fn fail(&mut self, message: &str) -> Result<u8, CliError> {

@@ -1,7 +1,7 @@
 //! The figures of the table and the summary from what the engine measured. It prints nothing and
 //! computes no percentile: the merged histograms do.
 
-use squall_cql::{Latencies, OperationRates, OperationSummary, Pacing, summary};
+use squall_cql::{Latencies, OperationCounts, OperationRates, OperationSummary, Pacing, RunCounts, summary};
 use squall_metrics::{Histogram, MetricView, RunView};
 use std::time::Duration;
 
@@ -26,12 +26,11 @@ pub(super) fn latencies(histogram: &Histogram) -> Latencies {
     }
 }
 
-/// Every operation works on one partition of one row; a failed one on none.
-pub(super) fn rates(view: &MetricView, length: Duration) -> OperationRates {
+/// `counts` are the partitions and rows of the same time.
+pub(super) fn rates(view: &MetricView, counts: OperationCounts, length: Duration) -> OperationRates {
     let seconds = length.as_secs_f64();
     let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-    let done = rate(view.requests - view.errors);
-    OperationRates { operations: rate(view.requests), partitions: done, rows: done }
+    OperationRates { operations: rate(view.requests), partitions: rate(counts.partitions), rows: rate(counts.rows) }
 }
 
 /// The operations of a run in alphabetical order.
@@ -42,19 +41,28 @@ pub(super) fn operations(view: &RunView) -> Vec<&MetricView> {
 }
 
 /// The summary of a run, as cassandra-stress prints it.
-pub(super) fn summary_text(view: &RunView, pacing: Pacing, elapsed: Duration) -> String {
-    fn of<'m>(metric: &'m MetricView, pacing: Pacing, elapsed: Duration) -> OperationSummary<'m> {
-        OperationSummary {
-            name: &metric.key.name,
-            rates: rates(metric, elapsed),
-            latencies: latencies(shown_latency(metric, pacing)),
-            partitions: metric.requests - metric.errors,
-            errors: metric.errors,
-        }
-    }
+pub(super) fn summary_text(view: &RunView, counts: &RunCounts, pacing: Pacing, elapsed: Duration) -> String {
+    let of = |metric, name| operation_summary(metric, (counts, name), pacing, elapsed);
     let parts: Vec<OperationSummary<'_>> =
-        operations(view).into_iter().map(|metric| of(metric, pacing, elapsed)).collect();
-    summary(&of(&view.all, pacing, elapsed), &parts, elapsed)
+        operations(view).into_iter().map(|metric| of(metric, Some(&metric.key.name))).collect();
+    summary(&of(&view.all, None), &parts, elapsed)
+}
+
+/// `counts` are those of the run, with the name of the operation or `None` for all of them.
+fn operation_summary<'m>(
+    metric: &'m MetricView,
+    (counts, name): (&RunCounts, Option<&str>),
+    pacing: Pacing,
+    elapsed: Duration,
+) -> OperationSummary<'m> {
+    let counts = counts.sum(name, metric.requests - metric.errors);
+    OperationSummary {
+        name: &metric.key.name,
+        rates: rates(metric, counts, elapsed),
+        latencies: latencies(shown_latency(metric, pacing)),
+        partitions: counts.partitions,
+        errors: metric.errors,
+    }
 }
 
 /// The failed tries and operations, one line for each message; empty without any.

@@ -4,10 +4,11 @@
 
 mod live_outputs;
 
+use squall_history::RunFolder;
 use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{LiveStatus, RunObserver};
-use squall_report::{ReportInput, RunVerdict, verdict};
+use squall_report::{ReportInput, RunVerdict, TerminalStyle, verdict};
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
@@ -18,26 +19,39 @@ use crate::{
     exit::CliError,
     output_file::OutputFile,
     prometheus::{FINAL_SCRAPE_TIMEOUT, PrometheusEndpoint},
+    run_history,
     stop_button::StopButton,
     terminal,
 };
-use live_outputs::LiveOutputs;
+use live_outputs::{FinishedOutput, LiveOutputs};
 
 /// Everything that a run writes, except its display on the terminal.
 pub(crate) struct RunOutputs {
     documents: Vec<(ReportDocument, OutputFile)>,
     live_outputs: LiveOutputs,
     endpoint: Option<PrometheusEndpoint>,
+    history: Option<RunFolder>,
+    /// Complete live outputs, which are still to be closed.
+    unread_outputs: Vec<FinishedOutput>,
+}
+
+/// A notice for each output that was written and an error for each that was not.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenOutputs {
+    pub(crate) notices: Vec<String>,
+    pub(crate) errors: Vec<CliError>,
 }
 
 /// A document that is written at the end of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReportDocument {
+pub(crate) enum ReportDocument {
     Json,
     Html,
     Junit,
     Csv,
     Baseline,
+    /// The summary without colours; `squall report` writes it.
+    Text,
 }
 
 impl RunOutputs {
@@ -59,11 +73,20 @@ impl RunOutputs {
                 documents.push((document, OutputFile::open(path)?));
             }
         }
-        let endpoint = args.prometheus.map(|addr| PrometheusEndpoint::start(addr, args.allow_remote)).transpose()?;
+        let endpoint = args
+            .prometheus
+            .map(|addr| PrometheusEndpoint::start(addr, args.allow_remote, args.prometheus_names))
+            .transpose()?;
         if let Some(endpoint) = endpoint.as_ref().filter(|_| !args.quiet) {
             terminal::print_stderr(format!("metrics for Prometheus: http://{}/metrics\n", endpoint.addr()));
         }
-        Ok(RunOutputs { documents, live_outputs: LiveOutputs::open(args)?, endpoint })
+        Ok(RunOutputs {
+            documents,
+            live_outputs: LiveOutputs::open(args)?,
+            endpoint,
+            history: run_history::open(&args.history)?,
+            unread_outputs: Vec::new(),
+        })
     }
 
     /// Whether standard output carries an output, so nothing else may be printed there.
@@ -82,50 +105,39 @@ impl RunOutputs {
         self.live_outputs.histogram_window_s()
     }
 
-    /// Writes the outputs and returns a notice for each that was written and an error for each that
-    /// was not. Files come first, because pipes and standard output may block on their readers; the
-    /// next press of the button ends that wait.
-    pub(crate) fn finish(&mut self, report: &ReportInput<'_>, button: &StopButton) -> (Vec<String>, Vec<CliError>) {
+    /// Writes the outputs that wait for no reader. The next press of the button ends the process.
+    pub(crate) fn write_files(&mut self, report: &ReportInput<'_>, button: &StopButton) -> WrittenOutputs {
         if let Some(endpoint) = &self.endpoint {
             endpoint.publish_final(report);
         }
-        let (mut notices, mut errors) = (Vec::new(), Vec::new());
-        let live_outputs = self.live_outputs.finish(report);
-        // Each is closed before the next is written, because the reader of a pipe waits for its
-        // end.
-        let mut documents = std::mem::take(&mut self.documents);
-        documents.sort_by_key(|(_, file)| !file.is_regular_file());
-        for (document, mut file) in documents {
-            if !file.is_regular_file() {
-                button.exit_on_next_press();
-            }
-            let path = file.path().display().to_string();
-            // A partial run is not comparable with later ones.
-            let is_partial = matches!(
-                verdict(report),
-                RunVerdict::Interrupted
-                    | RunVerdict::TargetUnreachable
-                    | RunVerdict::NothingMeasured
-                    | RunVerdict::ScheduleMissed
-            );
-            if document == ReportDocument::Baseline && is_partial {
-                notices.push(format!("{path} is unchanged: a run without a complete result cannot be a baseline"));
-                continue;
-            }
-            match file.replace_with(render(document, report).as_bytes(), button.flush_timeout()) {
-                Ok(()) if file.is_stdout() => {}
-                Ok(()) => notices.push(format!("wrote {path}")),
-                Err(error) => errors.push(error),
-            }
+        self.unread_outputs = self.live_outputs.finish(report);
+        let (files, others) = self.documents.drain(..).partition(|(_, file)| file.is_regular_file());
+        self.documents = others;
+        let mut written = WrittenOutputs::default();
+        written.write_documents(files, report, button);
+        match self.history.take().map(|folder| run_history::save(&folder, report)) {
+            Some(Ok(notice)) => written.notices.push(notice),
+            Some(Err(error)) => written.errors.push(error),
+            None => {}
         }
         button.exit_on_next_press();
-        for output in live_outputs {
+        written
+    }
+
+    /// Writes the outputs whose readers may not read: pipes, devices and standard output.
+    pub(crate) fn write_to_readers(
+        &mut self,
+        report: &ReportInput<'_>,
+        button: &StopButton,
+        written: &mut WrittenOutputs,
+    ) {
+        written.write_documents(std::mem::take(&mut self.documents), report, button);
+        for output in self.unread_outputs.drain(..) {
             match output.close(button.flush_timeout()) {
-                Ok(path) => notices.extend(path.map(|path| format!("wrote {path}"))),
-                Err(error) => errors.push(error),
+                Ok(path) => written.notices.extend(path.map(|path| format!("wrote {path}"))),
+                Err(error) => written.errors.push(error),
             }
         }
-        (notices, errors)
     }
 
     /// Waits for a scrape of the final metrics, unless the user has stopped the run.
@@ -154,8 +166,39 @@ impl RunObserver for RunOutputs {
     }
 }
 
+impl WrittenOutputs {
+    /// Each document is closed before the next is written, because the reader of a pipe waits for its end.
+    fn write_documents(
+        &mut self,
+        documents: Vec<(ReportDocument, OutputFile)>,
+        report: &ReportInput<'_>,
+        button: &StopButton,
+    ) {
+        // A partial run is not comparable with later ones.
+        let is_partial = matches!(
+            verdict(report),
+            RunVerdict::Interrupted
+                | RunVerdict::TargetUnreachable
+                | RunVerdict::NothingMeasured
+                | RunVerdict::ScheduleMissed
+        );
+        for (document, mut file) in documents {
+            let path = file.path().display().to_string();
+            if document == ReportDocument::Baseline && is_partial {
+                self.notices.push(format!("{path} is unchanged: a run without a complete result cannot be a baseline"));
+                continue;
+            }
+            match file.replace_with(render(document, report).as_bytes(), button.flush_timeout()) {
+                Ok(()) if file.is_stdout() => {}
+                Ok(()) => self.notices.push(format!("wrote {path}")),
+                Err(error) => self.errors.push(error),
+            }
+        }
+    }
+}
+
 /// Refuses two outputs with one path, because the second would overwrite the first.
-fn reject_shared_paths<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), CliError> {
+pub(crate) fn reject_shared_paths<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), CliError> {
     let mut used = HashSet::new();
     for path in paths {
         if path.as_os_str() == "-" && !used.insert(path.clone()) {
@@ -186,11 +229,13 @@ fn create_parent_folder(path: &Path) -> Result<(), CliError> {
     }
 }
 
-fn render(document: ReportDocument, report: &ReportInput<'_>) -> String {
+/// The content of `document`.
+pub(crate) fn render(document: ReportDocument, report: &ReportInput<'_>) -> String {
     match document {
         ReportDocument::Json | ReportDocument::Baseline => squall_report::build_result(report).to_json(),
         ReportDocument::Html => squall_report::html(report),
         ReportDocument::Junit => squall_report::junit(report),
         ReportDocument::Csv => squall_report::csv(report),
+        ReportDocument::Text => squall_report::summary(report, TerminalStyle::PLAIN),
     }
 }

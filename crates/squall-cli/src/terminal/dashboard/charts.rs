@@ -8,15 +8,13 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Axis, Chart, Dataset, GraphType},
 };
-use squall_metrics::RunSecond;
-use squall_model::{LoadModel, Plan};
+use squall_model::LoadModel;
+use squall_report::{LiveRun, LiveSecond};
 use std::time::Duration;
 
-use super::{DashboardData, palette, panel};
+use super::{DashboardData, MAX_SPAN_S, palette, panel, seconds};
 use crate::terminal::format::{clock, rate, time};
 
-/// Most seconds of a chart; longer runs show their latest part.
-const MAX_SPAN_S: u32 = 180;
 /// Length of the chart of a run of unknown duration.
 const MIN_SPAN_S: u32 = 20;
 /// A chart narrower than this has two labels on its time axis instead of three.
@@ -29,17 +27,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) 
 }
 
 /// The visible part of the timeline, and its bounds in seconds.
-fn visible_timeline<'a>(data: &DashboardData<'a>) -> (&'a [RunSecond], [f64; 2]) {
-    let timeline = &data.view.timeline;
-    let from = timeline.len().saturating_sub(MAX_SPAN_S as usize);
-    let to = (from as u32 + planned_s(data.plan).clamp(1, MAX_SPAN_S)).max(timeline.len() as u32);
-    (&timeline[from..], [from as f64, f64::from(to)])
+fn visible_timeline<'a>(data: &DashboardData<'a>) -> (&'a [LiveSecond], [f64; 2]) {
+    let timeline = &data.run.seconds[data.run.seconds.len().saturating_sub(MAX_SPAN_S as usize)..];
+    let from = timeline.first().map_or(0, |second| second.t_s.saturating_sub(1));
+    let until = timeline.last().map_or(0, |second| second.t_s);
+    let to = (from + planned_s(data.run).clamp(1, MAX_SPAN_S)).max(until);
+    (timeline, [f64::from(from), f64::from(to)])
 }
 
 /// The planned length of the run in seconds, rounded up.
-fn planned_s(plan: &Plan) -> u32 {
-    let whole = plan.duration();
-    let limited = match (&plan.load.model, plan.load.iterations) {
+fn planned_s(run: &LiveRun) -> u32 {
+    let (whole, load) = (seconds(run.state.planned_end_s), &run.plan.load);
+    let limited = match (&load.model, load.iterations) {
         (_, None) => None,
         (LoadModel::Open { rate, .. }, Some(n)) => rate.time_of_area(n as f64),
         // The response times decide how long the iterations take.
@@ -53,16 +52,17 @@ fn planned_s(plan: &Plan) -> u32 {
 
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let (seconds, bounds) = visible_timeline(data);
-    let open = matches!(data.plan.load.model, LoadModel::Open { .. });
+    let plan = &data.run.plan;
+    let open = matches!(plan.load.model, LoadModel::Open { .. });
     // An open plan sets iterations. An iteration may send several requests, so requests would not
     // compare.
-    let count = |second: &RunSecond| if open { second.iterations } else { second.requests } as f64;
-    let value = |second: &RunSecond| count(second) / squall_report::second_length(second.t_s, data.live.elapsed);
+    let count = |second: &LiveSecond| if open { second.iterations } else { second.requests } as f64;
+    let value = |second: &LiveSecond| count(second) / second.length_s;
     // The warm-up is not counted; a line at 0 would look as if nothing was sent.
-    let counted = |second: &&RunSecond| f64::from(second.t_s) > data.plan.load.warm_up.as_secs_f64();
+    let counted = |second: &&LiveSecond| f64::from(second.t_s) > plan.load.warm_up.as_secs_f64();
     let counted = seconds.iter().filter(counted);
     let points: Vec<_> = counted.map(|second| (f64::from(second.t_s) - 0.5, value(second))).collect();
-    let profile = data.plan.load.model.profile();
+    let profile = plan.load.model.profile();
     let plan_at = |t: f64| (t, profile.level(Duration::from_secs_f64(t)));
     // The level at the very end is 0, so the line stops just before it.
     let end = profile.duration().as_secs_f64().min(bounds[1]) * 0.9999;
@@ -81,19 +81,21 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
 }
 
 fn load_now(data: &DashboardData<'_>, open: bool) -> String {
-    match open {
-        true => format!(" of {} planned ", rate(data.live.level_now)),
-        false => format!(" from {} users ", rate(data.live.level_now)),
+    let level = rate(data.run.state.level);
+    match (open, data.run.is_paused()) {
+        (_, true) => " (paused) ".to_owned(),
+        (true, false) => format!(" of {level} planned "),
+        (false, false) => format!(" from {level} users "),
     }
 }
 
 fn draw_times(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let (seconds, bounds) = visible_timeline(data);
     let measured = || seconds.iter().filter(|second| second.requests > 0);
-    let points = |value: fn(&RunSecond) -> u64| -> Vec<_> {
-        measured().map(|second| (f64::from(second.t_s) - 0.5, value(second) as f64)).collect()
+    let points = |value: fn(&LiveSecond) -> f64| -> Vec<_> {
+        measured().map(|second| (f64::from(second.t_s) - 0.5, value(second) * 1e6)).collect()
     };
-    let (p50, p99) = (points(|second| second.p50), points(|second| second.p99));
+    let (p50, p99) = (points(|second| second.p50_ms), points(|second| second.p99_ms));
     let highest = p99.iter().map(|(_, y)| *y).fold(1e3, f64::max);
     let last = |points: &[(f64, f64)]| points.last().map_or("–".to_owned(), |(_, y)| time(*y));
     let fast = Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(palette::FAST).bold());
@@ -151,7 +153,8 @@ fn round_up(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{planned_s, round_up};
-    use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Profile};
+    use crate::terminal::dashboard::tests::{live_run, plan};
+    use squall_model::{Arrivals, Load, LoadModel, Pause, Profile};
     use std::time::Duration;
 
     #[test]
@@ -161,9 +164,9 @@ mod tests {
         let closed = |tenths: u64| LoadModel::Closed { users: constant(tenths), pause: Pause::NONE };
         let check = |model: LoadModel, iterations: Option<u64>, expected: u32| {
             let load = Load { model, iterations, warm_up: Duration::ZERO };
-            let (name, target) = (String::new(), String::new());
-            let plan = Plan { name, target, load, tasks: vec![], thresholds: vec![], seed: 0 };
-            assert_eq!(planned_s(&plan), expected);
+            let mut plan = plan();
+            plan.load = load;
+            assert_eq!(planned_s(&live_run(&plan, 0)), expected);
         };
         check(open(80), None, 8);
         check(closed(25), None, 3);

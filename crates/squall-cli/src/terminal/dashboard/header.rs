@@ -7,23 +7,23 @@ use ratatui::{
     text::{Line, Span},
     widgets::LineGauge,
 };
-use squall_orchestrator::LivePhase;
+use squall_report::{LiveRun, LiveRunPhase};
 
-use super::{DashboardData, palette};
+use super::{DashboardData, palette, seconds};
 use crate::terminal::format::clock;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let [title, bar, _] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Length(1)]).areas(area);
-    let (name, colour) = phase(data.live.phase);
+    let (name, colour) = badge(data.run);
     let badge = format!(" {name} ");
     let [left, right] =
         Layout::horizontal([Constraint::Min(10), Constraint::Length(badge.chars().count() as u16)]).areas(title);
     let mut names = Line::from(vec![
         Span::styled("squall ", Style::new().fg(palette::ACCENT).add_modifier(Modifier::BOLD)),
-        Span::raw(printable(&data.plan.name)).bold(),
+        Span::raw(printable(&data.run.plan.name)).bold(),
     ]);
-    if let Some(target) = data.plan.distinct_target() {
+    if let Some(target) = data.run.plan.distinct_target() {
         names.push_span(Span::styled("  →  ", Style::new().fg(palette::DIM)));
         names.push_span(Span::raw(printable(target)));
     }
@@ -33,14 +33,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) 
 }
 
 fn draw_progress(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, colour: Color) {
-    let (elapsed, total) = (data.live.elapsed, data.plan.duration());
-    let by_time = elapsed.as_secs_f64() / total.as_secs_f64();
-    let by_count = data.plan.load.iterations.map(|n| data.view.engine.iterations as f64 / n.max(1) as f64);
+    let (state, made) = (&data.run.state, data.run.engine.iterations);
+    let by_time = state.elapsed_s / state.planned_end_s.max(0.001);
+    let by_count = data.run.plan.load.iterations.map(|n| made as f64 / n.max(1) as f64);
     let done = by_count.unwrap_or(0.0).max(by_time);
-    let done = if data.live.phase == LivePhase::Done { 1.0 } else { done.clamp(0.0, 1.0) };
-    let label = match data.plan.load.iterations {
-        Some(n) => format!("{} of {} iterations", data.view.engine.iterations, n),
-        None => format!("{} / {}", clock(elapsed), clock(total)),
+    let done = if state.phase == LiveRunPhase::Done { 1.0 } else { done.clamp(0.0, 1.0) };
+    let label = match data.run.plan.load.iterations {
+        Some(n) => format!("{made} of {n} iterations"),
+        None => format!("{} / {}", clock(seconds(state.elapsed_s)), clock(seconds(state.planned_end_s))),
     };
     let gauge = LineGauge::default()
         .ratio(done)
@@ -52,13 +52,14 @@ fn draw_progress(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, co
     frame.render_widget(gauge, area);
 }
 
-fn phase(phase: LivePhase) -> (&'static str, Color) {
-    match phase {
-        LivePhase::Starting => ("STARTING", palette::ACCENT),
-        LivePhase::WarmUp => ("WARM-UP", palette::WARN),
-        LivePhase::Running => ("RUNNING", palette::GOOD),
-        LivePhase::Draining => ("DRAINING", palette::WARN),
-        LivePhase::Done => ("DONE", palette::ACCENT),
+fn badge(run: &LiveRun) -> (&'static str, Color) {
+    match run.state.phase {
+        LiveRunPhase::Starting => ("STARTING", palette::ACCENT),
+        LiveRunPhase::WarmUp | LiveRunPhase::Running if run.is_paused() => ("PAUSED", palette::WARN),
+        LiveRunPhase::WarmUp => ("WARM-UP", palette::WARN),
+        LiveRunPhase::Running => ("RUNNING", palette::GOOD),
+        LiveRunPhase::Draining => ("DRAINING", palette::WARN),
+        LiveRunPhase::Done => ("DONE", palette::ACCENT),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Tests of the dashboard on a terminal in memory.
 
 use super::*;
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend};
 use squall_metrics::{Collector, Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId};
 use squall_model::{Arrivals, Load, LoadModel, Profile, TaskSpec};
 use squall_orchestrator::LivePhase;
+use squall_report::{ErrorJson, LiveMetric, LiveTimes};
 
 /// A run of `seconds` in which every tenth request of `buy` fails.
 fn view(seconds: u32) -> RunView {
@@ -32,7 +34,7 @@ fn view(seconds: u32) -> RunView {
     collector.finish()
 }
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let rate = Profile::ramp(50.0, Duration::from_secs(10), Duration::from_secs(30)).expect("a ramp");
     let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
     Plan {
@@ -45,17 +47,18 @@ fn plan() -> Plan {
     }
 }
 
-fn render(size: (u16, u16), seconds: u32, presses: u32) -> String {
-    let (plan, view) = (plan(), view(seconds));
-    let elapsed = Duration::from_secs(seconds.into());
+/// A run of `plan` after this many seconds.
+pub(super) fn live_run(plan: &Plan, seconds: u32) -> LiveRun {
     let judged = |threshold: &str, value: Option<f64>, passed: bool, breached_at_s: Option<u32>| {
         let threshold = threshold.parse().expect("a threshold");
         squall_model::ThresholdResult { threshold, value, passed, breached_at_s }
     };
     let live = LiveStatus {
-        elapsed,
+        elapsed: Duration::from_secs(seconds.into()),
         phase: LivePhase::Running,
         level_now: 40.0,
+        planned_end: plan.duration(),
+        resumes_at: None,
         cpu_s: 1.0,
         rss_bytes: 9 << 20,
         busy_users: 5,
@@ -65,10 +68,128 @@ fn render(size: (u16, u16), seconds: u32, presses: u32) -> String {
             judged("checkout:p95<1s", None, false, None),
         ],
     };
-    let data = DashboardData { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
+    crate::tick::live_run(plan, &view(seconds), &live, MAX_SPAN_S as usize)
+}
+
+/// A run with many metrics: the later ones have more requests and are faster.
+fn run_with_metrics(names: impl IntoIterator<Item = String>) -> LiveRun {
+    let mut run = live_run(&plan(), 12);
+    let metric = |(i, name): (usize, String)| LiveMetric {
+        name,
+        kind: "request".to_owned(),
+        requests: 100 + i as u64,
+        errors: i as u64 % 3,
+        rate_now: 10.0,
+        response: Some(LiveTimes { p50_ms: 10.0, p95_ms: 20.0, p99_ms: 90.0 - i as f64, max_ms: 100.0 }),
+    };
+    run.metrics = names.into_iter().enumerate().map(metric).collect();
+    run
+}
+
+/// Draws `run` after these keys.
+fn draw_after(run: &LiveRun, size: (u16, u16), quit: QuitKey, keys: &[KeyCode]) -> String {
+    let mut state = DashboardState::default();
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a test terminal");
-    terminal.draw(|frame| draw(frame, &data)).expect("a drawing");
+    let data = DashboardData { run, cpu: 0.34, quit, notice: None, colour: true };
+    for key in keys {
+        // A page is as long as the last drawing.
+        terminal.draw(|frame| draw(frame, &data, &mut state)).expect("a drawing");
+        state.handle(&Event::Key(KeyEvent::new(*key, KeyModifiers::NONE)));
+    }
+    terminal.draw(|frame| draw(frame, &data, &mut state)).expect("a drawing");
     terminal.backend().to_string()
+}
+
+fn render(size: (u16, u16), seconds: u32, presses: u32) -> String {
+    draw_after(&live_run(&plan(), seconds), size, QuitKey::StopsRun { presses }, &[])
+}
+
+const KEYS: fn(&str) -> Vec<KeyCode> = |text| text.chars().map(KeyCode::Char).collect();
+const OWN: QuitKey = QuitKey::StopsRun { presses: 0 };
+
+/// The names in the metric table, from the top.
+fn metric_names(screen: &str) -> Vec<&str> {
+    let names = screen.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with("task-")));
+    names.collect()
+}
+
+#[test]
+fn overview_of_a_running_test() {
+    insta::assert_snapshot!(render((100, 34), 12, 0));
+}
+
+#[test]
+fn overview_of_a_paused_test_on_a_small_terminal() {
+    let mut run = live_run(&plan(), 12);
+    (run.state.level, run.state.resumes_at) = (0.0, Some(40.0));
+    insta::assert_snapshot!(draw_after(&run, (80, 24), QuitKey::Leaves, &[]));
+}
+
+#[test]
+fn help_page_explains_the_keys() {
+    insta::assert_snapshot!(draw_after(&live_run(&plan(), 3), (80, 24), OWN, &KEYS("?")));
+}
+
+#[test]
+fn errors_page_shows_count_code_metric_and_message() {
+    let mut run = live_run(&plan(), 12);
+    let error = |count, code: &str, message: &str| ErrorJson {
+        metric: "buy".to_owned(),
+        category: "exception".to_owned(),
+        code: code.to_owned(),
+        message: message.to_owned(),
+        count,
+    };
+    run.errors = vec![
+        error(9, "HTTP_503", "no stock\u{1b}[2J"),
+        error(3, "EXCEPTION", "Traceback (most recent call last):\n  File \"shop.py\", line 3\nKeyError: 'id'"),
+    ];
+    insta::assert_snapshot!(draw_after(&run, (80, 24), OWN, &KEYS("e")));
+    let filtered = draw_after(&run, (80, 24), OWN, &KEYS("e/keyerror"));
+    assert!(filtered.contains("KeyError") && !filtered.contains("no stock"), "{filtered}");
+    assert!(filtered.contains("filter: keyerror"), "{filtered}");
+}
+
+#[test]
+fn metrics_scroll_and_their_title_says_which_are_visible() {
+    let run = run_with_metrics((1..=40).map(|i| format!("task-{i:02}")));
+    let screen = draw_after(&run, (100, 38), OWN, &[]);
+    assert_eq!(metric_names(&screen), (1..=10).map(|i| format!("task-{i:02}")).collect::<Vec<_>>(), "{screen}");
+    assert!(screen.contains("metrics 1–10 of 40"), "{screen}");
+    let screen = draw_after(&run, (100, 38), OWN, &[KeyCode::PageDown, KeyCode::Down]);
+    assert!(screen.contains("metrics 12–21 of 40") && metric_names(&screen)[0] == "task-12", "{screen}");
+    let screen = draw_after(&run, (100, 38), OWN, &[KeyCode::End, KeyCode::Down]);
+    assert!(screen.contains("metrics 31–40 of 40"), "{screen}");
+}
+
+#[test]
+fn metrics_are_sorted_and_filtered() {
+    let run = run_with_metrics((1..=40).map(|i| format!("task-{i:02}")));
+    let by_requests = draw_after(&run, (100, 38), OWN, &KEYS("s"));
+    assert!(by_requests.contains("by requests ↓") && metric_names(&by_requests)[0] == "task-40", "{by_requests}");
+    let by_p99 = draw_after(&run, (100, 38), OWN, &KEYS("ssssss"));
+    assert!(by_p99.contains("by p99 ↓") && metric_names(&by_p99)[0] == "task-01", "{by_p99}");
+    let turned = draw_after(&run, (100, 38), OWN, &KEYS("ssssssS"));
+    assert!(turned.contains("by p99 ↑") && metric_names(&turned)[0] == "task-40", "{turned}");
+    let mut keys = KEYS("/TASK-1");
+    keys.push(KeyCode::Enter);
+    let filtered = draw_after(&run, (100, 38), OWN, &keys);
+    assert_eq!(metric_names(&filtered), (10..=19).map(|i| format!("task-{i}")).collect::<Vec<_>>(), "{filtered}");
+    assert!(filtered.contains("metrics 10 of 40 with “TASK-1”"), "{filtered}");
+}
+
+#[test]
+fn answer_to_a_load_command_replaces_the_keys_for_a_while() {
+    let mut notice = Notice::of_load_change(&Ok(LoadChange::Level { before: 50.0, now: 55.0 }), LevelUnit::Rate);
+    let run = live_run(&plan(), 12);
+    let data = DashboardData { run: &run, cpu: 0.0, quit: OWN, notice: Some(&notice), colour: true };
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a test terminal");
+    terminal.draw(|frame| draw(frame, &data, &mut DashboardState::default())).expect("a drawing");
+    let screen = terminal.backend().to_string();
+    assert!(screen.contains("55/s instead of 50/s, until the planned end"), "{screen}");
+    assert!(notice.is_current(12.0));
+    notice.shown(12.0);
+    assert!(notice.is_current(15.0) && !notice.is_current(16.0));
 }
 
 #[test]
@@ -93,7 +214,7 @@ fn tall_dashboard_shows_every_panel() {
         "✗ error_rate[5s]<1% 2.5 %, since 7 s",
         "✓ p99<500ms 40.5 ms",
         "· checkout:p95<1s nothing yet",
-        "stop, finish",
+        " q  stop",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
@@ -130,7 +251,7 @@ fn draining_dashboard_shows_requests_in_flight() {
 fn narrow_terminals_drop_numbers_and_cut_none() {
     let (slowest, response) = ("p99 46.0 ms", "p50 26.0 ms  p99 46.0 ms");
     for (size, parts) in [
-        ((60, 36), vec!["requests", "p99", "360", "12", response, "cpu 34 %", "schedule lag p99 120 µs", "q q  abort"]),
+        ((60, 36), vec!["requests", "p99", "360", "12", response, "cpu 34 %", "schedule lag p99 120 µs", " q  stop"]),
         (
             (80, 24),
             vec!["requests", "p95", "360", response, "dropped 0", "memory 9.0 MiB", "✗ error_rate[5s]<1% 2.5 %"],

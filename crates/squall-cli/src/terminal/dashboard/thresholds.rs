@@ -19,7 +19,7 @@ const MAX_THRESHOLDS: usize = 5;
 /// The height of the thresholds: a panel on a tall terminal, otherwise one line; 0 without
 /// thresholds.
 pub(super) fn height(data: &DashboardData<'_>, tall: bool) -> u16 {
-    match data.live.thresholds.len() {
+    match data.run.state.thresholds.len() {
         0 => 0,
         n if tall => n.min(MAX_THRESHOLDS) as u16 + 2,
         _ => 1,
@@ -27,7 +27,7 @@ pub(super) fn height(data: &DashboardData<'_>, tall: bool) -> u16 {
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>, tall: bool) {
-    let results = &data.live.thresholds;
+    let results = &data.run.state.thresholds;
     // Breached ones first, so that they are visible if not all fit.
     let mut order: Vec<_> = results.iter().collect();
     order.sort_by_key(|result| result.passed || result.value.is_none());

@@ -8,20 +8,19 @@
 if tonumber(redis.call('GET', KEYS[1]) or '0') ~= tonumber(ARGV[1]) then return 0 end
 local ids = {unpack(ARGV, 5)}
 redis.call('SREM', KEYS[3], unpack(ids))
-redis.call('SREM', KEYS[4], unpack(ids))
+-- Only the worker itself marks its users as active; users that leave it are not.
+if KEYS[4] ~= KEYS[6] then redis.call('SREM', KEYS[4], unpack(ids)) end
 if ARGV[2] == '' then
   redis.call('SREM', KEYS[2], unpack(ids))
   redis.call('DEL', unpack(KEYS, 7))
   return 1
 end
-local time = redis.call('TIME')
-local now = string.format('%.3f', tonumber(time[1]) + tonumber(time[2]) / 1000000)
+local now = redis.call('TIME')[1] -- whole seconds, as vikhry reads them
 redis.call('SADD', KEYS[2], unpack(ids))
 redis.call('SADD', KEYS[5], unpack(ids))
-if ARGV[3] == 'running' then redis.call('SADD', KEYS[6], unpack(ids)) end
 for n = 7, #KEYS do
   redis.call('HSET', KEYS[n], 'worker_id', ARGV[2], 'status', ARGV[3], 'updated_at', now)
   redis.call('PEXPIRE', KEYS[n], ARGV[4])
 end
-for _, key in ipairs({KEYS[2], KEYS[5], KEYS[6]}) do redis.call('PEXPIRE', key, ARGV[4]) end
+for _, key in ipairs({KEYS[2], KEYS[5]}) do redis.call('PEXPIRE', key, ARGV[4]) end
 return 1

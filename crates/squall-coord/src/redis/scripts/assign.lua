@@ -5,7 +5,9 @@
 if revision() ~= tonumber(ARGV[3]) then return 0 end
 local wanted = cjson.decode(ARGV[4])
 local all = members()
-for id, member in pairs(all) do member[ARGV[2]] = wanted[id] or {} end
+for id, member in pairs(all) do
+  if not of_runnel(member) then member[ARGV[2]] = wanted[id] or {} end
+end
 save(all)
 bump_revision('assign', {})
 redis.call('HSET', KEYS[3], 'assigned', revision())

@@ -10,12 +10,22 @@ local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + 
 
 local function whole(number) return string.format('%.0f', number) end
 
+-- runnel writes the time when a member joined as text. Its members have no deadline in `live` and get
+-- no units here; heartbeat.lua removes them.
+local function of_runnel(member) return type(member.joined_at) == 'string' end
+
 local function members()
   local text = redis.call('GET', KEYS[1])
   if not text then return {} end
   local ok, decoded = pcall(cjson.decode, text)
-  if not ok or type(decoded) ~= 'table' then
-    error(KEYS[1] .. ' holds text that Squall did not write') -- a string, because Redis 6 cannot raise a table
+  local function check(readable)
+    -- A string, because Redis 6 cannot raise a table. The program looks for these words.
+    if not readable then error(KEYS[1] .. ' holds text that Squall did not write') end
+  end
+  check(ok and type(decoded) == 'table' and string.find(text, '^%s*{'))
+  for _, member in pairs(decoded) do
+    check(type(member) == 'table' and type(member[ARGV[2]] or {}) == 'table')
+    check(of_runnel(member) or (type(member.joined_at) == 'number' and type(member.entry) == 'number'))
   end
   return decoded
 end
@@ -32,8 +42,9 @@ local function save(all)
       unit = tostring(unit)
       units[n] = (unit == '0' or string.find(unit, '^[1-9]%d*$')) and unit or cjson.encode(unit)
     end
-    parts[at] = cjson.encode(id) .. ':{"joined_at":' .. whole(all[id].joined_at) .. ',"entry":' .. whole(all[id].entry)
-      .. (all[id].leaving and ',"leaving":true' or '') .. ',' .. cjson.encode(ARGV[2]) .. ':[' .. table.concat(units, ',') .. ']}'
+    local joined = of_runnel(all[id]) and cjson.encode(all[id].joined_at)
+      or whole(all[id].joined_at) .. ',"entry":' .. whole(all[id].entry) .. (all[id].leaving and ',"leaving":true' or '')
+    parts[at] = cjson.encode(id) .. ':{"joined_at":' .. joined .. ',' .. cjson.encode(ARGV[2]) .. ':[' .. table.concat(units, ',') .. ']}'
   end
   redis.call('SET', KEYS[1], '{' .. table.concat(parts, ',') .. '}')
 end
@@ -42,11 +53,13 @@ local function revision() return tonumber(redis.call('HGET', KEYS[3], 'revision'
 
 -- The id of a control entry is the revision, so a reader that asks for all entries after the last
 -- one it has seen misses none. `executor_ids` is the name for member ids, and 'dead' the reason for
--- expired members, in runnel, a stream library whose format on Redis squall-streams keeps.
+-- expired members, in runnel, a stream library whose format on Redis squall-streams keeps. It is
+-- always a list there; cjson would encode an empty one as an object.
 local function bump_revision(reason, ids)
   local id = redis.call('HINCRBY', KEYS[3], 'revision', 1) .. '-0'
   local function add()
-    return redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', 256, id, 'reason', reason, 'executor_ids', cjson.encode(ids))
+    return redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', 256, id, 'reason', reason, 'executor_ids',
+      #ids == 0 and '[]' or cjson.encode(ids))
   end
   local added = add()
   if type(added) == 'table' and added.err then

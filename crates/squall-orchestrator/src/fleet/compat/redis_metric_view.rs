@@ -3,10 +3,10 @@
 
 use serde_json::json;
 use squall_coord::{CompatView, SecondRow, SeriesKind, StoreError};
-use squall_metrics::{MetricSecond, RunView};
+use squall_metrics::{MetricSecond, MetricView, RunView};
 use std::collections::BTreeMap;
 
-use crate::fleet::{ProbeSecond, probe_names, probe_seconds};
+use crate::fleet::{ProbeSecond, metric_event, probe_names, probe_seconds, vikhry_metrics};
 
 /// A new leader writes this many seconds again: its predecessor may have merged them and died
 /// before it wrote them.
@@ -46,11 +46,11 @@ impl RedisMetricView {
         if view.timeline.len() as u32 <= self.written_until_s {
             return rows;
         }
-        for metric in &view.metrics {
+        for metric in vikhry_metrics(view) {
             let fresh = metric.timeline.iter().rev().take_while(|second| second.t_s > self.written_until_s);
             for second in fresh {
                 let (series, id) = (SeriesKind::Metric, metric.key.id());
-                let row = SecondRow { series, id, row: metric_row(epoch, start_ms, second) };
+                let row = SecondRow { series, id, row: metric_row((epoch, start_ms), view, metric, second) };
                 rows.entry(second.t_s).or_default().push(row);
             }
         }
@@ -69,21 +69,11 @@ fn end_ms(start_ms: u64, t_s: u32) -> u64 {
     start_ms + u64::from(t_s) * 1000
 }
 
-fn metric_row(epoch: u64, start_ms: u64, second: &MetricSecond) -> String {
-    // Rounded to microseconds, which keeps the rows short.
-    let ms = |nanos: f32| (f64::from(nanos) / 1e3).round() / 1e3;
-    json!({
-        "epoch": epoch,
-        "ts_ms": end_ms(start_ms, second.t_s),
-        "t_s": second.t_s,
-        "requests": second.requests,
-        "errors": second.errors,
-        "latency_avg_ms": ms(second.mean),
-        "latency_median_ms": ms(second.p50),
-        "latency_p95_ms": ms(second.p95),
-        "latency_p99_ms": ms(second.p99),
-    })
-    .to_string()
+fn metric_row((epoch, start_ms): (u64, u64), view: &RunView, metric: &MetricView, second: &MetricSecond) -> String {
+    let mut row = metric_event(view, metric, second, end_ms(start_ms, second.t_s));
+    row["epoch"] = epoch.into();
+    row["t_s"] = second.t_s.into();
+    row.to_string()
 }
 
 fn probe_row(epoch: u64, start_ms: u64, name: &str, second: &ProbeSecond) -> String {

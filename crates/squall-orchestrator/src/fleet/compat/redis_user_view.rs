@@ -3,12 +3,15 @@
 //! users, until Redis shows all of them.
 
 use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserLocation, UserMove};
-use squall_model::{CommandType, SHARE_COUNT};
-use std::{collections::BTreeMap, time::Duration};
+use squall_model::{CommandType, SHARE_COUNT, user_id};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::fleet::{FleetClient, WorkerInfo, share_holders};
+use crate::fleet::{FleetClient, WorkerInfo, command_payload::user_commands, share_holders};
 
 /// Most users that one update moves, so that the leader's next poll is not delayed.
 const MAX_MOVES_PER_UPDATE: usize = 20_000;
@@ -25,7 +28,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// What the view has to show.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UserViewInput<'a> {
-    /// The number of users; they have the numbers below it.
+    /// The number of users; the engine gives them the numbers below it.
     pub(crate) level: u64,
     /// Whether workers make load.
     pub(crate) running: bool,
@@ -41,6 +44,8 @@ pub(crate) struct RedisUserView<C: FleetStores> {
     load_state: ViewLoadState,
     /// Names of workers, by the number in [`UserPlacement`].
     worker_names: Vec<String>,
+    /// Names of the workers that take several users per command.
+    takes_user_ids: BTreeSet<String>,
     /// By user. Users beyond the end are absent.
     placements: Vec<ShownPlacement>,
     /// The target that the view shows completely.
@@ -99,6 +104,7 @@ impl<C: FleetStores> RedisUserView<C> {
             epoch,
             load_state: ViewLoadState::Pending { is_new_run },
             worker_names: Vec::new(),
+            takes_user_ids: BTreeSet::new(),
             placements: Vec::new(),
             settled_target: None,
             last_level_point: None,
@@ -113,11 +119,13 @@ impl<C: FleetStores> RedisUserView<C> {
         if is_new_run {
             self.run().clear_compat_view(self.epoch).await?;
         }
-        let locations = self.run().user_locations(MAX_SHOWN_USERS).await?;
-        let end = locations.last_key_value().map_or(0, |(last, _)| last + 1);
+        let locations = self.run().user_locations(user_id(MAX_SHOWN_USERS)).await?;
+        let end = locations.last_key_value().map_or(0, |(last, _)| *last);
         self.placements = vec![ShownPlacement::Absent; end as usize];
-        for (user, location) in locations {
-            self.placements[user as usize] = match location {
+        for (id, location) in locations {
+            // A foreign id 0 belongs to no user.
+            let Some(number) = id.checked_sub(1) else { continue };
+            self.placements[number as usize] = match location {
                 Some(UserLocation { worker, running }) => {
                     ShownPlacement::OnWorker(UserPlacement { worker: self.worker_number(&worker), running })
                 }
@@ -184,6 +192,11 @@ impl<C: FleetStores> RedisUserView<C> {
             let number = self.worker_number(&worker.id);
             present.resize(self.worker_names.len(), false);
             present[usize::from(number)] = true;
+            if worker.takes_user_ids {
+                self.takes_user_ids.insert(worker.id.clone());
+            } else {
+                self.takes_user_ids.remove(&worker.id);
+            }
         }
         let mut place = |worker: &WorkerInfo| {
             let running = input.running && worker.ready == self.epoch && worker.done != self.epoch;
@@ -208,10 +221,16 @@ impl<C: FleetStores> RedisUserView<C> {
         to: Option<UserPlacement>,
     ) -> Result<(), StoreError> {
         let name = |place: UserPlacement| self.worker_names[usize::from(place.worker)].clone();
+        // A vikhry worker starts a user when it gets the command, so it gets it at the start of the
+        // load, and a stop command ends all its users.
+        let commanded = |place: &UserPlacement| place.running || self.takes_user_ids.contains(&name(*place));
         let left = if let ShownPlacement::OnWorker(place) = from { Some(name(place)) } else { None };
         let joined = to.map(name);
         let running = to.is_some_and(|place| place.running);
-        let moved = UserMove { users, from: left.as_deref(), to: joined.as_deref(), running };
+        let from_place = if let ShownPlacement::OnWorker(place) = from { Some(place) } else { None };
+        let commands = (from_place.filter(commanded).map(name), to.filter(commanded).map(name));
+        let ids: Vec<u64> = users.iter().copied().map(user_id).collect();
+        let moved = UserMove { users: &ids, from: left.as_deref(), to: joined.as_deref(), running };
         self.run().move_users(self.epoch, moved).await?;
         for user in users {
             let at = usize::try_from(*user).unwrap_or(usize::MAX);
@@ -220,10 +239,12 @@ impl<C: FleetStores> RedisUserView<C> {
             }
             self.placements[at] = to.map_or(ShownPlacement::Absent, ShownPlacement::OnWorker);
         }
-        if left != joined {
-            for (kind, worker) in [(CommandType::RemoveUser, left), (CommandType::AddUser, joined)] {
+        if commands.0 != commands.1 {
+            for (kind, worker) in [(CommandType::RemoveUser, commands.0), (CommandType::AddUser, commands.1)] {
                 let Some(worker) = worker else { continue };
-                if let Err(error) = self.fleet.publish_user_move(kind, self.epoch, &worker, users).await {
+                let takes_user_ids = self.takes_user_ids.contains(&worker);
+                let messages = user_commands(kind, self.epoch, &ids, takes_user_ids);
+                if let Err(error) = self.fleet.publish_commands(&worker, &messages).await {
                     debug!(worker, %error, "the leader could not send a worker its users");
                 }
             }

@@ -2,7 +2,7 @@
 //! progress, and fetches the stored result. It leads nothing; an orchestrator ends the run.
 
 use squall_coord::{FleetStores, StoreError};
-use squall_model::{Bundle, RunPhase, StopReason};
+use squall_model::{Bundle, Plan, RunPhase, RunSpec, StopReason, error_chain};
 use std::time::Duration;
 use tokio::{
     sync::watch,
@@ -17,8 +17,9 @@ use super::{
 };
 use crate::{
     fleet::{FleetClient, FleetError, FleetStatus, RunAggregator, StopRunCommand, StoredRunResult},
+    live_load::LoadChange,
     local_run::{LivePhase, LiveStatus, RunObserver, RunResult},
-    run_control::{RunControl, StopRequest},
+    run_control::{LoadCommand, RunControl, StopRequest},
 };
 
 const RESULT_LOST: &str =
@@ -33,6 +34,8 @@ pub(super) struct RunWatch<'a, C: FleetStores> {
     fleet: &'a FleetClient<C>,
     run_id: &'a str,
     bundle: &'a Bundle,
+    /// The plan with the current load.
+    plan: Plan,
     aggregator: RunAggregator<C>,
     last_known: LastKnownStatus,
     stop: StopForwarding,
@@ -62,6 +65,8 @@ struct ShownProgress {
     /// Time of the run at the latest update or waiting message.
     updated_at: Duration,
     preparing_message: Option<String>,
+    /// Whether the observers need an update though nothing has changed in the run.
+    refresh_requested: bool,
 }
 
 /// What a poll found.
@@ -89,6 +94,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             fleet,
             run_id,
             bundle,
+            plan: bundle.plan.clone(),
             aggregator,
             last_known: LastKnownStatus::default(),
             stop: StopForwarding::default(),
@@ -98,6 +104,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
                 phase: LivePhase::Starting,
                 updated_at: Duration::ZERO,
                 preparing_message: None,
+                refresh_requested: false,
             },
         }
     }
@@ -109,6 +116,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         mut stop_requests: watch::Receiver<StopRequest>,
         observers: &mut [&mut dyn RunObserver],
     ) -> Result<RunResult, FleetRunError> {
+        let mut wakes = control.subscribe_to_wakes();
         let mut polls = tokio::time::interval(POLL_INTERVAL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -116,6 +124,14 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
                 Ok(()) = stop_requests.changed() => {
                     let request = *stop_requests.borrow_and_update();
                     self.stop = StopForwarding { requested: true, unconfirmed: Some(request) };
+                    polls.reset_immediately();
+                }
+                Ok(()) = wakes.changed() => {
+                    for command in control.take_load_commands() {
+                        let change = self.change_load(command).await.map_err(|error| error_chain(&error));
+                        observers.iter_mut().for_each(|observer| observer.on_load_change(&change));
+                    }
+                    self.progress.refresh_requested = true;
                     polls.reset_immediately();
                 }
                 _ = polls.tick() => match self.poll(observers).await? {
@@ -141,6 +157,20 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             self.show(&status, observers).await;
         }
         Ok(outcome)
+    }
+
+    async fn change_load(&self, command: LoadCommand) -> Result<LoadChange, FleetError> {
+        match command {
+            LoadCommand::Pause => self.fleet.pause().await.map(|_| LoadChange::Paused),
+            LoadCommand::Resume => {
+                let level = self.fleet.resume().await?.1;
+                Ok(LoadChange::Resumed { level })
+            }
+            LoadCommand::Step(step) => {
+                let (_, before, now) = self.fleet.step_level(step, self.plan.load.model.unit()).await?;
+                Ok(LoadChange::Level { before, now })
+            }
+        }
     }
 
     /// Sends an unconfirmed stop request to the store. An unreachable store gets a drain request
@@ -191,7 +221,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         self.last_known.update(status, elapsed);
         let phase = live_phase(status.phase, status.elapsed_s, elapsed, self.bundle);
         let closed_seconds = self.aggregate(status, phase, elapsed).await;
-        if closed_seconds > 0 || phase != self.progress.phase {
+        if closed_seconds > 0 || phase != self.progress.phase || self.progress.refresh_requested {
             self.show_update(status, phase, elapsed, observers);
         } else if status.phase == RunPhase::Preparing {
             self.show_preparing_workers(status, observers);
@@ -217,18 +247,23 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         observers: &mut [&mut dyn RunObserver],
     ) {
         (self.progress.phase, self.progress.updated_at) = (phase, elapsed);
+        self.progress.refresh_requested = false;
+        if let Some(spec) = &status.spec {
+            self.plan.load.model.set_profile(spec.profile.clone());
+        }
         let view = self.aggregator.view();
         let live = LiveStatus {
             elapsed,
             phase,
             level_now: status.spec.as_ref().map_or(0.0, |spec| spec.profile.level(elapsed)),
+            planned_end: status.spec.as_ref().map_or(Duration::ZERO, |spec| spec.planned_end(elapsed)),
+            resumes_at: status.spec.as_ref().and_then(RunSpec::resumes_at),
             cpu_s: status.workers.iter().map(|worker| worker.cpu_s).sum(),
             rss_bytes: status.workers.iter().map(|worker| worker.rss_bytes).sum(),
             busy_users: view.engine.busy,
-            // For display only: the leader decides whether a threshold stops the run.
-            thresholds: self.aggregator.judge().current_results(view),
+            thresholds: self.aggregator.threshold_results(),
         };
-        observers.iter_mut().for_each(|observer| observer.on_update(&self.bundle.plan, view, &live));
+        observers.iter_mut().for_each(|observer| observer.on_update(&self.plan, view, &live));
     }
 
     /// Shows each message once.
@@ -274,22 +309,25 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             }
             stored.facts.started_unix_ms = unix_ms();
         }
-        self.show_result(&stored, observers);
-        Ok(RunResult { view: stored.view, facts: stored.facts })
+        let plan = self.last_known.plan(&self.bundle.plan, stored.facts.active);
+        self.show_result(&plan, &stored, observers);
+        Ok(RunResult { plan, view: stored.view, facts: stored.facts })
     }
 
-    fn show_result(&self, stored: &StoredRunResult, observers: &mut [&mut dyn RunObserver]) {
+    fn show_result(&self, plan: &Plan, stored: &StoredRunResult, observers: &mut [&mut dyn RunObserver]) {
         let facts = &stored.facts;
         let live = LiveStatus {
             elapsed: facts.elapsed,
             phase: LivePhase::Done,
             level_now: 0.0,
+            planned_end: facts.active,
+            resumes_at: None,
             cpu_s: facts.generator.cpu_s,
             rss_bytes: facts.generator.max_rss_bytes,
             busy_users: 0,
             thresholds: facts.thresholds.clone(),
         };
-        observers.iter_mut().for_each(|observer| observer.on_update(&self.bundle.plan, &stored.view, &live));
+        observers.iter_mut().for_each(|observer| observer.on_update(plan, &stored.view, &live));
     }
 
     fn into_partial_result(self, reason: &str) -> RunResult {

@@ -107,7 +107,7 @@ pub(super) fn cancelled_result(bundle: &Bundle, request: StopRequest) -> RunResu
         lost_at_most: 0,
         fleet: Some(FleetFacts { workers: Vec::new(), events: Vec::new(), missed_starts: 0 }),
     };
-    RunResult { view, facts }
+    RunResult { plan: bundle.plan.clone(), view, facts }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use squall_coord::FleetStores;
 use squall_metrics::RunView;
-use squall_model::{FleetEvent, FleetFacts, GeneratorStats, LoadModel, RunFacts, RunSpec, StopReason};
+use squall_model::{FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, LoadModel, RunFacts, RunSpec, StopReason};
 use std::time::Duration;
 
 use super::LeaderRun;
@@ -38,14 +38,14 @@ impl<C: FleetStores> LeaderRun<C> {
         let max_rss_bytes = roster.workers.values().map(|entry| entry.max_rss_bytes).max().unwrap_or(0);
         let usage = GeneratorUsage { elapsed, cpu_s, threads };
         let lost = roster.workers.values().filter(|entry| entry.state == RosterEntryState::Lost).count();
-        let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost));
+        let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost, view));
         let unreported = self.max_unreported_requests(view, begun);
         let lost_by_announcements: u64 =
             roster.workers.keys().map(|instance| self.aggregator.lost_at_most(*instance)).sum();
         let lost_at_most = lost_by_announcements.min(unreported);
-        let events = roster.events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
         let stop_message = spec.stop.as_ref().and_then(|stop| stop.message.clone());
-        let events = events.chain(stop_message.map(|text| FleetEvent { t_s: active.as_secs_f64(), text }));
+        let stopped = stop_message.map(|text| FleetEvent::new(active.as_secs_f64(), FleetEventKind::Stopped, text));
+        let events = self.aggregator.events().into_iter().chain(stopped);
         RunFacts {
             started_unix_ms: spec.start_at_ms.unwrap_or(0),
             active,

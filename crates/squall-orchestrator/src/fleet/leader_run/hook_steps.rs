@@ -2,7 +2,7 @@
 //! record if it fails. The hooks themselves run on a worker.
 
 use squall_coord::{FleetStores, RunRecord};
-use squall_model::{RunSpec, StopReason};
+use squall_model::{FleetEvent, FleetEventKind, RunSpec, StopReason};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -100,8 +100,8 @@ impl<C: FleetStores> LeaderRun<C> {
 
     /// For events that every poll finds again.
     fn record_event_once(&mut self, elapsed: Duration, text: String) {
-        if !self.aggregator.roster().events.iter().any(|(_, recorded)| *recorded == text) {
-            self.aggregator.record_event(elapsed, text);
+        if !self.aggregator.roster().events.iter().any(|recorded| recorded.text == text) {
+            self.aggregator.record_event(FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Other, text));
         }
     }
 }

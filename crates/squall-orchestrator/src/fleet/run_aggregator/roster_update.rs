@@ -3,12 +3,12 @@
 //! do that.
 
 use squall_coord::{FleetStores, StoreError};
-use squall_model::protocol::ProtocolVersion;
+use squall_model::{FleetEvent, FleetEventKind, protocol::ProtocolVersion};
 use std::{collections::btree_map::Entry, time::Duration};
 
 use super::{RunAggregator, worker_source};
 use crate::fleet::{
-    WorkerInfo,
+    WorkerInfo, WorkerKind,
     worker_roster::{GaveUpWorker, RosterEntry, RosterEntryState},
 };
 
@@ -16,13 +16,14 @@ use crate::fleet::{
 const LATE_JOIN_S: f64 = 0.5;
 
 impl<C: FleetStores> RunAggregator<C> {
-    /// Brings the roster up to date with the reports of all `workers` that are present. A worker of
+    /// Brings the roster up to date with the reports of all `workers`. A worker of
     /// another protocol version takes no part: it refuses the run and holds no shares.
     pub async fn update_roster(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let epoch = self.epoch;
         let other_protocol = workers.iter().filter(|worker| !worker.protocol.is_current() && worker.instance != 0);
         other_protocol.for_each(|worker| self.record_other_protocol(worker, elapsed));
-        let workers: Vec<&WorkerInfo> = workers.iter().filter(|worker| worker.protocol.is_current()).collect();
+        let takes_part = |worker: &&WorkerInfo| worker.protocol.is_current() && worker.is_present();
+        let workers: Vec<&WorkerInfo> = workers.iter().filter(takes_part).collect();
         // A last delta that is already in the store must be merged before its worker is called
         // lost.
         if workers.iter().any(|worker| self.ended_early_without_last_delta(worker)) {
@@ -38,7 +39,11 @@ impl<C: FleetStores> RunAggregator<C> {
             }
         }
         for &worker in workers.iter().filter(|worker| worker.given_up_run == epoch && worker.instance != 0) {
-            self.record_gave_up(worker, elapsed);
+            self.record_gave_up(worker, &workers, elapsed);
+        }
+        // The message of a Squall worker is the reason why it gave the run up.
+        for &worker in workers.iter().filter(|worker| worker.ready == epoch && worker.kind == WorkerKind::Vikhry) {
+            self.record_notice(worker, elapsed);
         }
         self.record_absent_workers(&workers, elapsed).await
     }
@@ -62,11 +67,16 @@ impl<C: FleetStores> RunAggregator<C> {
     fn record_prepared(&mut self, worker: &WorkerInfo, elapsed: Duration) {
         let at_s = elapsed.as_secs_f64();
         if self.add_to_roster(worker.instance, &worker.id, at_s) && at_s > LATE_JOIN_S {
-            self.record_event(elapsed, format!("worker {} joined", worker.id));
+            self.record_worker_event(elapsed, FleetEventKind::Joined, &worker.id, "joined");
         }
         if let Some(entry) = self.roster.workers.get_mut(&worker.instance) {
             entry.record_usage(worker);
         }
+    }
+
+    fn record_worker_event(&mut self, elapsed: Duration, kind: FleetEventKind, worker: &str, what: &str) {
+        let text = format!("worker {worker} {what}");
+        self.record_event(FleetEvent::new(elapsed.as_secs_f64(), kind, text).about(worker));
     }
 
     fn lose_early_ended_worker(&mut self, worker: &WorkerInfo, elapsed: Duration) {
@@ -93,18 +103,18 @@ impl<C: FleetStores> RunAggregator<C> {
         if entry.state == RosterEntryState::Lost || returned_before_end {
             (entry.state, entry.ended_s) = (RosterEntryState::Working, None);
             self.collector.restore_source(worker_source(worker.instance));
-            self.record_event(elapsed, format!("worker {} is back", worker.id));
+            self.record_worker_event(elapsed, FleetEventKind::Back, &worker.id, "is back");
         }
     }
 
     fn record_other_protocol(&mut self, worker: &WorkerInfo, elapsed: Duration) {
         if self.add_gave_up(worker, elapsed) {
-            let (id, found, current) = (&worker.id, worker.protocol, ProtocolVersion::CURRENT);
-            let text = format!(
-                "worker {id} takes no part: it has fleet protocol {found}, and the run has {current}; \
+            let (found, current) = (worker.protocol, ProtocolVersion::CURRENT);
+            let what = format!(
+                "takes no part: it has fleet protocol {found}, and the run has {current}; \
                  use the same release of squall for the orchestrator and the workers"
             );
-            self.record_event(elapsed, text);
+            self.record_worker_event(elapsed, FleetEventKind::Unable, &worker.id, &what);
         }
     }
 
@@ -115,15 +125,27 @@ impl<C: FleetStores> RunAggregator<C> {
         true
     }
 
-    fn record_gave_up(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+    fn record_gave_up(&mut self, worker: &WorkerInfo, workers: &[&WorkerInfo], elapsed: Duration) {
         if !self.add_gave_up(worker, elapsed) {
             return;
         }
-        let what = match self.roster.workers.contains_key(&worker.instance) {
-            true => "ended its part early, and its load moves to the other workers",
-            false => "takes no part: it cannot carry out the run",
+        let others_can = workers.iter().any(|other| other.can_carry_out(self.epoch));
+        let (kind, what) = match self.roster.workers.contains_key(&worker.instance) {
+            true if others_can => {
+                (FleetEventKind::Lost, "ended its part early, and its load moves to the other workers")
+            }
+            true => (FleetEventKind::Lost, "ended its part early, and no other worker can take its load"),
+            false => (FleetEventKind::Unable, "takes no part: it cannot carry out the run"),
         };
-        self.record_event(elapsed, format!("worker {} {what}: {}", worker.id, worker.message));
+        self.record_worker_event(elapsed, kind, &worker.id, &format!("{what}: {}", worker.message));
+    }
+
+    fn record_notice(&mut self, worker: &WorkerInfo, elapsed: Duration) {
+        let is_notice = !worker.message.is_empty() && worker.given_up_run != self.epoch;
+        if is_notice && self.roster.noticed.insert(worker.instance) {
+            let text = format!("worker {}: {}", worker.id, worker.message);
+            self.record_event(FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Notice, text).about(&worker.id));
+        }
     }
 
     /// Workers that no longer report have left if they shipped everything, and are lost otherwise.
@@ -144,11 +166,13 @@ impl<C: FleetStores> RunAggregator<C> {
             false => "no worker is left, and its load pauses until one joins",
         };
         for (instance, id) in absent {
-            let what = match self.end_absent_worker(instance, elapsed) {
-                RosterEntryState::Lost => "was lost",
-                RosterEntryState::Left | RosterEntryState::Working | RosterEntryState::Finished => "left",
+            let (kind, what) = match self.end_absent_worker(instance, elapsed) {
+                RosterEntryState::Lost => (FleetEventKind::Lost, "was lost"),
+                RosterEntryState::Left | RosterEntryState::Working | RosterEntryState::Finished => {
+                    (FleetEventKind::Left, "left")
+                }
             };
-            self.record_event(elapsed, format!("worker {id} {what}; {then}"));
+            self.record_worker_event(elapsed, kind, &id, &format!("{what}; {then}"));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use squall_coord::MemoryFleetStores;
 use squall_metrics::{Delta, EngineDelta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample};
 use squall_model::{Load, LoadModel, Pause};
 
-use crate::fleet::WorkerInfo;
+use crate::fleet::{WorkerInfo, WorkerKind};
 
 fn delta(instance: u64, second: u32, users: u64, peak_users: u64) -> Delta {
     let engine = EngineDelta { users, peak_users, ..EngineDelta::default() };
@@ -80,10 +80,35 @@ async fn worker_that_ended_early_without_last_delta_is_lost_and_recorded_once() 
     let facts = aggregator.worker_facts(4 * second, u64::MAX);
     let states: Vec<_> = facts.into_iter().map(|facts| facts.state).collect();
     assert_eq!(states, [WorkerState::Finished, WorkerState::Finished, WorkerState::Lost]);
-    let events: Vec<_> = aggregator.roster().events.iter().map(|(_, text)| text.as_str()).collect();
+    let events: Vec<_> = aggregator.roster().events.iter().map(|event| event.text.as_str()).collect();
     let text =
         |id| format!("worker {id} ended its part early, and its load moves to the other workers: a thread panicked");
     assert_eq!(events, [text("w2"), text("w3")]);
+}
+
+#[tokio::test]
+async fn notice_about_a_vikhry_worker_and_its_loss_are_problems_and_a_join_is_none() {
+    let (_stores, mut aggregator) = open_run(&[]).await;
+    let second = Duration::from_secs(1);
+    let vikhry = |message: &str| WorkerInfo { kind: WorkerKind::Vikhry, message: message.into(), ..worker(1, 0, 0) };
+    let squall = worker(2, 0, 0);
+    aggregator.update_roster(&[vikhry("")], second / 10).await.unwrap();
+    for at in [6, 7] {
+        aggregator.update_roster(&[vikhry("it starts no user"), squall.clone()], at * second).await.unwrap();
+    }
+    aggregator.update_roster(&[squall], 8 * second).await.unwrap();
+    let events = aggregator.events();
+    let events: Vec<_> = events
+        .iter()
+        .map(|event| (event.text.as_str(), event.kind, event.subject.as_deref(), event.kind.is_problem()))
+        .collect();
+    let lost = "worker w1 was lost; its load moves to the other workers";
+    let expected = [
+        ("worker w2 joined", FleetEventKind::Joined, Some("w2"), false),
+        ("worker w1: it starts no user", FleetEventKind::Notice, Some("w1"), true),
+        (lost, FleetEventKind::Lost, Some("w1"), true),
+    ];
+    assert_eq!(events, expected);
 }
 
 /// The loss of worker 2 closes seconds 0 and 1 together, and the next delta closes second 2, after
@@ -116,4 +141,21 @@ fn peak_users_count_a_user_once_that_moves_within_a_second() {
     let view = RunAggregator::<MemoryFleetStores>::view_of_checkpoint(&encode_checkpoint(&roster, &collector))
         .expect("a checkpoint");
     assert_eq!(view.engine.peak_users, 9);
+}
+
+#[tokio::test]
+async fn worker_activity_has_the_latest_second_of_each_worker() {
+    let (stores, mut aggregator) = open_run(&[]).await;
+    ship(&stores, delta_with_request(1, 0, 7)).await;
+    ship(&stores, delta_with_request(2, 0, 7)).await;
+    ship(&stores, delta_with_request(2, 1, 7)).await;
+    aggregator.poll().await.unwrap();
+    let workers = [worker(1, 0, 0), worker(2, 0, 0)];
+    aggregator.update_roster(&workers, Duration::from_secs(2)).await.unwrap();
+    aggregator.update_roster(&workers[1..], Duration::from_secs(3)).await.unwrap();
+    let seen = aggregator.worker_activity();
+    let seen: Vec<_> = seen.iter().map(|w| (w.id.as_str(), w.state, w.latest.map(|s| (s.t_s, s.requests)))).collect();
+    assert_eq!(seen, [("w1", "lost", Some((1, 1))), ("w2", "working", Some((2, 1)))]);
+    let events = aggregator.events();
+    assert!(events.last().is_some_and(|event| event.t_s == 3.0 && event.text.contains("w1 was lost")), "{events:?}");
 }

@@ -5,7 +5,7 @@
 use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{LivePhase, LiveStatus};
-use squall_report::{HdrLogWriter, LiveSnapshot, ReportInput, json_line};
+use squall_report::{HdrLogWriter, LiveSnapshot, ReportInput, json_line, loadpilot_line};
 use std::{
     fs::File,
     io::{self, BufWriter, ErrorKind, Write},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    args::OutputArgs,
+    args::{LineStyle, OutputArgs},
     exit::CliError,
     output_file::FifoWriter,
     terminal::background_writer::{self, BackgroundWriter},
@@ -29,6 +29,7 @@ type OutputSink = Box<dyn Write>;
 /// The live outputs of a run.
 pub(crate) struct LiveOutputs {
     lines: Option<LiveOutput<OutputSink>>,
+    line_style: LineStyle,
     hdr: Option<LiveOutput<HdrLogWriter<OutputSink>>>,
     /// The largest elapsed time so far. The final status has a smaller one: the length of the run
     /// without the drain.
@@ -69,7 +70,8 @@ impl LiveOutputs {
                 background_writer,
             ))
         };
-        Ok(LiveOutputs { lines, hdr: args.hdr.as_deref().map(log).transpose()?, last_elapsed: Duration::ZERO })
+        let hdr = args.hdr.as_deref().map(log).transpose()?;
+        Ok(LiveOutputs { lines, line_style: args.line_style, hdr, last_elapsed: Duration::ZERO })
     }
 
     pub(crate) fn uses_stdout(&self) -> bool {
@@ -89,7 +91,11 @@ impl LiveOutputs {
         {
             lines.seconds_written = seconds;
             self.last_elapsed = self.last_elapsed.max(live.elapsed);
-            let line = json_line(&LiveSnapshot { elapsed: self.last_elapsed, ..tick(plan, view, live) }) + "\n";
+            let snapshot = LiveSnapshot { elapsed: self.last_elapsed, ..tick(plan, view, live) };
+            let line = match self.line_style {
+                LineStyle::Squall => json_line(&snapshot),
+                LineStyle::Loadpilot => loadpilot_line(&snapshot),
+            } + "\n";
             lines.try_write(|writer| writer.write_all(line.as_bytes()).and_then(|()| writer.flush()));
         }
         if let Some(hdr) = &mut self.hdr {

@@ -130,3 +130,21 @@ local function notify_next()
     redis.call('XADD', KEYS[9], 'MAXLEN', '~', 1024, whole(last_call() + 1) .. '-0', 'pool', ARGV[2], 'tickets', table.concat(turn, ' '))
   end
 end
+
+-- Adds items to the pool that vikhry's orchestrator has created: it writes payloads and the number of
+-- items, and expects workers to add the ids from pool_loaded_count + 1 to that number. Stops at an item
+-- whose payload is not written yet, and after 5000 items; the next call continues. pool_loaded_count is
+-- derived from KEYS[2] and shares its slot. Returns the number of items and whether all are loaded.
+local function load_created_items()
+  local base = string.sub(KEYS[2], 1, -string.len('available') - 1)
+  local total = tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '0')
+  local loaded = tonumber(redis.call('GET', base .. 'pool_loaded_count') or '0')
+  if not total or not loaded or loaded >= total then return total, true end
+  local first = loaded
+  while loaded < total and loaded - first < 5000 and redis.call('EXISTS', base .. whole(loaded + 1)) == 1 do
+    loaded = loaded + 1
+    if redis.call('HEXISTS', KEYS[3], whole(loaded)) == 0 then redis.call('SADD', KEYS[2], whole(loaded)) end
+  end
+  if loaded > first then redis.call('SET', base .. 'pool_loaded_count', whole(loaded)) end
+  return total, loaded == total
+end

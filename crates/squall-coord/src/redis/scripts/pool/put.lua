@@ -14,7 +14,7 @@ if before then
 end
 if tonumber(ARGV[6]) >= 0 and tonumber(ARGV[6]) < run then return added end
 redis.call('HSETNX', KEYS[1], ARGV[2], 0)
-local total = tonumber(redis.call('HGET', KEYS[1], ARGV[2]))
+local total, all_loaded = load_created_items()
 if not total or total < 0 then return not_a_number(ARGV[2] .. ' of resources') end
 local limit = tonumber(ARGV[5])
 for at = 12, #KEYS do
@@ -28,7 +28,8 @@ for at = 12, #KEYS do
     added[at - 11] = 0
   end
 end
-redis.call('SET', KEYS[10], whole(total))
+-- An item that is added here and loaded again later is the same item.
+if all_loaded then redis.call('SET', KEYS[10], whole(total)) end
 if #added > 0 then redis.call('SET', KEYS[11], table.concat(added), 'EX', 60) end
 notify_next()
 return added

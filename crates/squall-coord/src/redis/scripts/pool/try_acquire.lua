@@ -14,6 +14,7 @@ if had then
   return {'granted', had, held_item(had).grant}
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return {'no_pool'} end
+load_created_items()
 local seen = last_call()
 if redis.call('SCARD', KEYS[2]) == 0 then reclaim_abandoned() end
 local mine = queued_request(ticket)

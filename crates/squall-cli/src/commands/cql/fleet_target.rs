@@ -1,0 +1,79 @@
+//! A run of `squall cql` on a fleet: what cannot run there, and the bundle that workers get. The workers
+//! make the load; the machine that starts the run creates the schema and runs the warm-up.
+
+use squall_cql::{NodeAddress, Population, SequenceEnd, StopRule, StressOperation, StressSettings, ThreadPlan};
+use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan};
+use squall_orchestrator::{RunControl, RunObserver, RunResult};
+
+use crate::{args::FleetArgs, bundle::CqlSource, commands::run::run_bundle, exit::CliError, local_fleet_state};
+
+/// The fleet, and what its workers need besides the plan.
+pub(super) struct FleetTarget {
+    redis: String,
+    fleet: String,
+    settings: EncodedSettings,
+}
+
+impl FleetTarget {
+    /// `None` for a run in this process.
+    pub(super) fn new(
+        args: &FleetArgs,
+        words: &[String],
+        settings: &StressSettings,
+        nodes: &[NodeAddress],
+    ) -> Result<Option<FleetTarget>, CliError> {
+        let Some(redis) = args.cluster.clone() else { return Ok(None) };
+        refuse_on_fleet(settings)?;
+        let (redis, fleet) = match redis.is_empty() {
+            true => {
+                let store = local_fleet_state::running_fleet_store()?;
+                (store.redis, store.fleet)
+            }
+            false => (redis, args.fleet.clone()),
+        };
+        let settings = CqlSource::new(words, settings, nodes).encode()?;
+        Ok(Some(FleetTarget { redis, fleet, settings }))
+    }
+
+    /// Runs `plan` on the workers.
+    pub(super) async fn run(
+        &self,
+        plan: &Plan,
+        limits: EngineLimits,
+        histogram_window_s: u32,
+        control: &RunControl,
+        observers: &mut [&mut dyn RunObserver],
+    ) -> Result<RunResult, CliError> {
+        let bundle = Bundle { settings: self.settings.clone(), ..Bundle::new(plan.clone(), limits) };
+        run_bundle((&self.redis, &self.fleet), &bundle, histogram_window_s, control, observers).await
+    }
+}
+
+/// The number of operations after which a sequence that does not wrap has ended.
+pub(super) fn sequence_limit(settings: &StressSettings) -> Option<u64> {
+    match &settings.population.seeds {
+        Population::Sequence { sequence, .. } if sequence.end == SequenceEnd::Stop => Some(sequence.count()),
+        Population::Sequence { .. } | Population::Drawn(_) => None,
+    }
+}
+
+/// Names the first option that only a run in one process can carry out.
+fn refuse_on_fleet(settings: &StressSettings) -> Result<(), CliError> {
+    let looks_back = matches!(&settings.population.seeds, Population::Sequence { read_lookback: Some(_), .. });
+    let refused = [
+        (
+            matches!(settings.rate.threads, ThreadPlan::Steps { .. }),
+            "a search of the number of threads: give -rate threads=N",
+        ),
+        (
+            matches!(settings.command.stop, StopRule::StandardError { .. }),
+            "an end by the standard error: give n= or duration=",
+        ),
+        (looks_back, "read-lookback=, because a worker does not know what others have written: use -pop dist="),
+        (matches!(settings.command.operation, StressOperation::User { .. }), "user profiles: run it without --cluster"),
+    ];
+    match refused.into_iter().find(|(used, _)| *used) {
+        Some((_, what)) => Err(CliError::new(format!("a fleet does not support {what}"))),
+        None => Ok(()),
+    }
+}

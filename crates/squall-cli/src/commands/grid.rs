@@ -1,0 +1,190 @@
+//! `squall grid`: runs the parts of squall-grid until a stop signal, and shows a grid. Here are their
+//! settings, their store and their signals.
+
+mod keys;
+mod settings;
+mod status;
+
+use squall_coord::{MemorySlotStore, RedisSlotStore, SlotStore};
+use squall_grid::{GridWorker, GridWorkerConfig, GridWorkerError, ServerConfig, ServerOffers, SlotOffers, serve};
+use std::net::SocketAddr;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::{GridClientArgs, GridCommand, GridServeArgs, GridUpArgs, GridWorkerArgs},
+    exit::{CliError, PASSED, error_chain},
+    fleet_store, logs, secret_value,
+    signals::StopSignals,
+    terminal::print,
+};
+
+pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
+    let ended = runtime.block_on(async {
+        match command {
+            GridCommand::Serve(args) => serve_clients(&args).await,
+            GridCommand::Worker(args) => run_worker(&args).await,
+            GridCommand::Up(args) => up(&args).await,
+            GridCommand::Status(args) => {
+                let store = open_store(&args.store.redis, &args.store.grid).await?;
+                if args.watch { status::watch(&store, listen_for_signals()?).await } else { status::show(&store).await }
+            }
+            GridCommand::Key(command) => keys::run(&command).await,
+        }
+    });
+    ended.map(|()| PASSED)
+}
+
+async fn open_store(redis: &str, grid: &str) -> Result<RedisSlotStore, CliError> {
+    let client = fleet_store::connect(redis, |reason| tracing::info!("{reason}")).await?;
+    if grid.is_empty() && client.is_cluster() {
+        return Err(CliError::new(
+            "a grid on a Redis cluster needs a name, because its keys must be on one node. Give --grid NAME",
+        ));
+    }
+    let prefix = if grid.is_empty() { String::new() } else { format!("squall-grid:{{{grid}}}:") };
+    Ok(RedisSlotStore::new(&client, &prefix))
+}
+
+fn listen_for_signals() -> Result<StopSignals, CliError> {
+    StopSignals::listen().map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))
+}
+
+async fn listen<S: SlotStore>(args: &GridClientArgs, store: &S) -> Result<(TcpListener, SocketAddr), CliError> {
+    let stored = store.api_keys().await.map_err(|error| CliError::unreachable(error_chain(&error)))?;
+    let keys = stored.len() + args.key.len() + args.admin_key.len() + args.worker_key.len();
+    if !args.listen.ip().is_loopback() && keys == 0 && !args.allow_remote {
+        return Err(CliError::new(format!(
+            "--listen {} can be reached from other machines without an API key: give --key NAME=@FILE, create one with \
+             `squall grid key create`, listen on 127.0.0.1, or add --allow-remote",
+            args.listen
+        )));
+    }
+    let listen_error = |error| CliError::new(format!("--listen: cannot listen on {}: {error}", args.listen));
+    let listener = TcpListener::bind(args.listen).await.map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+    Ok((listener, address))
+}
+
+async fn serve_clients(args: &GridServeArgs) -> Result<(), CliError> {
+    logs::start(args.clients.log);
+    let config = settings::server_config(&args.clients)?;
+    match &args.store.redis {
+        Some(redis) => serve_from(open_store(redis, &args.store.grid).await?, args, config).await,
+        None => serve_from(MemorySlotStore::new(), args, config).await,
+    }
+}
+
+async fn serve_from<S: SlotStore>(store: S, args: &GridServeArgs, config: ServerConfig) -> Result<(), CliError> {
+    let mut signals = listen_for_signals()?;
+    let (listener, address) = listen(&args.clients, &store).await?;
+    print::stdout(format!("the grid is at ws://{address}/\n").as_bytes())?;
+    let stop = CancellationToken::new();
+    let mut serving = Box::pin(serve(store, config, listener, stop.clone()));
+    tokio::select! {
+        () = &mut serving => return Ok(()),
+        () = signals.next() => stop.cancel(),
+    }
+    // The second signal ends the process at once.
+    tokio::select! {
+        () = serving => {}
+        () = signals.next() => {}
+    }
+    Ok(())
+}
+
+async fn run_worker(args: &GridWorkerArgs) -> Result<(), CliError> {
+    logs::start(args.log);
+    let config = settings::worker_config(args)?;
+    match (&args.store.redis, &args.server) {
+        (_, Some(url)) => {
+            let secret = args.server_key.as_deref().map(secret_value::resolve).transpose();
+            let secret = secret.map_err(|error| CliError::new(format!("--server-key: {error}")))?;
+            let offers = ServerOffers::new(url, secret);
+            let offers =
+                offers.ok_or_else(|| CliError::new("--server: write http://HOST:PORT of `squall grid serve`"))?;
+            work_for(offers, config).await
+        }
+        (Some(redis), None) => work_for(open_store(redis, &args.store.grid).await?, config).await,
+        (None, None) => Err(CliError::new(
+            "give --redis URL of the grid, or --server http://HOST:PORT of a server without Redis; `squall grid up` \
+             runs both in one process",
+        )),
+    }
+}
+
+async fn work_for<S: SlotOffers>(store: S, config: GridWorkerConfig) -> Result<(), CliError> {
+    let mut signals = listen_for_signals()?;
+    let drain = CancellationToken::new();
+    let mut working = Box::pin(GridWorker::new(store, config).run(drain.clone()));
+    tokio::select! {
+        ended = &mut working => return ended.map_err(worker_error),
+        () = signals.next() => drain.cancel(),
+    }
+    // The second signal ends the process at once; the browser host kills the browsers.
+    tokio::select! {
+        ended = working => ended.map_err(worker_error),
+        () = signals.next() => Ok(()),
+    }
+}
+
+fn worker_error(error: GridWorkerError) -> CliError {
+    CliError::new(error_chain(&error))
+}
+
+async fn up(args: &GridUpArgs) -> Result<(), CliError> {
+    logs::start(args.clients.log);
+    let server = settings::server_config(&args.clients)?;
+    let workers: Vec<GridWorkerConfig> =
+        (1..=args.workers).map(|number| settings::local_worker(&args.browsers, number)).collect::<Result<_, _>>()?;
+    let mut signals = listen_for_signals()?;
+    let (store, stop) = (MemorySlotStore::new(), CancellationToken::new());
+    let (listener, address) = listen(&args.clients, &store).await?;
+    let mut parts = JoinSet::new();
+    for config in workers {
+        parts.spawn(GridWorker::new(store.clone(), config).run(stop.clone()));
+    }
+    let mut serving = Box::pin(serve(store.clone(), server, listener, stop.clone()));
+    let ready = async {
+        wait_until_ready(&store, args, address).await?;
+        std::future::pending::<Result<(), CliError>>().await
+    };
+    tokio::select! {
+        () = &mut serving => return Ok(()),
+        Some(Ok(Err(error))) = parts.join_next() => return Err(worker_error(error)),
+        failed = ready => return failed,
+        () = signals.next() => stop.cancel(),
+    }
+    let ending = async {
+        serving.await;
+        while parts.join_next().await.is_some() {}
+    };
+    // The second signal ends the process at once; the browser hosts kill the browsers.
+    tokio::select! {
+        () = ending => {}
+        () = signals.next() => {}
+    }
+    Ok(())
+}
+
+/// Waits for the workers, and prints how to connect.
+async fn wait_until_ready<S: SlotStore>(store: &S, args: &GridUpArgs, address: SocketAddr) -> Result<(), CliError> {
+    loop {
+        let snapshot = store.snapshot().await.map_err(|error| CliError::new(error_chain(&error)))?;
+        if snapshot.workers.len() >= usize::from(args.workers) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let token = if args.clients.key.is_empty() { "" } else { "&token=SECRET" };
+    let text = format!(
+        "the grid is at ws://{address}/ with {} slots        (Ctrl-C stops)\n\n\
+         const {{ chromium }} = require('playwright-core');\n\
+         const browser = await chromium.connect('ws://{address}/?browser=chromium{token}');\n\
+         const page = await browser.newPage();\n",
+        u32::from(args.workers) * args.browsers.slots
+    );
+    print::stdout(text.as_bytes())
+}

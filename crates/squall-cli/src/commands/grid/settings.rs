@@ -1,0 +1,118 @@
+//! Arguments of `squall grid` → settings of squall-grid. It starts nothing.
+
+use squall_coord::{ApiKeyScope, SlotWorkerId, unique_id};
+use squall_grid::{ApiKey, BrowserRules, GridWorkerConfig, Isolation, ServerConfig};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use crate::{
+    args::{BrowserName, GridBrowserArgs, GridClientArgs, GridWorkerArgs, IsolationArg, Switch},
+    exit::CliError,
+    secret_value,
+};
+
+/// Debian's packages of Chromium, the cheapest first. The scripts in /usr/bin do not end with the
+/// browser.
+const CHROMIUM_PROGRAMS: [&str; 2] = ["/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium"];
+
+pub(super) fn server_config(args: &GridClientArgs) -> Result<ServerConfig, CliError> {
+    let mut keys = Vec::new();
+    let flags = [
+        ("--key", &args.key, ApiKeyScope::Client),
+        ("--admin-key", &args.admin_key, ApiKeyScope::Admin),
+        ("--worker-key", &args.worker_key, ApiKeyScope::Worker),
+    ];
+    for (flag, texts, scope) in flags {
+        for text in texts {
+            keys.push(api_key(flag, text, scope, args.key_sessions)?);
+        }
+    }
+    Ok(ServerConfig {
+        keys,
+        queue_limit: args.queue,
+        queue_timeout: args.queue_timeout,
+        compression: args.compression == Switch::On,
+        drain_timeout: args.grace,
+        ..ServerConfig::default()
+    })
+}
+
+fn api_key(flag: &str, text: &str, scope: ApiKeyScope, max_sessions: Option<u64>) -> Result<ApiKey, CliError> {
+    // The text may be a secret, so messages do not repeat it.
+    let (name, secret) = text
+        .split_once('=')
+        .filter(|(name, secret)| SlotWorkerId::new("key", name).is_some() && !secret.is_empty())
+        .ok_or_else(|| CliError::new(format!("{flag}: write NAME=@FILE, NAME=$VARIABLE or NAME=SECRET")))?;
+    let secret = secret_value::resolve(secret).map_err(|error| CliError::new(format!("{flag} {name}: {error}")))?;
+    if secret.len() < 16 {
+        return Err(CliError::new(format!("{flag} {name}: the secret has less than 16 characters")));
+    }
+    Ok(ApiKey::new(name, &secret, scope, max_sessions))
+}
+
+pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, CliError> {
+    let name = args.id.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
+        format!("{}-{}", if host.is_empty() { "worker" } else { &host }, &unique_id()[..6])
+    });
+    let mut config = browser_config(&args.browsers, &name)?;
+    config.listen = args.listen;
+    config.advertise.clone_from(&args.advertise);
+    config.max_lifetime = args.max_lifetime_sessions;
+    config.drain_timeout = args.drain_timeout;
+    Ok(config)
+}
+
+/// A worker of `squall grid up`.
+pub(super) fn local_worker(args: &GridBrowserArgs, number: u16) -> Result<GridWorkerConfig, CliError> {
+    browser_config(args, &format!("worker-{number}"))
+}
+
+fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig, CliError> {
+    let kind = match args.browser {
+        BrowserName::Chromium => "chromium",
+        BrowserName::Firefox => "firefox",
+        BrowserName::Webkit => "webkit",
+    };
+    let id = SlotWorkerId::new(kind, name).ok_or_else(|| {
+        CliError::new(format!("--id: `{name}` is not a valid name: use up to 64 letters, digits, `-`, `_` and `.`"))
+    })?;
+    if !args.playwright.is_dir() {
+        return Err(CliError::new(format!(
+            "there is no Playwright in {}: run `npm install playwright-core`, or give its folder with --playwright",
+            args.playwright.display()
+        )));
+    }
+    let installed = CHROMIUM_PROGRAMS.iter().map(PathBuf::from).find(|program| program.exists());
+    let installed = installed.filter(|_| args.browser == BrowserName::Chromium);
+    Ok(GridWorkerConfig {
+        id,
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        advertise: None,
+        slots: args.slots,
+        isolation: match args.isolation {
+            IsolationArg::Shared => Isolation::Shared,
+            IsolationArg::Key => Isolation::Key,
+            IsolationArg::Session => Isolation::Session,
+        },
+        rules: BrowserRules {
+            recycle_after: args.recycle_after,
+            max_age: args.max_age,
+            max_memory: args.max_memory.map(|mebibytes| mebibytes << 20),
+            spares: args.spare.into(),
+            // Room for one browser per session, the spares, and one that is being replaced.
+            limit: args.slots as usize + usize::from(args.spare) + 1,
+        },
+        max_lifetime: None,
+        executable: args.executable.clone().or(installed),
+        args: args.args.clone(),
+        playwright: args.playwright.clone(),
+        node: args.node.clone(),
+        heartbeat: Duration::from_secs(1),
+        ttl: Duration::from_millis(3500),
+        drain_timeout: Duration::from_secs(20),
+        probe_every: Duration::from_secs(10),
+        launch_timeout: Duration::from_secs(15),
+        probe_timeout: Duration::from_secs(10),
+    })
+}

@@ -1,0 +1,105 @@
+//! `squall cql --cluster` with real workers, a real Redis and a real Cassandra: every key of a sequence is
+//! used once, also when workers die and join.
+
+use crate::support::{RunningProcess, TestFolder, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use squall_testkit::{cassandra::Cassandra, redis::RedisServer};
+
+/// Short enough for a test to wait for, and longer than the delays of a busy machine.
+const EXPIRY: &str = "12s";
+
+struct CqlFleet {
+    folder: TestFolder,
+    redis: RedisServer,
+    workers: Vec<RunningProcess>,
+}
+
+impl CqlFleet {
+    fn new(workers: usize) -> CqlFleet {
+        let mut fleet = CqlFleet { folder: TestFolder::new(), redis: RedisServer::start(), workers: Vec::new() };
+        (0..workers).for_each(|_| fleet.join());
+        fleet
+    }
+
+    /// Starts a worker and waits until it has joined.
+    fn join(&mut self) {
+        let id = format!("w{}", self.workers.len());
+        let mut worker =
+            self.folder.start(&["worker", "--redis", &self.redis.url(), "--id", &id, "--expires-after", EXPIRY]);
+        worker.wait_for_line("joined");
+        self.workers.push(worker);
+    }
+
+    /// Starts `command` on the fleet in a keyspace of the test's own.
+    fn start(&self, keyspace: &str, command: &[&str]) -> RunningProcess {
+        let (port, keyspace) = (format!("native={}", Cassandra::shared().port()), format!("keyspace={keyspace}"));
+        let connection = ["-schema", keyspace.as_str(), "-node", "127.0.0.1", "-port", port.as_str()];
+        let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra"];
+        let log = ["-log", "no-settings", "hdrfile=run.hdr"];
+        let redis = self.redis.url();
+        let fleet = ["--cluster", redis.as_str(), "--json", "result.json"];
+        self.folder.start(&[&["cql"], command, &connection, &login, &log, &fleet].concat())
+    }
+}
+
+/// The rows of a table; 0 while it does not exist.
+fn rows(table: &str) -> u64 {
+    let statement = format!("SELECT COUNT(*) FROM {table}");
+    match Cassandra::shared().query(&statement) {
+        Ok(_) => Cassandra::shared().count(&statement) as u64,
+        Err(_) => 0,
+    }
+}
+
+fn number(result: &Value, path: &str) -> u64 {
+    result.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {result}"))
+}
+
+#[test]
+fn workers_of_a_fleet_write_every_key_of_a_sequence_once() {
+    let fleet = CqlFleet::new(2);
+    let command = ["write", "n=2000", "no-warmup", "-pop", "seq=1..2000", "no-wrap", "-rate", "threads=8"];
+    let ended = fleet.start("fleet_exact", &command).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let result = fleet.folder.json("result.json");
+    assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (2000, 0));
+    assert_eq!(number(&result, "/accounting/lost_at_most"), 0, "{result}");
+    assert_eq!(rows("fleet_exact.standard1"), 2000);
+    assert!(ended.stdout.contains("Total partitions          :      2,000"), "{ended:?}");
+    assert!(fleet.folder.read("run.hdr").contains("\nTag=WRITE-st,"), "the merged log has intervals");
+}
+
+#[test]
+fn no_key_repeats_when_a_worker_dies_and_another_joins() {
+    let mut fleet = CqlFleet::new(2);
+    let command = ["counter_write", "duration=1h", "no-warmup", "-pop", "seq=1..10M", "-rate", "threads=8"];
+    let rate = ["fixed=200/s", "-errors", "retries=0"];
+    let run = fleet.start("fleet_faults", &[&command[..], &rate].concat());
+    let (table, largest) = ("fleet_faults.counter1", "SELECT MAX(\"C0\") FROM fleet_faults.counter1");
+    wait_until("rows of both workers", || rows(table) > 100);
+    fleet.workers[0].signal(Signal::KILL);
+    fleet.join();
+    let at_join = rows(table);
+    // The rate is reached again when the remaining workers hold the shares of the killed one.
+    wait_until("rows after the change", || rows(table) > at_join + 1000);
+    run.interrupt();
+    let ended = run.end();
+    assert_eq!(ended.code, 130, "{ended:?}");
+    let (result, written) = (fleet.folder.json("result.json"), rows(table));
+    let (reported, lost) = (number(&result, "/totals/requests"), number(&result, "/accounting/lost_at_most"));
+    assert_eq!(Cassandra::shared().count(largest), 1, "no key was written twice");
+    assert!((reported..=reported + lost).contains(&written), "{reported} reported, {lost} lost, {written} written");
+}
+
+#[test]
+fn an_option_that_a_fleet_cannot_carry_out_is_refused() {
+    let folder = TestFolder::new();
+    let refused = |command: &[&str], reason: &str| {
+        let ended = folder.squall(&[&["cql"], command, &["--cluster", "redis://127.0.0.1:1"]].concat());
+        assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
+    };
+    refused(&["read", "n=5"], "give -rate threads=N");
+    refused(&["write", "err<0.1", "-rate", "threads=2"], "give n= or duration=");
+    refused(&["mixed", "n=5", "-rate", "threads=2", "-pop", "seq=1..5", "read-lookback=fixed(1)"], "read-lookback");
+}

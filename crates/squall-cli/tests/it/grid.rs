@@ -1,0 +1,164 @@
+//! `squall grid` as processes, with a real browser and a stock client. squall-grid tests its parts.
+
+use squall_testkit::redis::RedisServer;
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::support::{TestFolder, get};
+
+const KEY: &str = "a-secret-of-the-ci-system";
+
+/// The folder of `scripts/install-playwright`.
+pub(crate) fn playwright_folder() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-playwright");
+    let output = Command::new(script).stderr(Stdio::inherit()).output().expect("the script runs");
+    assert!(output.status.success(), "scripts/install-playwright failed");
+    PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
+}
+
+/// A stock client.
+pub(crate) fn client_script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../squall-grid/tests/it/clients/client.js")
+}
+
+/// Opens a page with a stock client, and returns what it printed.
+pub(crate) fn page_title(url: &str) -> String {
+    let mut command = Command::new("node");
+    command.arg(client_script()).arg("job").arg(url).env("NODE_PATH", playwright_folder().join("node_modules"));
+    String::from_utf8(command.output().expect("node runs").stdout).expect("text").trim().to_owned()
+}
+
+pub(crate) fn address_in(line: &str) -> &str {
+    line.split("ws://").nth(1).and_then(|rest| rest.split('/').next()).expect(line)
+}
+
+#[test]
+fn grid_up_serves_a_stock_client_until_a_stop_signal() {
+    let folder = TestFolder::new();
+    let playwright = playwright_folder().join("node_modules/playwright-core");
+    let arguments = ["grid", "up", "--listen", "127.0.0.1:0", "--workers", "2", "--slots", "1", "--playwright"];
+    let mut running = folder.start(&[&arguments[..], &[playwright.to_str().expect("text")]].concat());
+    let mut first = String::new();
+    BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
+    let address = address_in(&first).to_owned();
+    assert_eq!(page_title(&format!("ws://{address}/?browser=chromium")), "squall");
+    let capacity = get(address.parse().expect("an address"), "/v1/capacity", "*/*");
+    assert!(capacity.contains("\"max_slots\":2"), "{capacity}");
+    running.terminate();
+    assert_eq!(running.end().code, 0);
+    let left: Vec<_> = std::fs::read_dir(folder.path("")).expect("the folder").flatten().collect();
+    assert!(left.is_empty(), "temporary folders are removed: {left:?}");
+}
+
+#[test]
+fn server_and_worker_share_a_grid_on_redis() {
+    let (folder, redis) = (TestFolder::new(), RedisServer::start());
+    let (url, playwright) = (redis.url(), playwright_folder().join("node_modules/playwright-core"));
+    folder.write("ci.key", KEY);
+    let mut server =
+        folder.start(&["grid", "serve", "--redis", &url, "--listen", "127.0.0.1:0", "--key", "ci=@ci.key"]);
+    let mut first = String::new();
+    BufReader::new(server.stdout()).read_line(&mut first).expect("it says where it listens");
+    let worker = folder.start(&[
+        "grid",
+        "worker",
+        "--redis",
+        &url,
+        "--id",
+        "w1",
+        "--playwright",
+        playwright.to_str().expect("text"),
+    ]);
+    // The client waits in the queue until the worker is there.
+    let client_url = format!("ws://{}/?browser=chromium&token={KEY}", address_in(&first));
+    assert_eq!(page_title(&client_url), "squall");
+    let status = folder.squall(&["grid", "status", "--redis", &url]);
+    assert!(status.stdout.contains("chromium:w1") && status.stdout.contains("1 servers"), "{status:?}");
+    let mut watching = folder.start(&["grid", "status", "--redis", &url, "--watch"]);
+    let mut shown = BufReader::new(watching.stdout()).lines().map(|line| line.expect("text"));
+    for _ in 0..2 {
+        assert!(shown.any(|line| line.starts_with("1 servers")), "it shows the grid again");
+    }
+    watching.interrupt();
+    assert_eq!(watching.end().code, 0);
+    worker.terminate();
+    assert_eq!(worker.end().code, 0);
+    server.terminate();
+    let ended = server.end();
+    assert_eq!(ended.code, 0);
+    assert!(!ended.stderr.contains(KEY), "keys are not logged: {}", ended.stderr);
+}
+
+#[test]
+fn keys_are_created_listed_and_revoked_and_only_their_hash_is_stored() {
+    let (folder, redis) = (TestFolder::new(), RedisServer::start());
+    let url = redis.url();
+    let key = |arguments: &[&str]| folder.squall(&[&["grid", "key"], arguments, &["--redis", &url]].concat());
+    let created = key(&["create", "ci", "--sessions", "2"]);
+    let secret = created.stdout.trim().to_owned();
+    assert!(created.code == 0 && secret.starts_with("sqg_") && secret.len() == 68, "{created:?}");
+    let again = key(&["create", "ci"]);
+    assert!(again.code == 2 && again.stderr.contains("there is a key ci already"), "{again:?}");
+    let listed = key(&["list"]);
+    assert!(listed.stdout.contains("client") && !listed.stdout.contains(&secret), "{listed:?}");
+    // A stored key is as good as --key for an address that other machines reach.
+    let mut server = folder.start(&["grid", "serve", "--redis", &url, "--listen", "0.0.0.0:0"]);
+    let mut first = String::new();
+    BufReader::new(server.stdout()).read_line(&mut first).expect("it says where it listens");
+    let address = format!("127.0.0.1:{}", address_in(&first).rsplit(':').next().expect("a port"));
+    let status = |token: &str| get(address.parse().expect("an address"), &format!("/v1/capacity?token={token}"), "*/*");
+    assert!(status(&secret).contains("\"queued\":0"), "{}", status(&secret));
+    assert!(status("wrong").contains("unknown or revoked"), "{}", status("wrong"));
+    assert_eq!(key(&["revoke", "ci"]).code, 0);
+    assert_eq!(key(&["revoke", "ci"]).code, 2);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !status(&secret).contains("unknown or revoked") {
+        assert!(std::time::Instant::now() < deadline, "a revoked key is refused");
+    }
+    server.terminate();
+    let ended = server.end();
+    assert!(!ended.stderr.contains(&secret), "keys are not logged: {}", ended.stderr);
+}
+
+#[test]
+fn server_without_redis_takes_workers_over_http() {
+    let folder = TestFolder::new();
+    let playwright = playwright_folder().join("node_modules/playwright-core");
+    folder.write("host.key", "a-secret-of-the-host");
+    folder.write("ci.key", KEY);
+    let keys = ["--key", "ci=@ci.key", "--worker-key", "host=@host.key"];
+    let mut server = folder.start(&[&["grid", "serve", "--listen", "127.0.0.1:0"], &keys[..]].concat());
+    let mut first = String::new();
+    BufReader::new(server.stdout()).read_line(&mut first).expect("it says where it listens");
+    let url = format!("http://{}", address_in(&first));
+    let join = ["--server", &url, "--server-key", "@host.key", "--playwright", playwright.to_str().expect("text")];
+    let worker = folder.start(&[&["grid", "worker"], &join[..]].concat());
+    assert_eq!(page_title(&format!("ws://{}/?token={KEY}", address_in(&first))), "squall");
+    for process in [worker, server] {
+        process.terminate();
+        assert_eq!(process.end().code, 0);
+    }
+}
+
+#[test]
+fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
+    let folder = TestFolder::new();
+    let check = |arguments: &[&str], remedy: &str| {
+        let ended = folder.squall(&[&["grid"], arguments].concat());
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.stderr.contains(remedy), "{ended:?}");
+    };
+    check(&["up", "--listen", "127.0.0.1:0"], "npm install playwright-core");
+    std::fs::create_dir(folder.path("empty")).expect("a folder");
+    check(&["up", "--listen", "127.0.0.1:0", "--playwright", "empty"], "cannot load Playwright from empty");
+    let playwright = playwright_folder().join("node_modules/playwright-core");
+    let up = ["up", "--listen", "127.0.0.1:0", "--playwright", playwright.to_str().expect("text")];
+    check(&[&up[..], &["--executable", "/nowhere"]].concat(), "--executable names the browser's program");
+    check(&[&up[..], &["--node", "/nowhere"]].concat(), "install Node.js");
+    check(&[&up[..], &["--key", "short=x"]].concat(), "less than 16 characters");
+    check(&["serve", "--listen", "0.0.0.0:0"], "give --key NAME=@FILE");
+    check(&[&["worker"], &up[3..]].concat(), "give --redis URL of the grid, or --server");
+}

@@ -1,0 +1,32 @@
+//! API keys of a grid as a slot store keeps them: name, scope, limit and the hash of the secret.
+//! It neither creates nor checks secrets; squall-grid does.
+
+use serde::{Deserialize, Serialize};
+
+/// What an API key allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApiKeyScope {
+    /// Open sessions, and see and end its own.
+    Client,
+    /// Offer slots.
+    Worker,
+    /// Everything.
+    Admin,
+}
+
+/// An API key without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredApiKey {
+    /// Its name, unique in the grid.
+    pub name: String,
+    /// SHA-256 of the secret, in hexadecimal.
+    pub hash: String,
+    /// What it allows.
+    pub scope: ApiKeyScope,
+    /// The most sessions and waiting clients at once.
+    #[serde(default)]
+    pub max_sessions: Option<u64>,
+    /// When it was created, in seconds since 1970.
+    pub created: u64,
+}

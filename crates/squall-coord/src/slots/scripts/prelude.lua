@@ -1,0 +1,190 @@
+-- Expires members, sessions and waiting claims, and defines functions for the scripts of a slot
+-- store. The program prepends it to each script.
+-- Keys: 1 sessions (hash, id → JSON). The names of the other keys depend on data, so scripts build
+--   them from the prefix; on a cluster the prefix has a hash tag, so all keys are on one node.
+--   offers (hash, worker → JSON), workers and servers (sorted sets, deadline in ms),
+--   rank:<kind>:<version> (sorted set of workers with a free slot; version '*' is any),
+--   versions:<kind> (hash, version → number of workers), sessions:of:<worker> and
+--   sessions:by:<server> (sets), pending (sorted set, session → deadline of the dial), released
+--   (sorted set, session → until when it is not adopted again), queue:<kind>:<version> (sorted set,
+--   session by arrival), tickets (hash, session → JSON), tickets:by:<server> (set), waiting (sorted
+--   set, session → deadline in ms), arrivals (string), keys (hash, API key → sessions and waiting
+--   claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited).
+--   Views for other programs: worker:<kind>:<name> (hash), cluster:active_connections and
+--   cluster:lifetime_connections (hashes), worker:cmd:<kind>:<name> (string, read only).
+-- Args: 1 prefix, 2 clock skew in ms (0 outside tests).
+-- Invariant: a worker never has more granted sessions than slots; no claim waits while a worker that
+--   fits it has a free slot; the views agree with the sessions after every script.
+local prefix = ARGV[1]
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + tonumber(ARGV[2])
+local UNLIMITED, RELEASED_FOR = 1048575, 10000
+local touched = {}
+
+local function whole(number) return string.format('%.0f', number) end
+local function key(name) return prefix .. name end
+
+local function record(hash, id)
+  local text = redis.call('HGET', key(hash), id)
+  return text and cjson.decode(text)
+end
+
+local function alive(set, id)
+  local deadline = redis.call('ZSCORE', key(set), id)
+  return deadline and tonumber(deadline) > now
+end
+
+local function count_key(of, by)
+  if redis.call('HINCRBY', key('keys'), of, by) <= 0 then redis.call('HDEL', key('keys'), of) end
+end
+
+local function sessions_left(offer)
+  if offer.max_lifetime == 0 then return UNLIMITED end
+  return math.max(offer.max_lifetime - offer.lifetime, 0)
+end
+
+local function status(offer) return (offer.draining or offer.drain_wish) and 'draining' or 'available' end
+
+-- Writes the views and the ranks of a worker. Returns whether it can take a session.
+local function write_worker(worker, offer)
+  local active = redis.call('SCARD', key('sessions:of:' .. worker))
+  redis.call('HSET', key('offers'), worker, cjson.encode(offer))
+  redis.call('HSET', key('cluster:active_connections'), worker, active)
+  redis.call('HSET', key('cluster:lifetime_connections'), worker, offer.lifetime)
+  if redis.call('EXISTS', key('worker:' .. worker)) == 1 then
+    redis.call('HSET', key('worker:' .. worker), 'status', status(offer))
+  end
+  local left = sessions_left(offer)
+  local open = status(offer) == 'available' and not offer.unreachable and active < offer.slots and left > 0
+  for _, version in ipairs({offer.version, '*'}) do
+    local rank = key('rank:' .. offer.kind .. ':' .. version)
+    if open then redis.call('ZADD', rank, left * 4096 + math.min(active, 4095), worker)
+    else redis.call('ZREM', rank, worker) end
+  end
+  return open
+end
+
+local function count_version(offer, by)
+  local versions = key('versions:' .. offer.kind)
+  if redis.call('HINCRBY', versions, offer.version, by) <= 0 then redis.call('HDEL', versions, offer.version) end
+end
+
+local function unrank(worker, offer)
+  for _, version in ipairs({offer.version, '*'}) do
+    redis.call('ZREM', key('rank:' .. offer.kind .. ':' .. version), worker)
+  end
+  count_version(offer, -1)
+end
+
+local function add_session(id, session)
+  redis.call('HSET', KEYS[1], id, cjson.encode(session))
+  redis.call('SADD', key('sessions:of:' .. session.worker), id)
+  redis.call('SADD', key('sessions:by:' .. session.server), id)
+  count_key(session.key, 1)
+end
+
+local function remove_session(id)
+  local session = record('sessions', id)
+  if not session then return nil end
+  redis.call('HDEL', KEYS[1], id)
+  redis.call('ZREM', key('pending'), id)
+  redis.call('SREM', key('sessions:of:' .. session.worker), id)
+  redis.call('SREM', key('sessions:by:' .. session.server), id)
+  count_key(session.key, -1)
+  touched[session.worker] = true
+  return session
+end
+
+local function move_session(id, session, server)
+  redis.call('SREM', key('sessions:by:' .. session.server), id)
+  redis.call('SADD', key('sessions:by:' .. server), id)
+  session.server = server
+end
+
+local function remove_ticket(id)
+  local ticket = record('tickets', id)
+  if not ticket then return nil end
+  redis.call('HDEL', key('tickets'), id)
+  redis.call('SREM', key('tickets:by:' .. ticket.server), id)
+  redis.call('ZREM', key('waiting'), id)
+  redis.call('ZREM', key('queue:' .. ticket.kind .. ':' .. ticket.version), id)
+  count_key(ticket.key, -1)
+  return ticket
+end
+
+local function remove_worker(worker)
+  for _, id in ipairs(redis.call('SMEMBERS', key('sessions:of:' .. worker))) do remove_session(id) end
+  local offer = record('offers', worker)
+  if offer then unrank(worker, offer) end
+  redis.call('HDEL', key('offers'), worker)
+  redis.call('ZREM', key('workers'), worker)
+  redis.call('HDEL', key('cluster:active_connections'), worker)
+  redis.call('HDEL', key('cluster:lifetime_connections'), worker)
+  redis.call('DEL', key('worker:' .. worker))
+end
+
+-- A session that its worker has not listed yet ends with its server. A listed one does not: its worker
+-- ends it when the connection from the server ends.
+local function remove_server(server)
+  for _, id in ipairs(redis.call('SMEMBERS', key('tickets:by:' .. server))) do remove_ticket(id) end
+  for _, id in ipairs(redis.call('SMEMBERS', key('sessions:by:' .. server))) do
+    local session = record('sessions', id)
+    if session and session.state == 'granted' then remove_session(id) end
+  end
+  redis.call('ZREM', key('servers'), server)
+end
+
+local function grant(id, claim, worker, offer)
+  offer.lifetime = offer.lifetime + 1
+  add_session(id, {worker = worker, kind = offer.kind, version = offer.version, server = claim.server,
+    key = claim.key, since = now, state = 'granted', ending = false, reserved = claim.reserved or false,
+    detached = false})
+  redis.call('ZADD', key('pending'), whole(now + claim.dial), id)
+  return write_worker(worker, offer)
+end
+
+local function last_call()
+  local last = redis.call('XREVRANGE', key('calls'), '+', '-', 'COUNT', 1)
+  if #last == 0 then return 0 end
+  return tonumber(string.match(last[1][1], '^(%d+)-'))
+end
+
+-- The claim that has waited longest for a slot of this worker.
+local function first_waiting(offer)
+  local first, arrival
+  for _, version in ipairs({offer.version, '*'}) do
+    local head = redis.call('ZRANGE', key('queue:' .. offer.kind .. ':' .. version), 0, 0, 'WITHSCORES')
+    if #head > 0 and (not arrival or tonumber(head[2]) < arrival) then first, arrival = head[1], tonumber(head[2]) end
+  end
+  return first
+end
+
+-- Gives free slots of the touched workers to waiting claims, in their order.
+local function serve_waiting()
+  local workers, called = {}, {}
+  for worker in pairs(touched) do workers[#workers + 1] = worker end
+  table.sort(workers)
+  for _, worker in ipairs(workers) do
+    local offer = record('offers', worker)
+    local open = offer and write_worker(worker, offer)
+    while open do
+      local id = first_waiting(offer)
+      if not id then break end
+      open = grant(id, remove_ticket(id), worker, offer)
+      called[#called + 1] = id
+    end
+  end
+  touched = {}
+  if #called > 0 then
+    redis.call('XADD', key('calls'), 'MAXLEN', '~', 1024, whole(last_call() + 1) .. '-0', 'tickets', table.concat(called, ' '))
+  end
+end
+
+local function expired(set) return redis.call('ZRANGEBYSCORE', key(set), '-inf', whole(now)) end
+
+for _, worker in ipairs(expired('workers')) do remove_worker(worker) end
+for _, server in ipairs(expired('servers')) do remove_server(server) end
+for _, id in ipairs(expired('pending')) do remove_session(id) end
+for _, id in ipairs(expired('waiting')) do remove_ticket(id) end
+redis.call('ZREMRANGEBYSCORE', key('released'), '-inf', whole(now))
+serve_waiting()

@@ -1,0 +1,97 @@
+//! Counts the partitions and rows of a run by operation. The engine counts operations; the table of
+//! cassandra-stress shows these, too.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// Partitions and rows of one operation, or of many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OperationCounts {
+    pub partitions: u64,
+    pub rows: u64,
+}
+
+/// The sums of a run so far. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct RunCounts {
+    /// Without any, every operation works on one partition of one row.
+    operations: Arc<[CountedOperation]>,
+}
+
+#[derive(Debug)]
+struct CountedOperation {
+    name: String,
+    done: AtomicU64,
+    partitions: AtomicU64,
+    rows: AtomicU64,
+}
+
+impl RunCounts {
+    pub(super) fn new(names: &[&str]) -> RunCounts {
+        let none = |name: &&str| CountedOperation {
+            name: (*name).to_owned(),
+            done: AtomicU64::new(0),
+            partitions: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+        };
+        RunCounts { operations: names.iter().map(none).collect() }
+    }
+
+    /// Of a run on other machines, whose operations work on one partition of one row each.
+    pub fn of_workers() -> RunCounts {
+        RunCounts::default()
+    }
+
+    /// Counts one successful operation.
+    pub(super) fn add(&self, operation: usize, counts: OperationCounts) {
+        let counted = &self.operations[operation];
+        counted.done.fetch_add(1, Ordering::Relaxed);
+        counted.partitions.fetch_add(counts.partitions, Ordering::Relaxed);
+        counted.rows.fetch_add(counts.rows, Ordering::Relaxed);
+    }
+
+    /// The sums of the operation with this name, or of all operations, of which `done` succeeded.
+    pub fn sum(&self, name: Option<&str>, done: u64) -> OperationCounts {
+        if self.operations.is_empty() {
+            return OperationCounts { partitions: done, rows: done };
+        }
+        self.with_name(name).fold(OperationCounts::default(), |sum, counted| OperationCounts {
+            partitions: sum.partitions + counted.partitions.load(Ordering::Relaxed),
+            rows: sum.rows + counted.rows.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The partitions and rows of `done` operations of an interval, by the average of the run so far:
+    /// the engine decides which operations belong to an interval.
+    pub fn average(&self, name: Option<&str>, done: u64) -> OperationCounts {
+        if self.operations.is_empty() {
+            return self.sum(name, done);
+        }
+        let all: u64 = self.with_name(name).map(|counted| counted.done.load(Ordering::Relaxed)).sum();
+        let OperationCounts { partitions, rows } = self.sum(name, all);
+        let part = |count: u64| (u128::from(count) * u128::from(done) / u128::from(all.max(1))) as u64;
+        OperationCounts { partitions: part(partitions), rows: part(rows) }
+    }
+
+    fn with_name<'s>(&'s self, name: Option<&'s str>) -> impl Iterator<Item = &'s CountedOperation> {
+        self.operations.iter().filter(move |counted| name.is_none_or(|name| counted.name == name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_gets_the_average_of_its_operations() {
+        let counts = RunCounts::new(&["a", "b"]);
+        (0..3).for_each(|_| counts.add(0, OperationCounts { partitions: 2, rows: 10 }));
+        counts.add(1, OperationCounts { partitions: 1, rows: 0 });
+        assert_eq!(counts.sum(None, 4), OperationCounts { partitions: 7, rows: 30 });
+        assert_eq!(counts.average(Some("a"), 2), OperationCounts { partitions: 4, rows: 20 });
+        assert_eq!(counts.average(Some("b"), 0), OperationCounts::default());
+        assert_eq!(RunCounts::of_workers().average(Some("a"), 3), OperationCounts { partitions: 3, rows: 3 });
+    }
+}

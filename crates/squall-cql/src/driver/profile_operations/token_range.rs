@@ -1,0 +1,102 @@
+//! A token-range query of a profile: reads all partitions of the table range by range, one page in
+//! each operation.
+
+use super::{Preparation, one_partition};
+use crate::{
+    cql_text::{quoted_name, quoted_table},
+    database::OperationError,
+    driver::{DriverRun, OperationCounts, StatementError, token_ranges::TokenRange, unreadable},
+};
+use scylla::{
+    client::session::Session,
+    deserialize::row::ColumnIterator,
+    response::{PagingState, query_result::QueryRowsResult},
+    statement::prepared::PreparedStatement,
+};
+use std::{fmt, ops::ControlFlow};
+
+pub(in crate::driver) struct TokenRangeQuery {
+    pub(super) statement: PreparedStatement,
+}
+
+/// How far a user has read one range.
+pub(in crate::driver) struct TokenRangeScan {
+    range: TokenRange,
+    /// `None` after the last page.
+    page: Option<PagingState>,
+    last_token: Option<i64>,
+}
+
+impl TokenRangeQuery {
+    pub(super) async fn prepare(
+        preparation: Preparation<'_>,
+        query: &crate::TokenRangeQuery,
+    ) -> Result<TokenRangeQuery, StatementError> {
+        let description = &preparation.table.description;
+        let keys: Vec<String> =
+            description.columns.partition_key.iter().map(|column| quoted_name(&column.name)).collect();
+        let token = format!("token({})", keys.join(", "));
+        let columns = match query.columns.trim() {
+            "*" => {
+                let names: Vec<String> = preparation.table.columns().map(|column| quoted_name(&column.name)).collect();
+                names.join(", ")
+            }
+            columns => columns.to_owned(),
+        };
+        let table = quoted_table(&description.keyspace, &description.table);
+        let cql = format!("SELECT {token}, {columns} FROM {table} WHERE {token} > ? AND {token} <= ?");
+        let mut statement = preparation.statement(cql).await?;
+        statement.set_page_size(i32::try_from(query.page_size).unwrap_or(i32::MAX));
+        Ok(TokenRangeQuery { statement })
+    }
+
+    /// The next page of a user's range, or the first one of a new range; `None` ends the run.
+    pub(in crate::driver) fn begin(&self, run: &DriverRun, scan: Option<TokenRangeScan>) -> Option<TokenRangeScan> {
+        one_partition(run)?;
+        match scan {
+            Some(scan) if scan.page.is_some() => Some(scan),
+            _ => {
+                let range = run.token_ranges.take()?;
+                Some(TokenRangeScan { range, page: Some(PagingState::start()), last_token: None })
+            }
+        }
+    }
+
+    pub(super) async fn send(
+        &self,
+        session: &Session,
+        scan: &mut TokenRangeScan,
+    ) -> Result<OperationCounts, OperationError> {
+        let page = scan.page.clone().unwrap_or_else(PagingState::start);
+        let bounds = (scan.range.after, scan.range.last);
+        let (result, next) = session.execute_single_page(&self.statement, bounds, page).await?;
+        let rows = result.into_rows_result().map_err(unreadable)?;
+        let partitions = scan.count_partitions(&rows)?;
+        scan.page = match next.into_paging_control_flow() {
+            ControlFlow::Break(()) => None,
+            ControlFlow::Continue(next) => Some(next),
+        };
+        Ok(OperationCounts { partitions, rows: rows.rows_num() as u64 })
+    }
+}
+
+impl TokenRangeScan {
+    /// The partitions of a page; one that began on the page before is not counted again.
+    fn count_partitions(&mut self, rows: &QueryRowsResult) -> Result<u64, OperationError> {
+        let mut partitions = 0;
+        for row in rows.rows::<ColumnIterator<'_, '_>>().map_err(unreadable)? {
+            let token = row.map_err(unreadable)?.next().transpose().map_err(unreadable)?;
+            let bytes = token.and_then(|cell| cell.slice).and_then(|cell| cell.as_slice().try_into().ok());
+            let token = bytes.map(i64::from_be_bytes);
+            partitions += u64::from(token != self.last_token);
+            self.last_token = token;
+        }
+        Ok(partitions)
+    }
+}
+
+impl fmt::Display for TokenRangeScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tokens {}..{}", self.range.after, self.range.last)
+    }
+}

@@ -1,0 +1,42 @@
+//! Why a statement cannot be prepared, and how an answer of the database can be wrong.
+
+use crate::{
+    TableError, UnsupportedType,
+    database::{OperationError, innermost_message},
+};
+
+/// Why the statements of a run cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum StatementError {
+    #[error("cannot prepare {operation}: {reason}")]
+    Refused { operation: String, reason: String },
+    #[error("cannot prepare {operation}: {reason}; run write or counter_write first: they create the tables")]
+    NoTable { operation: String, reason: String },
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error(transparent)]
+    Type(#[from] UnsupportedType),
+    #[error("cannot prepare {operation}: its argument {argument} is no column of {table} that can be generated")]
+    Argument { operation: String, argument: String, table: String },
+    #[error(
+        "cannot prepare {operation}: one operation may write {rows} rows, and a logged batch has at most 65,535: \
+         use batchtype=unlogged or fewer partitions"
+    )]
+    LoggedBatch { operation: String, rows: u64 },
+}
+
+impl StatementError {
+    pub(super) fn refused(operation: &str, error: &(dyn std::error::Error + 'static)) -> StatementError {
+        StatementError::Refused { operation: operation.to_owned(), reason: innermost_message(error) }
+    }
+}
+
+/// The answer differs from the generated data.
+pub(super) fn different(message: String) -> OperationError {
+    OperationError::invalid("VALIDATION", message)
+}
+
+/// The answer has a form that the statement cannot have.
+pub(super) fn unreadable(error: impl std::error::Error + 'static) -> OperationError {
+    OperationError::invalid("UNREADABLE_ROW", innermost_message(&error))
+}

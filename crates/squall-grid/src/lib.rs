@@ -1,0 +1,20 @@
+//! A Playwright browser grid: clients connect to one WebSocket URL, and get a warm, isolated browser
+//! of any worker.
+//! It does not drive browsers and does not read what clients and browsers say to each other.
+//! squall-cli starts its parts.
+//!
+//! * [`serve`]: the server, which gives clients a slot and relays.
+//! * [`Worker`]: offers slots, and serves them with browsers on its machine.
+//! * [`relay`]: forwards a WebSocket by its frame headers.
+
+mod handshake;
+mod offer_message;
+pub mod relay;
+mod server;
+mod worker;
+
+pub use server::{ApiKey, ServerConfig, serve};
+pub use worker::{
+    BrowserRules, GridWorker, GridWorkerConfig, GridWorkerError, Isolation, NodeHostError, PoolError, ServerOffers,
+    SlotOffers,
+};

@@ -1,0 +1,340 @@
+//! Relays a WebSocket connection between a client and a worker, or between a worker's gateway and
+//! its browser. It forwards bytes as they are and follows only the headers of frames, so it can put
+//! pings and a close frame between them.
+//! It does not decode messages, and it holds at most 64 KiB per direction, whatever the size of a
+//! message. The server and the worker's gateway call it.
+
+pub mod frame;
+mod socket;
+
+use std::{cell::RefCell, io, pin::pin, time::Duration};
+
+use tokio::{sync::oneshot, time::Instant};
+
+pub use socket::Socket;
+
+use frame::{CloseFrame, FrameError, FrameSender, FrameTracker, encode_ping};
+
+/// One read, and so the most that a direction holds back.
+const BUFFER: usize = 64 << 10;
+
+thread_local! {
+    /// All relays of a thread read into one buffer, because none keeps bytes in it across an await.
+    static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into_boxed_slice());
+}
+
+/// Timeouts of a relay.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayTimeouts {
+    /// Pings a side that has sent nothing for this long; `None` never pings.
+    pub ping_after: Option<Duration>,
+    /// Gives a side up that has sent nothing for this long, not even the answer to a ping.
+    pub lost_after: Option<Duration>,
+    /// How long a side may take to read the last bytes and to close.
+    pub close_grace: Duration,
+}
+
+/// One side with the bytes that were read with its handshake.
+#[derive(Debug)]
+pub struct RelaySide {
+    /// The connection.
+    pub socket: Socket,
+    /// Bytes of the WebSocket stream that are already read.
+    pub received: Vec<u8>,
+}
+
+/// Why a relay ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayEnd {
+    /// The client closed; with its close frame, if it sent one.
+    Client(Option<CloseFrame>),
+    /// The worker closed, with a close frame.
+    Worker(CloseFrame),
+    /// The worker's connection ended without a close frame, or it went silent.
+    WorkerLost,
+    /// The client went silent.
+    ClientLost,
+    /// A side broke the WebSocket protocol.
+    Violation(FrameSender, FrameError),
+    /// The caller asked for the end, with this close frame.
+    Stopped(CloseFrame),
+}
+
+/// A relay that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayReport {
+    /// Why.
+    pub end: RelayEnd,
+    /// Bytes from the client.
+    pub bytes_up: u64,
+    /// Bytes to the client.
+    pub bytes_down: u64,
+}
+
+/// Relays until a side ends, or until `stop` has a close frame for the client. `lost` is the close
+/// frame for a client whose worker is lost.
+pub async fn relay(
+    client: RelaySide,
+    worker: RelaySide,
+    timeouts: RelayTimeouts,
+    lost: CloseFrame,
+    stop: oneshot::Receiver<CloseFrame>,
+) -> RelayReport {
+    let mut relay = Relay {
+        up: Direction::new(FrameSender::Client),
+        down: Direction::new(FrameSender::Server),
+        client: client.socket,
+        worker: worker.socket,
+        timeouts,
+    };
+    let end = match relay.begin(&client.received, &worker.received) {
+        Some(end) => end,
+        None => relay.run(stop).await,
+    };
+    relay.finish(&end, lost).await;
+    RelayReport { end, bytes_up: relay.up.bytes, bytes_down: relay.down.bytes }
+}
+
+struct Relay {
+    up: Direction,
+    down: Direction,
+    client: Socket,
+    worker: Socket,
+    timeouts: RelayTimeouts,
+}
+
+/// What one step of a direction did.
+enum Step {
+    Moved,
+    /// The sender's stream is over.
+    SenderEnded,
+    /// The receiver takes no more bytes.
+    ReceiverGone,
+    Violation(FrameError),
+}
+
+impl Relay {
+    /// Forwards what was received with the handshakes.
+    fn begin(&mut self, from_client: &[u8], from_worker: &[u8]) -> Option<RelayEnd> {
+        let up = self.up.forward(from_client, &self.worker);
+        if let Some(end) = self.end_of(FrameSender::Client, up) {
+            return Some(end);
+        }
+        let down = self.down.forward(from_worker, &self.client);
+        self.end_of(FrameSender::Server, down)
+    }
+
+    async fn run(&mut self, stop: oneshot::Receiver<CloseFrame>) -> RelayEnd {
+        let mut stop = pin!(stop);
+        let mut stoppable = true;
+        loop {
+            let Self { up, down, client, worker, timeouts } = self;
+            let silence = timeouts.next_deadline(up, down);
+            let (sender, step) = tokio::select! {
+                step = up.step(client, worker) => (FrameSender::Client, step),
+                step = down.step(worker, client) => (FrameSender::Server, step),
+                reason = &mut stop, if stoppable => match reason {
+                    Ok(reason) => return RelayEnd::Stopped(reason),
+                    // The caller cannot ask any more.
+                    Err(_) => {
+                        stoppable = false;
+                        continue;
+                    }
+                },
+                () = tokio::time::sleep_until(silence) => {
+                    if let Some(end) = self.break_silence() {
+                        return end;
+                    }
+                    continue;
+                }
+            };
+            if let Some(end) = self.end_of(sender, step) {
+                return end;
+            }
+        }
+    }
+
+    fn end_of(&self, sender: FrameSender, step: Step) -> Option<RelayEnd> {
+        let client_end = || RelayEnd::Client(self.up.tracker.close().cloned());
+        let worker_end = || self.down.tracker.close().cloned().map_or(RelayEnd::WorkerLost, RelayEnd::Worker);
+        match (step, sender) {
+            (Step::Moved, _) => None,
+            (Step::Violation(error), sender) => Some(RelayEnd::Violation(sender, error)),
+            // After the client's close frame, the worker closes the connection.
+            (Step::SenderEnded, FrameSender::Server) | (Step::ReceiverGone, FrameSender::Client) => {
+                Some(if self.up.tracker.close().is_some() { client_end() } else { worker_end() })
+            }
+            (Step::SenderEnded, FrameSender::Client) | (Step::ReceiverGone, FrameSender::Server) => {
+                Some(match self.down.tracker.close() {
+                    Some(close) if self.up.tracker.close().is_none() => RelayEnd::Worker(close.clone()),
+                    _ => client_end(),
+                })
+            }
+        }
+    }
+
+    /// Pings silent sides, and gives up those that stay silent.
+    fn break_silence(&mut self) -> Option<RelayEnd> {
+        let (now, timeouts) = (Instant::now(), self.timeouts);
+        let is_over = |limit: Option<Duration>, since: Instant| limit.is_some_and(|limit| now >= since + limit);
+        if is_over(timeouts.lost_after, self.down.last_received) {
+            return Some(RelayEnd::WorkerLost);
+        }
+        if is_over(timeouts.lost_after, self.up.last_received) {
+            return Some(RelayEnd::ClientLost);
+        }
+        if is_over(timeouts.ping_after, self.down.last_heard_or_pinged()) {
+            self.up.inject(encode_ping(FrameSender::Client), &self.worker);
+            self.down.last_pinged = now;
+        }
+        if is_over(timeouts.ping_after, self.up.last_heard_or_pinged()) {
+            self.down.inject(encode_ping(FrameSender::Server), &self.client);
+            self.up.last_pinged = now;
+        }
+        None
+    }
+
+    /// Delivers what is left and the last close frame, and waits until the sides have read it.
+    async fn finish(&mut self, end: &RelayEnd, lost: CloseFrame) {
+        let close = match end {
+            RelayEnd::Client(_) | RelayEnd::ClientLost | RelayEnd::Worker(_) => None,
+            RelayEnd::WorkerLost => Some(lost),
+            RelayEnd::Violation(sender, error) => {
+                let side = if *sender == FrameSender::Client { "client" } else { "worker" };
+                Some(CloseFrame::new(1002, format!("squall: the {side} broke the WebSocket protocol: {error}")))
+            }
+            RelayEnd::Stopped(close) => Some(close.clone()),
+        };
+        let grace = self.timeouts.close_grace;
+        let Self { up, down, client, worker, .. } = self;
+        let to_worker = async {
+            let _ = up.flush(worker).await;
+            worker.shut_down_write();
+        };
+        let to_client = async {
+            if matches!(end, RelayEnd::Client(_) | RelayEnd::ClientLost) && down.pending.is_empty() {
+                return;
+            }
+            let sent = down.flush(client).await.is_ok();
+            if let Some(close) = close.filter(|_| sent && down.can_inject()) {
+                let _ = client.write_all(&close.encode()).await;
+            }
+            client.shut_down_write();
+            // A connection that is dropped with unread bytes is reset, and the client could miss the
+            // close frame.
+            read_to_end(client).await;
+        };
+        let _ = tokio::time::timeout(grace, async { tokio::join!(to_worker, to_client) }).await;
+    }
+}
+
+async fn read_to_end(socket: &Socket) {
+    let mut buffer = [0; 4096];
+    while matches!(socket.read_some(&mut buffer).await, Ok(read) if read > 0) {}
+}
+
+impl RelayTimeouts {
+    /// When a side has been silent long enough to act.
+    fn next_deadline(&self, up: &Direction, down: &Direction) -> Instant {
+        let of = |direction: &Direction| {
+            let ping = self.ping_after.map(|after| direction.last_heard_or_pinged() + after);
+            let lost = self.lost_after.map(|after| direction.last_received + after);
+            [ping, lost].into_iter().flatten().min()
+        };
+        let far = || Instant::now() + Duration::from_secs(3600);
+        [of(up), of(down)].into_iter().flatten().min().unwrap_or_else(far)
+    }
+}
+
+/// The bytes from one side to the other.
+struct Direction {
+    tracker: FrameTracker,
+    /// Bytes that the receiver has not taken. Reading stops until it is empty.
+    pending: Vec<u8>,
+    bytes: u64,
+    last_received: Instant,
+    last_pinged: Instant,
+}
+
+impl Direction {
+    fn new(sender: FrameSender) -> Self {
+        let now = Instant::now();
+        Self { tracker: FrameTracker::new(sender), pending: Vec::new(), bytes: 0, last_received: now, last_pinged: now }
+    }
+
+    fn last_heard_or_pinged(&self) -> Instant {
+        self.last_received.max(self.last_pinged)
+    }
+
+    /// Waits until bytes can move, and moves them. Loses nothing if it is dropped while it waits.
+    async fn step(&mut self, from: &Socket, to: &Socket) -> Step {
+        if !self.pending.is_empty() {
+            return match to.writable().await {
+                Ok(()) => self.write_pending(to),
+                Err(_) => Step::ReceiverGone,
+            };
+        }
+        if from.readable().await.is_err() {
+            return Step::SenderEnded;
+        }
+        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(buffer) {
+            Ok(0) => Step::SenderEnded,
+            Ok(read) => self.forward(&buffer[..read], to),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Step::Moved,
+            Err(_) => Step::SenderEnded,
+        })
+    }
+
+    /// Forwards bytes of the sender, unless they break the protocol.
+    fn forward(&mut self, bytes: &[u8], to: &Socket) -> Step {
+        let boundary = self.tracker.clone();
+        if let Err(error) = self.tracker.observe(bytes) {
+            self.tracker = boundary;
+            return Step::Violation(error);
+        }
+        self.bytes += bytes.len() as u64;
+        self.last_received = Instant::now();
+        self.write(bytes, to)
+    }
+
+    fn write(&mut self, bytes: &[u8], to: &Socket) -> Step {
+        let written = match to.try_write(bytes) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => return Step::ReceiverGone,
+        };
+        self.pending.extend_from_slice(&bytes[written..]);
+        Step::Moved
+    }
+
+    fn write_pending(&mut self, to: &Socket) -> Step {
+        match to.try_write(&self.pending) {
+            Ok(written) if written == self.pending.len() => self.pending = Vec::new(),
+            Ok(written) => drop(self.pending.drain(..written)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Step::ReceiverGone,
+        }
+        Step::Moved
+    }
+
+    /// Whether a frame of the relay can follow what was forwarded.
+    fn can_inject(&self) -> bool {
+        self.tracker.at_boundary() && self.tracker.close().is_none()
+    }
+
+    /// Sends a frame of the relay, unless the stream is inside a frame or blocked.
+    fn inject(&mut self, frame: &[u8], to: &Socket) {
+        if self.can_inject() && self.pending.is_empty() {
+            // A failure shows at the next step.
+            let _ = self.write(frame, to);
+        }
+    }
+
+    async fn flush(&mut self, to: &Socket) -> io::Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        to.write_all(&pending).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! A TCP or Unix stream that is read and written without waiting, after it is ready.
+//! It keeps no buffer. The relay and the dialler use it.
+
+use std::io;
+use tokio::{
+    io::Interest,
+    net::{TcpStream, UnixStream},
+};
+
+/// One side of a relay.
+#[derive(Debug)]
+pub enum Socket {
+    /// A connection of a client, or to a worker.
+    Tcp(TcpStream),
+    /// A connection to a browser.
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.readable().await,
+            Socket::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.ready(Interest::WRITABLE).await.map(drop),
+            Socket::Unix(stream) => stream.ready(Interest::WRITABLE).await.map(drop),
+        }
+    }
+
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_read(buffer),
+            Socket::Unix(stream) => stream.try_read(buffer),
+        }
+    }
+
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_write(bytes),
+            Socket::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Writes all of `bytes`.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.writable().await?;
+            match self.try_write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some bytes; 0 at the end of the stream.
+    pub(crate) async fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.readable().await?;
+            match self.try_read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Ends the writing half. Fails if the peer is gone, which needs no action.
+    pub(crate) fn shut_down_write(&self) {
+        let _ = match self {
+            Socket::Tcp(stream) => socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write),
+            Socket::Unix(stream) => socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write),
+        };
+    }
+}

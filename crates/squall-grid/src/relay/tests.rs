@@ -1,0 +1,186 @@
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Bytes, Message, Utf8Bytes,
+        protocol::{Role, frame::CloseFrame as PeerClose, frame::coding::CloseCode},
+    },
+};
+
+use super::*;
+
+const PATIENT: RelayTimeouts =
+    RelayTimeouts { ping_after: None, lost_after: None, close_grace: Duration::from_secs(20) };
+
+async fn socket_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+/// A relay with raw connections to both of its sides.
+struct Setup {
+    client: TcpStream,
+    worker: TcpStream,
+    stop: oneshot::Sender<CloseFrame>,
+    running: JoinHandle<RelayReport>,
+}
+
+async fn start(timeouts: RelayTimeouts) -> Setup {
+    let ((client, from_client), (worker, to_worker)) = (socket_pair().await, socket_pair().await);
+    let side = |stream| RelaySide { socket: Socket::Tcp(stream), received: Vec::new() };
+    let (stop, stopped) = oneshot::channel();
+    let lost = CloseFrame::new(1011, "squall: worker w7 was lost");
+    let running = tokio::spawn(relay(side(from_client), side(to_worker), timeouts, lost, stopped));
+    Setup { client, worker, stop, running }
+}
+
+type Peer = WebSocketStream<TcpStream>;
+
+async fn as_peers(client: TcpStream, worker: TcpStream) -> (Peer, Peer) {
+    let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    (client, WebSocketStream::from_raw_socket(worker, Role::Server, None).await)
+}
+
+fn close_of(message: Message) -> (u16, String) {
+    match message {
+        Message::Close(Some(frame)) => (frame.code.into(), frame.reason.to_string()),
+        other => panic!("not a close frame: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn messages_of_any_size_pass_unchanged_in_both_directions() {
+    let setup = start(PATIENT).await;
+    let (mut client, mut worker) = as_peers(setup.client, setup.worker).await;
+    let echo = tokio::spawn(async move {
+        while let Some(Ok(message)) = worker.next().await {
+            if message.is_binary() && worker.send(message).await.is_err() {
+                break;
+            }
+        }
+    });
+    for size in [0usize, 1, 125, 126, 65_535, 65_536, 70_000, 5 << 20] {
+        let bytes: Bytes = (0..size).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into();
+        client.send(Message::Binary(bytes.clone())).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::Binary(bytes), "{size}");
+    }
+    client.close(None).await.unwrap();
+    while client.next().await.is_some() {}
+    let report = setup.running.await.unwrap();
+    assert_eq!(report.end, RelayEnd::Client(Some(CloseFrame { code: None, reason: String::new() })));
+    assert!(report.bytes_up > 5 << 20 && report.bytes_down > 5 << 20, "{report:?}");
+    echo.await.unwrap();
+}
+
+#[tokio::test]
+async fn close_code_and_reason_of_the_worker_reach_the_client() {
+    let setup = start(PATIENT).await;
+    let (mut client, mut worker) = as_peers(setup.client, setup.worker).await;
+    let frame = PeerClose { code: CloseCode::Away, reason: Utf8Bytes::from_static("Browser closed") };
+    worker.close(Some(frame)).await.unwrap();
+    assert_eq!(close_of(client.next().await.unwrap().unwrap()), (1001, "Browser closed".to_owned()));
+    // The peers answer the close frame, and then the worker ends the connection.
+    let client_end = async { while client.next().await.is_some() {} };
+    let worker_end = async {
+        while worker.next().await.is_some() {}
+        drop(worker);
+    };
+    tokio::join!(client_end, worker_end);
+    let end = setup.running.await.unwrap().end;
+    assert!(matches!(end, RelayEnd::Worker(_) | RelayEnd::Client(Some(_))), "{end:?}");
+}
+
+#[tokio::test]
+async fn client_of_a_lost_worker_gets_the_reason() {
+    let setup = start(PATIENT).await;
+    let client = setup.client;
+    drop(setup.worker);
+    let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    assert_eq!(close_of(client.next().await.unwrap().unwrap()), (1011, "squall: worker w7 was lost".to_owned()));
+    drop(client);
+    assert_eq!(setup.running.await.unwrap().end, RelayEnd::WorkerLost);
+}
+
+#[tokio::test]
+async fn stopped_relay_closes_with_its_reason_after_the_frame_in_flight() {
+    let setup = start(PATIENT).await;
+    let (mut worker, client) = (setup.worker, setup.client);
+    worker.write_all(&[0x82, 3, b'a']).await.unwrap();
+    client.readable().await.unwrap();
+    worker.write_all(b"bc").await.unwrap();
+    let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::Binary("abc".into()));
+    setup.stop.send(CloseFrame::new(1001, "squall: worker is drained")).unwrap();
+    assert_eq!(close_of(client.next().await.unwrap().unwrap()), (1001, "squall: worker is drained".to_owned()));
+    drop(client);
+    assert!(matches!(setup.running.await.unwrap().end, RelayEnd::Stopped(_)));
+}
+
+#[tokio::test]
+async fn silent_side_is_pinged_and_given_up() {
+    let timeouts = RelayTimeouts {
+        ping_after: Some(Duration::from_millis(5)),
+        lost_after: Some(Duration::from_millis(50)),
+        ..PATIENT
+    };
+    let setup = start(timeouts).await;
+    let mut client = WebSocketStream::from_raw_socket(setup.client, Role::Client, None).await;
+    assert!(client.next().await.unwrap().unwrap().is_ping());
+    // The peer answers pings while it is read; the worker never answers.
+    let close = loop {
+        match client.next().await.unwrap().unwrap() {
+            Message::Ping(_) => {}
+            other => break close_of(other),
+        }
+    };
+    assert_eq!(close, (1011, "squall: worker w7 was lost".to_owned()));
+    drop(client);
+    assert_eq!(setup.running.await.unwrap().end, RelayEnd::WorkerLost);
+}
+
+#[tokio::test]
+async fn junk_of_a_client_is_not_forwarded() {
+    let setup = start(PATIENT).await;
+    let (mut client, worker) = (setup.client, setup.worker);
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    let (code, reason) = close_of(client.next().await.unwrap().unwrap());
+    assert_eq!(code, 1002);
+    assert!(reason.starts_with("squall: the client broke the WebSocket protocol"), "{reason}");
+    drop(client);
+    let report = setup.running.await.unwrap();
+    assert!(matches!(report.end, RelayEnd::Violation(FrameSender::Client, _)));
+    assert_eq!(report.bytes_up, 0);
+    let mut buffer = [0; 16];
+    assert_eq!(Socket::Tcp(worker).read_some(&mut buffer).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn slow_reader_makes_the_relay_hold_one_buffer_and_stop_reading() {
+    let ((sender, from), (receiver, to)) = (socket_pair().await, socket_pair().await);
+    let (sender, from, to) = (Socket::Tcp(sender), Socket::Tcp(from), Socket::Tcp(to));
+    let mut direction = Direction::new(FrameSender::Server);
+    let huge = [&[0x82, 127][..], &(1u64 << 62).to_be_bytes()].concat();
+    sender.write_all(&huge).await.unwrap();
+    let block = vec![0; BUFFER];
+    while direction.pending.is_empty() {
+        let _ = sender.try_write(&block);
+        assert!(matches!(direction.step(&from, &to).await, Step::Moved));
+    }
+    let (held, forwarded) = (direction.pending.len(), direction.bytes);
+    assert!(held <= BUFFER, "{held}");
+    sender.writable().await.unwrap();
+    let _ = sender.try_write(&block);
+    for _ in 0..3 {
+        let _ = direction.step(&from, &to).now_or_never();
+    }
+    assert_eq!((direction.bytes, direction.pending.capacity() <= 2 * BUFFER), (forwarded, true));
+    drop(receiver);
+}

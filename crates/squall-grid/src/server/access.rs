@@ -1,0 +1,243 @@
+//! API keys: who may use the server, and whose session is whose.
+//! Secrets are compared by their hashes and never kept. Every route except health checks asks
+//! [`ApiKeys`]; the server's heartbeat reloads the keys of the store.
+
+use std::{
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderMap, Uri, header};
+use ring::{digest, rand::SecureRandom};
+use squall_coord::{ApiKeyScope, SlotStore, StoreError, StoredApiKey};
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+
+use super::{query_value, refusal::Refusal};
+
+/// An unknown key reloads the keys of the store, at most this often.
+const RELOAD_PAUSE: Duration = Duration::from_millis(200);
+
+/// An API key. A session belongs to the key that opened it.
+#[derive(Clone)]
+pub struct ApiKey {
+    name: String,
+    hash: String,
+    scope: ApiKeyScope,
+    max_sessions: Option<u64>,
+}
+
+impl ApiKey {
+    /// A key with a name for sessions and logs. `max_sessions` also limits its waiting clients.
+    pub fn new(name: &str, secret: &str, scope: ApiKeyScope, max_sessions: Option<u64>) -> Self {
+        Self { name: name.to_owned(), hash: hash_of(secret), scope, max_sessions }
+    }
+
+    /// A key with a new random secret, which is returned and cannot be had again, and what the store
+    /// keeps of it.
+    pub fn generate(name: &str, scope: ApiKeyScope, max_sessions: Option<u64>, created: u64) -> (String, StoredApiKey) {
+        let mut bytes = [0; 32];
+        ring::rand::SystemRandom::new().fill(&mut bytes).expect("the system has random numbers");
+        let secret = format!("sqg_{}", to_hex(&bytes));
+        let hash = hash_of(&secret);
+        (secret, StoredApiKey { name: name.to_owned(), hash, scope, max_sessions, created })
+    }
+}
+
+impl From<StoredApiKey> for ApiKey {
+    fn from(key: StoredApiKey) -> Self {
+        Self { name: key.name, hash: key.hash, scope: key.scope, max_sessions: key.max_sessions }
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKey({})", self.name)
+    }
+}
+
+/// Secrets are long random texts, so a fast hash without salt is enough.
+fn hash_of(secret: &str) -> String {
+    to_hex(digest::digest(&digest::SHA256, secret.as_bytes()).as_ref())
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The key of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientKey {
+    /// Empty if the server has no keys.
+    pub(crate) name: String,
+    pub(crate) max_sessions: Option<u64>,
+    pub(crate) admin: bool,
+}
+
+/// The keys that a server accepts.
+pub(crate) struct ApiKeys {
+    configured: Vec<ApiKey>,
+    stored: Mutex<StoredKeys>,
+}
+
+#[derive(Default)]
+struct StoredKeys {
+    keys: Vec<ApiKey>,
+    /// `None` until the store has answered; no request is allowed so long.
+    loaded: Option<Instant>,
+    /// A server that had a key never becomes open to everybody, not even if the store loses its data.
+    required: bool,
+}
+
+impl ApiKeys {
+    pub(crate) fn new(configured: Vec<ApiKey>) -> Self {
+        let required = !configured.is_empty();
+        Self { configured, stored: Mutex::new(StoredKeys { required, ..StoredKeys::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StoredKeys> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the keys of the store.
+    pub(crate) async fn reload<S: SlotStore>(&self, store: &S) -> Result<(), StoreError> {
+        let keys: Vec<ApiKey> = store.api_keys().await?.into_iter().map(ApiKey::from).collect();
+        let mut stored = self.lock();
+        stored.required |= !keys.is_empty();
+        (stored.keys, stored.loaded) = (keys, Some(Instant::now()));
+        Ok(())
+    }
+
+    /// Whether a session of this key may continue.
+    pub(crate) fn is_valid(&self, name: &str) -> bool {
+        let stored = self.lock();
+        name.is_empty() || self.configured.iter().chain(&stored.keys).any(|key| key.name == name)
+    }
+
+    /// Finds the key of a request: the header `Authorization: Bearer KEY`, or `?token=KEY`, because
+    /// Playwright clients pass on a URL. Without keys every request is allowed.
+    pub(crate) async fn authorize<S: SlotStore>(
+        &self,
+        store: &S,
+        headers: &HeaderMap,
+        uri: &Uri,
+        scope: ApiKeyScope,
+    ) -> Result<ClientKey, Refusal> {
+        if self.lock().loaded.is_none() {
+            self.reload(store).await?;
+        }
+        let found = self.find(headers, uri, scope);
+        let stale = self.lock().loaded.is_some_and(|loaded| loaded.elapsed() >= RELOAD_PAUSE);
+        if matches!(found, Err(Refusal::WrongKey)) && stale {
+            self.reload(store).await?;
+            return self.find(headers, uri, scope);
+        }
+        found
+    }
+
+    fn find(&self, headers: &HeaderMap, uri: &Uri, scope: ApiKeyScope) -> Result<ClientKey, Refusal> {
+        let stored = self.lock();
+        if !stored.required {
+            return Ok(ClientKey { name: String::new(), max_sessions: None, admin: true });
+        }
+        let given = bearer(headers).or_else(|| query_value(uri.query().unwrap_or_default(), "token"));
+        let hash = hash_of(&given.ok_or(Refusal::NoKey)?);
+        // Compares with every key, so that the time does not tell how many there are before it.
+        let mut found = None;
+        for key in self.configured.iter().chain(&stored.keys) {
+            if bool::from(key.hash.as_bytes().ct_eq(hash.as_bytes())) {
+                found = Some(key);
+            }
+        }
+        let key = found.ok_or(Refusal::WrongKey)?;
+        let admin = key.scope == ApiKeyScope::Admin;
+        match admin || key.scope == scope {
+            true => Ok(ClientKey { name: key.name.clone(), max_sessions: key.max_sessions, admin }),
+            false => Err(Refusal::Scope { has: scope_name(key.scope), needs: scope_name(scope) }),
+        }
+    }
+}
+
+pub(crate) fn scope_name(scope: ApiKeyScope) -> &'static str {
+    match scope {
+        ApiKeyScope::Client => "client",
+        ApiKeyScope::Worker => "worker",
+        ApiKeyScope::Admin => "admin",
+    }
+}
+
+/// Refuses requests of web pages, so that a page in a browser of the grid cannot use the grid.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.contains_key(header::ORIGIN) {
+        true => Err(Refusal::ForeignOrigin),
+        false => Ok(()),
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_coord::MemorySlotStore;
+
+    async fn check(uri: &str, authorization: Option<&str>, scope: ApiKeyScope) -> Result<String, u16> {
+        let key = |name: &str, scope| ApiKey::new(name, &format!("{name}+secret"), scope, None);
+        let mut headers = HeaderMap::new();
+        if let Some(value) = authorization {
+            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        let keys =
+            [key("blue", ApiKeyScope::Client), key("host", ApiKeyScope::Worker), key("root", ApiKeyScope::Admin)];
+        let (keys, store) = (ApiKeys::new(keys.to_vec()), MemorySlotStore::new());
+        let found = keys.authorize(&store, &headers, &uri.parse().unwrap(), scope).await;
+        found.map(|key| key.name).map_err(|refusal| refusal.status().as_u16())
+    }
+
+    #[tokio::test]
+    async fn key_is_found_in_the_header_or_in_the_query() {
+        use ApiKeyScope::{Admin, Client, Worker};
+        assert_eq!(check("/", Some("Bearer blue+secret"), Client).await, Ok("blue".to_owned()));
+        assert_eq!(check("/?a=b&token=blue%2Bsecret", None, Client).await, Ok("blue".to_owned()));
+        for scope in [Client, Worker, Admin] {
+            assert_eq!(check("/?token=root%2Bsecret", None, scope).await, Ok("root".to_owned()));
+        }
+    }
+
+    #[tokio::test]
+    async fn missing_wrong_and_weak_keys_are_refused() {
+        use ApiKeyScope::{Admin, Client, Worker};
+        assert_eq!(check("/", None, Client).await, Err(401));
+        assert_eq!(check("/?token=", None, Client).await, Err(401));
+        assert_eq!(check("/?token=green", None, Client).await, Err(401));
+        assert_eq!(check("/", Some("Basic blue+secret"), Client).await, Err(401));
+        assert_eq!(check("/?token=blue%2Bsecret", None, Admin).await, Err(403));
+        assert_eq!(check("/?token=blue%2Bsecret", None, Worker).await, Err(403));
+        assert_eq!(check("/?token=host%2Bsecret", None, Client).await, Err(403));
+    }
+
+    #[tokio::test]
+    async fn server_that_had_a_key_is_never_open_again() {
+        let (store, keys) = (MemorySlotStore::new(), ApiKeys::new(Vec::new()));
+        let (secret, stored) = ApiKey::generate("ci", ApiKeyScope::Client, None, 0);
+        assert!(!stored.hash.contains(&secret));
+        let ask = |uri: String| {
+            let (store, keys) = (&store, &keys);
+            async move { keys.authorize(store, &HeaderMap::new(), &uri.parse().unwrap(), ApiKeyScope::Client).await }
+        };
+        assert_eq!(ask("/".to_owned()).await.unwrap().name, "");
+        store.add_api_key(&stored).await.unwrap();
+        keys.reload(&store).await.unwrap();
+        assert_eq!(ask("/".to_owned()).await.unwrap_err().status(), 401);
+        assert_eq!(ask(format!("/?token={secret}")).await.unwrap().name, "ci");
+        store.revoke_api_key("ci").await.unwrap();
+        keys.reload(&store).await.unwrap();
+        assert!(!keys.is_valid("ci"));
+        assert_eq!(ask(format!("/?token={secret}")).await.unwrap_err().status(), 401);
+    }
+}

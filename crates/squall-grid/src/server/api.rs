@@ -1,0 +1,152 @@
+//! The routes of the server besides the WebSocket: capacity, workers, health and metrics, and the choice of the route.
+//! They read one snapshot of the store and keep nothing.
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use squall_coord::{ApiKeyScope, SlotStore, SlotWorkerId, SlotWorkerView};
+
+use super::{
+    ServerState,
+    access::check_origin,
+    capacity::capacity,
+    connect::{Target, connect},
+    offers,
+    refusal::Refusal,
+    sessions,
+    wish::Protocol,
+};
+
+pub(crate) type ApiResponse = Response<Full<Bytes>>;
+
+/// Answers one request.
+pub(crate) async fn route<S: SlotStore>(
+    state: &ServerState<S>,
+    request: Request<Incoming>,
+) -> Result<ApiResponse, Refusal> {
+    if request.uri().to_string().len() > 2048 {
+        return Err(Refusal::LongUrl);
+    }
+    check_origin(request.headers())?;
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match (&method, parts.as_slice()) {
+        (&Method::GET, [""]) => connect(state, request, Protocol::Playwright, Target::New).await,
+        (&Method::GET, ["sessions", id]) => connect(state, request, Protocol::Playwright, Target::Existing(id)).await,
+        (&Method::GET, ["devtools", "browser"]) => connect(state, request, Protocol::Cdp, Target::New).await,
+        (&Method::GET, ["devtools", "browser", id]) => {
+            connect(state, request, Protocol::Cdp, Target::Existing(id)).await
+        }
+        // Playwright asks here where to connect if it was given an http:// URL.
+        (&Method::GET, ["json"]) => Ok(json_response(StatusCode::OK, &json!({"wsEndpointPath": "/"}))),
+        (&Method::GET, ["healthz"]) => Ok(text_response(StatusCode::OK, "ok\n".to_owned())),
+        (&Method::GET, ["readyz"]) => ready(state).await,
+        (&Method::GET, ["favicon.ico"]) => Ok(text_response(StatusCode::NO_CONTENT, String::new())),
+        _ => route_with_key(state, request, &parts).await,
+    }
+}
+
+/// Answers a request to a route that needs an API key.
+async fn route_with_key<S: SlotStore>(
+    state: &ServerState<S>,
+    request: Request<Incoming>,
+    parts: &[&str],
+) -> Result<ApiResponse, Refusal> {
+    let method = request.method().clone();
+    let scope = match (&method, parts) {
+        (_, ["metrics"] | ["v1", "workers", _, "drain"]) => ApiKeyScope::Admin,
+        (_, ["v1", "workers", "offer" | "leave"]) => ApiKeyScope::Worker,
+        _ => ApiKeyScope::Client,
+    };
+    let key = state.authorize(&request, scope).await?;
+    match (&method, parts) {
+        (&Method::GET, ["json", "version"]) => Ok(show_cdp_url(&request)),
+        (&Method::GET, ["metrics"]) => {
+            let snapshot = state.store.snapshot().await?;
+            Ok(text_response(StatusCode::OK, state.metrics.render(&snapshot, state.registry.count())))
+        }
+        (&Method::GET, ["v1", "capacity"]) => show_capacity(state).await,
+        (&Method::GET, ["v1", "workers"]) => {
+            let workers = state.store.snapshot().await?.workers;
+            Ok(json_response(StatusCode::OK, &json!({"workers": workers.iter().map(worker_json).collect::<Vec<_>>()})))
+        }
+        (&Method::POST, ["v1", "workers", "offer"]) => offers::offer(state, request).await,
+        (&Method::POST, ["v1", "workers", "leave"]) => offers::leave(state, request).await,
+        (&Method::POST, ["v1", "workers", id, "drain"]) => drain(state, id).await,
+        (&Method::POST, ["v1", "sessions"]) => sessions::reserve(state, request, &key).await,
+        (&Method::GET, ["v1", "sessions"]) => sessions::list(state, &key).await,
+        (&Method::GET, ["v1", "sessions", id]) => sessions::show(state, &key, id).await,
+        (&Method::DELETE, ["v1", "sessions", id]) => sessions::end(state, &key, id).await,
+        (_, ["" | "json" | "healthz" | "readyz" | "metrics"] | ["v1", "capacity" | "workers" | "sessions", ..]) => {
+            Err(Refusal::Method(method.to_string()))
+        }
+        _ => Err(Refusal::NotFound),
+    }
+}
+
+/// Tells CDP clients that were given an `http://` URL where to connect. The URL repeats the key of the
+/// query, because clients use the URL as it is.
+fn show_cdp_url(request: &Request<Incoming>) -> ApiResponse {
+    let pairs = request.uri().query().unwrap_or_default().split('&');
+    let passed: Vec<&str> =
+        pairs.filter(|pair| pair.starts_with("token=") || pair.starts_with("keep_alive=")).collect();
+    let query = if passed.is_empty() { String::new() } else { format!("?{}", passed.join("&")) };
+    let url = format!("{}/devtools/browser{query}", sessions::base_url(request.headers()));
+    let body = json!({"Browser": "Squall grid", "Protocol-Version": "1.3", "webSocketDebuggerUrl": url});
+    json_response(StatusCode::OK, &body)
+}
+
+async fn ready<S: SlotStore>(state: &ServerState<S>) -> Result<ApiResponse, Refusal> {
+    if state.draining.is_cancelled() {
+        return Err(Refusal::Draining);
+    }
+    state.store.snapshot().await?;
+    Ok(text_response(StatusCode::OK, "ready\n".to_owned()))
+}
+
+async fn show_capacity<S: SlotStore>(state: &ServerState<S>) -> Result<ApiResponse, Refusal> {
+    let snapshot = state.store.snapshot().await?;
+    let body = json!({
+        "browsers": capacity(&snapshot),
+        "queued": snapshot.waiting.len(),
+        "max_queue_size": state.config.queue_limit,
+        "servers": snapshot.servers.len(),
+    });
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+async fn drain<S: SlotStore>(state: &ServerState<S>, id: &str) -> Result<ApiResponse, Refusal> {
+    let snapshot = state.store.snapshot().await?;
+    // Either `browser:name`, or the name alone.
+    let wanted = |view: &&SlotWorkerView| view.worker.to_string() == id || view.worker.name() == id;
+    let found: Option<SlotWorkerId> = snapshot.workers.iter().find(wanted).map(|view| view.worker.clone());
+    let worker = found.ok_or_else(|| Refusal::NoWorker(id.to_owned()))?;
+    state.store.drain(&worker).await?;
+    Ok(json_response(StatusCode::ACCEPTED, &json!({"id": worker.to_string(), "status": "draining"})))
+}
+
+fn worker_json(view: &SlotWorkerView) -> Value {
+    json!({
+        "id": view.worker.to_string(),
+        "browser": view.worker.kind(),
+        "address": view.endpoint,
+        "playwright_version": view.version,
+        "status": if view.draining { "draining" } else if view.unreachable { "unreachable" } else { "available" },
+        "max_slots": view.slots,
+        "active_sessions": view.active,
+        "lifetime_sessions": view.lifetime,
+        "max_lifetime_sessions": view.max_lifetime,
+    })
+}
+
+pub(crate) fn json_response(status: StatusCode, body: &Value) -> ApiResponse {
+    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
+    response.body(Full::from(body.to_string())).expect("valid headers")
+}
+
+pub(crate) fn text_response(status: StatusCode, body: String) -> ApiResponse {
+    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    response.body(Full::from(body)).expect("valid headers")
+}

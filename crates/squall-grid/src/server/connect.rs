@@ -1,0 +1,366 @@
+//! Connects a client's WebSocket to a worker: checks the request, claims a slot or attaches to a
+//! session, dials the worker and relays. Nothing is claimed until everything that can be refused has
+//! been checked. It does not choose the worker; the store does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use squall_coord::{
+    ApiKeyScope, AttachOutcome, ClaimOutcome, ReleaseCause, SlotAttach, SlotClaim, SlotGrant, SlotSessionId, SlotStore,
+};
+use tokio::{net::TcpStream, time::Instant};
+
+use super::{
+    ServerState,
+    access::ClientKey,
+    query_value,
+    refusal::{DEBUG_LOG_HEADER, Refusal},
+    session_registry::{ClaimedSession, worker_lost},
+    wish::{Protocol, SessionWish},
+};
+use crate::{
+    handshake::{self, HandshakeError, Headers},
+    relay::{RelayEnd, RelaySide, RelayTimeouts, Socket, relay},
+    worker::{
+        Isolation,
+        gateway::{
+            ISOLATION_HEADER, KEEP_ALIVE_HEADER, KEY_HEADER, PROTOCOL_HEADER, SECRET_HEADER, SERVER_HEADER,
+            SESSION_HEADER,
+        },
+    },
+};
+
+/// Claims wait for a notification, and repeat themselves after this time in case one was lost.
+const POLL: Duration = Duration::from_secs(1);
+/// Dials of one connect.
+const ATTEMPTS: u32 = 2;
+const LEAVE_TIME: Duration = Duration::from_secs(1);
+/// The worker lists a session after its dial, at its next heartbeat.
+const LISTING_TIME: Duration = Duration::from_secs(5);
+/// Headers of the client that the worker gets, besides `x-playwright-…`.
+const FORWARDED: [&str; 7] = [
+    "user-agent",
+    "upgrade",
+    "connection",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+];
+
+/// Which session a client connects to.
+pub(crate) enum Target<'a> {
+    New,
+    Existing(&'a str),
+}
+
+/// A session that is connected to its worker.
+struct OpenedSession {
+    session: ClaimedSession,
+    grant: SlotGrant,
+    headers: Headers,
+    worker: RelaySide,
+}
+
+/// Answers a WebSocket request.
+pub(crate) async fn connect<S: SlotStore>(
+    state: &ServerState<S>,
+    mut request: Request<Incoming>,
+    protocol: Protocol,
+    target: Target<'_>,
+) -> Result<Response<Full<Bytes>>, Refusal> {
+    if !is_websocket(request.headers()) {
+        return Err(Refusal::NotWebSocket);
+    }
+    let key = state.authorize(&request, ApiKeyScope::Client).await?;
+    let wish = read_wish(&request, &key, protocol)?;
+    if state.draining.is_cancelled() {
+        return Err(Refusal::Draining);
+    }
+    let opened = match target {
+        Target::New => open_session(state, &wish, request.headers()).await?,
+        Target::Existing(id) => attach_session(state, &wish, request.headers(), &key, id).await?,
+    };
+    let OpenedSession { mut session, grant, headers, worker } = opened;
+    // The worker answers with it if it keeps the session when the client leaves.
+    let kept = headers.get(KEEP_ALIVE_HEADER).is_some();
+    let mut response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    for (name, value) in headers.iter().filter(|(name, _)| !name.starts_with("x-squall-")) {
+        response = response.header(name, value);
+    }
+    let response = response.header(DEBUG_LOG_HEADER, format!("squall session {} on {}", session.id, grant.worker));
+    let stopped = state.registry.open(&session, grant.worker.name(), &wish.key);
+    let upgrade = hyper::upgrade::on(&mut request);
+    let timeouts = RelayTimeouts {
+        ping_after: Some(state.config.ping_after),
+        lost_after: Some(state.config.lost_after),
+        close_grace: Duration::from_secs(2),
+    };
+    let metrics = state.metrics.clone();
+    state.relays.spawn(async move {
+        let Ok(upgraded) = upgrade.await else { return };
+        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
+        let client = RelaySide { socket: Socket::Tcp(parts.io.into_inner()), received: parts.read_buf.to_vec() };
+        let lost = worker_lost(grant.worker.name(), &session.id);
+        let report = relay(client, worker, timeouts, lost, stopped).await;
+        metrics.count_relay(&report);
+        tracing::info!(session = %session.id, worker = %grant.worker, end = ?report.end, "a session ended");
+        if kept && matches!(report.end, RelayEnd::Client(_) | RelayEnd::ClientLost) {
+            session.cause = Some(ReleaseCause::Detached);
+        }
+        drop(session);
+    });
+    // hyper checks the header values, which come from the worker.
+    response.body(Full::default()).map_err(|_| Refusal::Passed { status: 502, body: "invalid headers".to_owned() })
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
+        && headers.contains_key(header::SEC_WEBSOCKET_KEY)
+}
+
+fn read_wish(request: &Request<Incoming>, key: &ClientKey, protocol: Protocol) -> Result<SessionWish, Refusal> {
+    let query = request.uri().query().unwrap_or_default();
+    let header = request.headers().get("x-playwright-browser").and_then(|value| value.to_str().ok());
+    let mut wish = SessionWish::new(key, protocol);
+    wish.set_browser(query_value(query, "browser").or(header.map(str::to_owned)))?;
+    wish.set_isolation(query_value(query, "isolation"))?;
+    wish.set_keep_alive(query_value(query, "keep_alive"))?;
+    let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    wish.version = agent.filter(|_| protocol == Protocol::Playwright).and_then(client_version);
+    Ok(wish)
+}
+
+/// `Playwright/1.65.0 (…)` → `1.65`. Other clients take any version.
+fn client_version(agent: &str) -> Option<String> {
+    let version = agent.strip_prefix("Playwright/")?;
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit());
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    (!major.is_empty() && !minor.is_empty()).then(|| format!("{major}.{minor}"))
+}
+
+/// Claims a slot and dials its worker; tries another slot if the worker cannot be reached.
+async fn open_session<S: SlotStore>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    headers: &HeaderMap,
+) -> Result<OpenedSession, Refusal> {
+    let deadline = Instant::now() + state.config.queue_timeout;
+    let mut attempt = 1;
+    loop {
+        let mut session = state.registry.claim();
+        let (session_id, dial_timeout) = (session.id.clone(), state.config.dial_timeout + LISTING_TIME);
+        let grant = claim(state, wish, &session_id, deadline, Reservation::Dialled(dial_timeout)).await?;
+        let reason = match dial(state, wish, headers, &session.id, &grant).await {
+            Ok((headers, worker)) => return Ok(OpenedSession { session, grant, headers, worker }),
+            Err(DialError::Refused(refusal)) => return Err(refusal),
+            Err(DialError::Unreachable(reason)) => reason,
+        };
+        session.cause = Some(ReleaseCause::WorkerUnreachable);
+        if attempt == ATTEMPTS {
+            return Err(Refusal::Worker { worker: grant.worker.to_string(), reason });
+        }
+        attempt += 1;
+        // Released before the next claim, which must not get the same worker.
+        state.release_now(session).await?;
+    }
+}
+
+/// Connects to a session that was reserved, or whose client left.
+async fn attach_session<S: SlotStore>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    headers: &HeaderMap,
+    key: &ClientKey,
+    id: &str,
+) -> Result<OpenedSession, Refusal> {
+    let shown: String = id.chars().take(64).collect();
+    let id = SlotSessionId::parse(id).ok_or_else(|| Refusal::NoSession(shown.clone()))?;
+    let attach = SlotAttach {
+        session: id.clone(),
+        server: state.id.clone(),
+        key: (!key.admin).then(|| key.name.clone()),
+        dial_timeout: state.config.dial_timeout + LISTING_TIME,
+    };
+    // A client that left and comes back may be faster than the news that it left.
+    let deadline = Instant::now() + LEAVE_TIME;
+    let grant = loop {
+        match state.store.attach(&attach).await? {
+            AttachOutcome::Attached(grant) => break grant,
+            AttachOutcome::Taken if wish.protocol == Protocol::Cdp && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            AttachOutcome::Taken => return Err(Refusal::SessionTaken(shown)),
+            AttachOutcome::Ended => return Err(Refusal::SessionEnded(shown)),
+            AttachOutcome::Unknown => return Err(Refusal::NoSession(shown)),
+            AttachOutcome::NotMember => state.store.renew_server(&state.id, state.config.ttl).await.map(drop)?,
+        }
+    };
+    let mut session = state.registry.attached(id);
+    match dial(state, wish, headers, &session.id, &grant).await {
+        Ok((headers, worker)) => Ok(OpenedSession { session, grant, headers, worker }),
+        Err(DialError::Refused(refusal)) => {
+            // The worker has another client, whose session this is.
+            if matches!(refusal, Refusal::Passed { status: 409, .. }) {
+                session.cause = None;
+            }
+            Err(refusal)
+        }
+        Err(DialError::Unreachable(reason)) => Err(Refusal::Worker { worker: grant.worker.to_string(), reason }),
+    }
+}
+
+/// What a claim is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Reservation {
+    /// The server dials the worker at once, within this time.
+    Dialled(Duration),
+    /// A client attaches within this time.
+    Reserved(Duration),
+}
+
+/// Waits for a slot until the deadline.
+pub(crate) async fn claim<S: SlotStore>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    session: &SlotSessionId,
+    deadline: Instant,
+    reservation: Reservation,
+) -> Result<SlotGrant, Refusal> {
+    let (reserved, dial_timeout) = match reservation {
+        Reservation::Dialled(within) => (false, within),
+        Reservation::Reserved(within) => (true, within),
+    };
+    loop {
+        let wait = deadline.saturating_duration_since(Instant::now());
+        let claim = SlotClaim {
+            session: session.clone(),
+            kind: wish.browser.clone(),
+            version: wish.version.clone(),
+            key: wish.key.clone(),
+            server: state.id.clone(),
+            wait,
+            dial_timeout,
+            reserved,
+            queue_limit: state.config.queue_limit,
+            key_limit: wish.key_limit,
+        };
+        match state.store.claim(&claim).await? {
+            ClaimOutcome::Granted(grant) => return Ok(grant),
+            ClaimOutcome::NoVersion(workers) => {
+                let client = wish.version.clone().unwrap_or_default();
+                return Err(Refusal::Version { client, browser: wish.browser.clone(), workers });
+            }
+            ClaimOutcome::KeyFull => return Err(Refusal::KeyFull(wish.key_limit.unwrap_or(0))),
+            _ if wait.is_zero() => {
+                let seconds = state.config.queue_timeout.as_secs();
+                return Err(Refusal::Timeout { browser: wish.browser.clone(), seconds });
+            }
+            ClaimOutcome::QueueFull => return Err(Refusal::QueueFull(state.config.queue_limit)),
+            ClaimOutcome::Waiting { seen_notifications, .. } => {
+                tokio::select! {
+                    waited = state.store.wait_for_grant(session, seen_notifications, POLL.min(wait)) => waited?,
+                    () = state.draining.cancelled() => return Err(Refusal::Draining),
+                }
+            }
+            ClaimOutcome::NotMember => {
+                state.store.renew_server(&state.id, state.config.ttl).await?;
+            }
+        }
+    }
+}
+
+enum DialError {
+    /// The worker's or Playwright's own refusal, for example of a version.
+    Refused(Refusal),
+    Unreachable(String),
+}
+
+/// Connects to the gateway of the worker.
+async fn dial<S>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    client: &HeaderMap,
+    session: &SlotSessionId,
+    grant: &SlotGrant,
+) -> Result<(Headers, RelaySide), DialError> {
+    let headers = worker_headers(state, wish, client, session, grant);
+    let dialling = async {
+        let stream = TcpStream::connect(host_of(&grant.endpoint)).await?;
+        stream.set_nodelay(true)?;
+        handshake::open_websocket(Socket::Tcp(stream), "/", &headers).await
+    };
+    let reason = match tokio::time::timeout(state.config.dial_timeout, dialling).await {
+        Ok(Ok(opened)) => return Ok(opened),
+        Ok(Err(HandshakeError::Refused { status, body })) if !(500..600).contains(&status) => {
+            return Err(DialError::Refused(Refusal::Passed { status, body }));
+        }
+        Ok(Err(HandshakeError::Refused { body, .. })) => body,
+        Ok(Err(HandshakeError::Connection(source))) => source.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", state.config.dial_timeout.as_secs()),
+    };
+    tracing::warn!(%session, worker = %grant.worker, reason, "a worker could not be reached");
+    Err(DialError::Unreachable(reason))
+}
+
+/// The headers for the worker: what Playwright reads, and who asks.
+fn worker_headers<S>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    client: &HeaderMap,
+    session: &SlotSessionId,
+    grant: &SlotGrant,
+) -> Headers {
+    let mut headers = Headers::default();
+    headers.push("host", host_of(&grant.endpoint));
+    for (name, value) in client {
+        let name = name.as_str();
+        let playwright = name.starts_with("x-playwright-") && name != "x-playwright-launch-options";
+        let extension = name == "sec-websocket-extensions" && !state.config.compression;
+        if let Ok(value) = value.to_str()
+            && (playwright || FORWARDED.contains(&name) && !extension)
+        {
+            headers.push(name, value);
+        }
+    }
+    headers.push(SECRET_HEADER, &*grant.secret);
+    headers.push(SESSION_HEADER, session.as_str());
+    headers.push(SERVER_HEADER, state.id.as_str());
+    headers.push(KEY_HEADER, &*wish.key);
+    if wish.isolation == Some(Isolation::Session) {
+        headers.push(ISOLATION_HEADER, "session");
+    }
+    if wish.protocol == Protocol::Cdp {
+        headers.push(PROTOCOL_HEADER, "cdp");
+    }
+    if let Some(keep_alive) = wish.keep_alive {
+        headers.push(KEEP_ALIVE_HEADER, keep_alive.as_millis().to_string());
+    }
+    headers
+}
+
+/// `ws://host:port/` → `host:port`.
+fn host_of(endpoint: &str) -> &str {
+    endpoint.trim_start_matches("ws://").trim_end_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_playwright_clients_have_a_version() {
+        let version = |agent| client_version(agent);
+        assert_eq!(version("Playwright/1.65.0 (x64; debian 12) node/20.20").as_deref(), Some("1.65"));
+        assert_eq!(version("Playwright/2.0"), Some("2.0".to_owned()));
+        for other in ["Mozilla/5.0 Playwright/1.65", "Playwright/", "Playwright/1", "Playwright/x.y", ""] {
+            assert_eq!(version(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Refusals of the server: a status and one sentence that tells the user what to do, because
+//! Playwright shows the body as the error message.
+//! They decide nothing. Every route returns them.
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use http_body_util::Full;
+use serde_json::json;
+use squall_coord::StoreError;
+
+/// Playwright prints this response header in its call log.
+pub(crate) const DEBUG_LOG_HEADER: &str = "x-playwright-debug-log";
+
+/// Why a request was refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("unknown browser `{0}`: use ?browser=chromium, ?browser=firefox or ?browser=webkit")]
+    UnknownBrowser(String),
+    #[error("unknown isolation `{0}`: use ?isolation=shared, key or session; the worker's own is the least")]
+    UnknownIsolation(String),
+    #[error("connect with a WebSocket: playwright.chromium.connect('ws://HOST/?browser=chromium')")]
+    NotWebSocket,
+    #[error("an API key is required: add ?token=KEY to the URL, or the header Authorization: Bearer KEY")]
+    NoKey,
+    #[error("the API key is unknown or revoked")]
+    WrongKey,
+    #[error("web pages of other sites may not use the grid")]
+    ForeignOrigin,
+    #[error(
+        "the API key has the scope {has}, and this needs {needs}: `squall grid key create --scope {needs}` makes one"
+    )]
+    Scope { has: &'static str, needs: &'static str },
+    #[error("there is nothing at this path; docs/grid.md lists the routes")]
+    NotFound,
+    #[error("there is no session {0}")]
+    NoSession(String),
+    #[error("session {0} has a client already")]
+    SessionTaken(String),
+    #[error("session {0} has ended; open another")]
+    SessionEnded(String),
+    #[error("the body is not valid: {0}")]
+    Body(String),
+    #[error("unknown protocol `{0}`: use playwright or cdp")]
+    UnknownProtocol(String),
+    #[error("keep_alive is a time of at most 1 h for sessions of the protocol cdp, such as 60s or 5m, not `{0}`")]
+    KeepAlive(String),
+    #[error("only chromium has the protocol cdp")]
+    CdpBrowser,
+    #[error("there is no worker {0}")]
+    NoWorker(String),
+    #[error("the URL is longer than 2 KiB")]
+    LongUrl,
+    #[error("{0} is not allowed here")]
+    Method(String),
+    #[error(
+        "the client has Playwright {client}, but the {browser} workers of this grid have {}: install one of these \
+         versions in the client, or start a worker with --playwright of {client}",
+        workers.join(" and ")
+    )]
+    Version { client: String, browser: String, workers: Vec<String> },
+    #[error("the queue is full: {0} clients wait for a browser; add workers or raise --queue")]
+    QueueFull(u64),
+    #[error("the API key has {0} sessions, which is its limit")]
+    KeyFull(u64),
+    #[error("worker {worker} could not be reached: {reason}")]
+    Worker { worker: String, reason: String },
+    #[error("{body}")]
+    Passed { status: u16, body: String },
+    #[error("no {browser} worker had a free slot within {seconds} s; add workers or raise --slots")]
+    Timeout { browser: String, seconds: u64 },
+    #[error("the server is shutting down; connect again")]
+    Draining,
+    #[error("the grid's store does not respond; try again")]
+    Store(#[from] StoreError),
+}
+
+impl Refusal {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::UnknownBrowser(_)
+            | Self::UnknownIsolation(_)
+            | Self::UnknownProtocol(_)
+            | Self::KeepAlive(_)
+            | Self::CdpBrowser
+            | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::SessionTaken(_) => StatusCode::CONFLICT,
+            Self::SessionEnded(_) => StatusCode::GONE,
+            Self::NotWebSocket => StatusCode::UPGRADE_REQUIRED,
+            Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
+            Self::ForeignOrigin | Self::Scope { .. } => StatusCode::FORBIDDEN,
+            Self::NotFound | Self::NoSession(_) | Self::NoWorker(_) => StatusCode::NOT_FOUND,
+            Self::LongUrl => StatusCode::URI_TOO_LONG,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Version { .. } => StatusCode::PRECONDITION_REQUIRED,
+            Self::QueueFull(_) | Self::KeyFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Worker { .. } => StatusCode::BAD_GATEWAY,
+            Self::Passed { status, .. } => StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY),
+            Self::Timeout { .. } | Self::Draining | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The response: text, or JSON if the client asks for it.
+    pub(crate) fn response(&self, wants_json: bool) -> Response<Full<Bytes>> {
+        let status = self.status();
+        let (kind, body) = match wants_json {
+            true => {
+                let error = json!({"error": {"code": status.as_u16(), "message": self.to_string()}});
+                ("application/json", error.to_string())
+            }
+            false => ("text/plain; charset=utf-8", self.to_string()),
+        };
+        let mut response = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response = response.header(header::RETRY_AFTER, "1");
+        }
+        if status == StatusCode::UPGRADE_REQUIRED {
+            response = response.header(header::UPGRADE, "websocket");
+        }
+        response.body(Full::from(body)).expect("valid headers")
+    }
+}

@@ -1,0 +1,164 @@
+//! The routes of sessions: reserve one, list, show and end them.
+//! It relays nothing: a client connects to a reserved session by [`super::connect`].
+
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use squall_coord::{SlotSessionId, SlotSessionView, SlotStore};
+use tokio::time::Instant;
+
+use super::{
+    ServerState,
+    access::ClientKey,
+    api::{ApiResponse, json_response, text_response},
+    connect::{Reservation, claim},
+    refusal::Refusal,
+    wish::{Protocol, SessionWish},
+};
+
+const MAX_BODY: usize = 8 << 10;
+
+/// The body of `POST /v1/sessions`; all fields may be omitted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SessionRequest {
+    browser: Option<String>,
+    playwright_version: Option<String>,
+    protocol: Option<String>,
+    isolation: Option<String>,
+    keep_alive: Option<String>,
+}
+
+/// Claims a slot, which waits for a client to connect.
+pub(crate) async fn reserve<S: SlotStore>(
+    state: &ServerState<S>,
+    request: Request<Incoming>,
+    key: &ClientKey,
+) -> Result<ApiResponse, Refusal> {
+    let base = base_url(request.headers());
+    let wanted: SessionRequest = read_json(request, MAX_BODY).await?;
+    let protocol = match wanted.protocol.as_deref() {
+        None | Some("playwright") => Protocol::Playwright,
+        Some("cdp") => Protocol::Cdp,
+        Some(other) => return Err(Refusal::UnknownProtocol(other.chars().take(64).collect())),
+    };
+    let mut wish = SessionWish::new(key, protocol);
+    wish.set_browser(wanted.browser)?;
+    wish.set_isolation(wanted.isolation.clone())?;
+    wish.set_keep_alive(wanted.keep_alive.clone())?;
+    wish.version = wanted.playwright_version.as_deref().map(crate::worker::major_minor);
+    if state.draining.is_cancelled() {
+        return Err(Refusal::Draining);
+    }
+    let deadline = Instant::now() + state.config.queue_timeout;
+    let mut session = state.registry.claim();
+    let pending = state.config.pending_timeout;
+    let grant = claim(state, &wish, &session.id, deadline, Reservation::Reserved(pending)).await?;
+    // From here the session ends by the store, if no client connects in time.
+    session.cause = None;
+    let path = match protocol {
+        Protocol::Playwright => format!("/sessions/{}", session.id),
+        Protocol::Cdp => format!("/devtools/browser/{}", session.id),
+    };
+    let query: Vec<String> = [("isolation", wanted.isolation), ("keep_alive", wanted.keep_alive)]
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| format!("{name}={value}")))
+        .collect();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+    let body = json!({
+        "id": session.id.as_str(),
+        "browser": wish.browser,
+        "worker_id": grant.worker.to_string(),
+        "playwright_version": grant.version,
+        "status": "pending",
+        "key": wish.key,
+        "url": format!("{base}{path}{query}"),
+        "expires_in_seconds": pending.as_secs_f64(),
+    });
+    Ok(json_response(StatusCode::CREATED, &body))
+}
+
+pub(crate) async fn list<S: SlotStore>(state: &ServerState<S>, key: &ClientKey) -> Result<ApiResponse, Refusal> {
+    let sessions: Vec<Value> = own_sessions(state, key).await?.iter().map(session_json).collect();
+    Ok(json_response(StatusCode::OK, &json!({"sessions": sessions})))
+}
+
+pub(crate) async fn show<S: SlotStore>(
+    state: &ServerState<S>,
+    key: &ClientKey,
+    id: &str,
+) -> Result<ApiResponse, Refusal> {
+    Ok(json_response(StatusCode::OK, &session_json(&find_session(state, key, id).await?)))
+}
+
+pub(crate) async fn end<S: SlotStore>(
+    state: &ServerState<S>,
+    key: &ClientKey,
+    id: &str,
+) -> Result<ApiResponse, Refusal> {
+    let session = find_session(state, key, id).await?;
+    if session.attachable && !session.held {
+        // Its worker does not know it.
+        state.store.release(&session.id, squall_coord::ReleaseCause::Ended).await?;
+    } else {
+        state.store.end_session(&session.id).await?;
+    }
+    Ok(text_response(StatusCode::NO_CONTENT, String::new()))
+}
+
+/// The URL under which the client reached the server, for WebSockets.
+pub(crate) fn base_url(headers: &HeaderMap) -> String {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let scheme = if text("x-forwarded-proto") == Some("https") { "wss" } else { "ws" };
+    format!("{scheme}://{}", text(header::HOST.as_str()).unwrap_or("localhost"))
+}
+
+/// Reads a body as JSON; an empty one is `{}`.
+pub(crate) async fn read_json<T: for<'a> Deserialize<'a>>(
+    request: Request<Incoming>,
+    limit: usize,
+) -> Result<T, Refusal> {
+    let body = Limited::new(request.into_body(), limit).collect().await;
+    let bytes = body.map_err(|_| Refusal::Body(format!("it is incomplete or larger than {limit} bytes")))?.to_bytes();
+    let bytes = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
+    serde_json::from_slice(bytes).map_err(|error| Refusal::Body(error.to_string()))
+}
+
+/// A key sees its own sessions; an administrator sees all.
+async fn own_sessions<S: SlotStore>(state: &ServerState<S>, key: &ClientKey) -> Result<Vec<SlotSessionView>, Refusal> {
+    let mut sessions = state.store.snapshot().await?.sessions;
+    sessions.retain(|session| key.admin || session.key == key.name);
+    Ok(sessions)
+}
+
+async fn find_session<S: SlotStore>(
+    state: &ServerState<S>,
+    key: &ClientKey,
+    id: &str,
+) -> Result<SlotSessionView, Refusal> {
+    let wanted = SlotSessionId::parse(id);
+    let sessions = own_sessions(state, key).await?;
+    let found = sessions.into_iter().find(|session| Some(&session.id) == wanted.as_ref());
+    found.ok_or_else(|| Refusal::NoSession(id.chars().take(64).collect()))
+}
+
+fn session_json(view: &SlotSessionView) -> Value {
+    let status = match (view.ending, view.held, view.attachable) {
+        (true, ..) => "ending",
+        (false, true, true) => "detached",
+        (false, true, false) => "running",
+        (false, false, _) => "pending",
+    };
+    json!({
+        "id": view.id.as_str(),
+        "browser": view.worker.kind(),
+        "worker_id": view.worker.to_string(),
+        "playwright_version": view.version,
+        "status": status,
+        "key": view.key,
+        "server": view.server.as_str(),
+        "age_seconds": view.age.as_secs_f64(),
+    })
+}

@@ -1,0 +1,273 @@
+//! A worker of the grid: offers slots, and serves sessions with browsers on this machine.
+//! It installs nothing and chooses no sessions. `squall grid worker` runs it.
+
+mod browser_memory;
+mod browser_pool;
+mod browser_set;
+mod cdp_browser;
+mod cdp_messages;
+mod cdp_session;
+mod folder;
+pub(crate) mod gateway;
+mod node_host;
+mod offers;
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use squall_coord::{EndReason, SlotOffer, SlotSessionId, SlotWorkerId, StoreError, unique_id};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use browser_pool::PoolError;
+pub use browser_set::{BrowserRules, Isolation};
+pub use node_host::NodeHostError;
+pub use offers::{ServerOffers, SlotOffers};
+
+use self::{
+    browser_pool::{BrowserPool, PoolConfig},
+    cdp_browser::CdpLauncher,
+    folder::WorkerFolder,
+    gateway::{Gateway, GatewayConfig},
+    node_host::NodeHostConfig,
+};
+use crate::relay::frame::CloseFrame;
+
+/// Offers in a row without the server of a session before the worker ends the session.
+const MAX_SERVER_MISSES: u32 = 4;
+
+/// How a worker runs.
+#[derive(Clone, Debug)]
+pub struct GridWorkerConfig {
+    /// Kind (the browser) and name.
+    pub id: SlotWorkerId,
+    /// Where the gateway listens; port 0 takes a free port.
+    pub listen: SocketAddr,
+    /// The host and port under which servers reach the gateway; by default the address it listens on.
+    pub advertise: Option<String>,
+    /// The most sessions at once.
+    pub slots: u32,
+    /// Who may share a browser.
+    pub isolation: Isolation,
+    /// When browsers retire, and how many stand by.
+    pub rules: BrowserRules,
+    /// The worker drains after this many sessions.
+    pub max_lifetime: Option<u64>,
+    /// The browser's program; Playwright's own by default.
+    pub executable: Option<PathBuf>,
+    /// More arguments for the browser.
+    pub args: Vec<String>,
+    /// The folder of the package `playwright-core`.
+    pub playwright: PathBuf,
+    /// The program of Node.
+    pub node: PathBuf,
+    /// Time between heartbeats.
+    pub heartbeat: Duration,
+    /// How long the worker stays a member without a heartbeat.
+    pub ttl: Duration,
+    /// How long sessions may last after the worker began to drain.
+    pub drain_timeout: Duration,
+    /// Playwright kills a browser whose launch takes longer. Other launches and sessions wait for it,
+    /// so it is shorter than the time that a session waits in the server's queue.
+    pub launch_timeout: Duration,
+    /// Time between probes of a browser.
+    pub probe_every: Duration,
+    /// How long a probe may take.
+    pub probe_timeout: Duration,
+}
+
+/// Why a worker could not work.
+#[derive(Debug, thiserror::Error)]
+pub enum GridWorkerError {
+    /// The gateway could not listen.
+    #[error("the gateway cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The folder for browsers could not be created.
+    #[error("cannot create a temporary folder")]
+    Folder(#[source] std::io::Error),
+    /// Browsers could not be started.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// A worker that is ready to run.
+pub struct GridWorker<S> {
+    store: S,
+    config: GridWorkerConfig,
+}
+
+impl<S: SlotOffers> GridWorker<S> {
+    /// A worker that offers its slots to `store`.
+    pub fn new(store: S, config: GridWorkerConfig) -> Self {
+        Self { store, config }
+    }
+
+    /// Works until it has drained: after `drain`, after a wish in the store, or at its lifetime limit.
+    pub async fn run(self, drain: CancellationToken) -> Result<(), GridWorkerError> {
+        let config = &self.config;
+        let listen_error = |source| GridWorkerError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        let folder = WorkerFolder::create().map_err(GridWorkerError::Folder)?;
+        let pool = BrowserPool::new(pool_config(config, folder.path().join("p")));
+        let secret = unique_id();
+        let gateway = Gateway::new(GatewayConfig {
+            worker: config.id.name().to_owned(),
+            secret: secret.clone(),
+            slots: config.slots as usize,
+            isolation: config.isolation,
+            pool: pool.clone(),
+            cdp: CdpLauncher {
+                executable: config.executable.clone().filter(|_| config.id.kind() == "chromium"),
+                args: config.args.clone(),
+                folder: folder.path().to_owned(),
+            },
+            probe_every: config.probe_every,
+        });
+        let offer = SlotOffer {
+            worker: config.id.clone(),
+            version: String::new(),
+            endpoint: format!("ws://{}/", config.advertise.clone().unwrap_or_else(|| address.to_string())),
+            secret,
+            slots: config.slots,
+            lifetime: 0,
+            max_lifetime: config.max_lifetime,
+            draining: false,
+            started_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64),
+            sessions: Vec::new(),
+        };
+        let (stop_pool, stop_gateway) = (CancellationToken::new(), CancellationToken::new());
+        let close = CloseFrame::new(1001, format!("squall: worker {} was drained", config.id.name()));
+        let serving = async {
+            self.offer_until_drained(&pool, &gateway, offer, drain).await;
+            stop_gateway.cancel();
+        };
+        let sessions = async {
+            tokio::join!(serving, gateway.serve(listener, &stop_gateway, close));
+            // The sessions are over, so no server can reach them.
+            if let Err(error) = self.store.leave_worker(&config.id).await {
+                tracing::warn!(%error, "the worker could not leave; its membership expires");
+            }
+            stop_pool.cancel();
+        };
+        let mut browsers = std::pin::pin!(pool.run(&stop_pool));
+        tokio::select! {
+            ended = &mut browsers => return ended.map_err(Into::into),
+            () = sessions => {}
+        }
+        browsers.await?;
+        Ok(())
+    }
+
+    /// Sends offers until the worker drains and has no sessions, or its drain timeout is over.
+    async fn offer_until_drained(
+        &self,
+        pool: &BrowserPool,
+        gateway: &Gateway,
+        mut offer: SlotOffer,
+        drain: CancellationToken,
+    ) {
+        tokio::select! {
+            () = pool.wait_until_ready() => {}
+            () = drain.cancelled() => return,
+        }
+        tracing::info!(
+            worker = %offer.worker, endpoint = offer.endpoint, slots = offer.slots,
+            playwright = pool.ready_version(), "the worker offers its slots"
+        );
+        let mut heartbeat = tokio::time::interval(self.config.heartbeat);
+        let mut server_misses = HashMap::new();
+        let mut drain_deadline = None;
+        loop {
+            tokio::select! {
+                _ = heartbeat.tick() => {}
+                () = drain.cancelled(), if !offer.draining => {}
+            }
+            let (sessions, lifetime) = gateway.held_sessions();
+            let version = pool.ready_version();
+            // Without a browser the worker keeps its membership and takes no sessions.
+            offer.slots = if version.is_some() { self.config.slots } else { 0 };
+            offer.version = version.as_deref().map_or(offer.version, major_minor);
+            (offer.sessions, offer.lifetime) = (sessions, lifetime);
+            let at_limit = offer.max_lifetime.is_some_and(|limit| lifetime >= limit);
+            offer.draining |= at_limit || drain.is_cancelled();
+            self.send_offer(gateway, &mut offer, &mut server_misses).await;
+            if offer.draining {
+                gateway.drain();
+                let deadline =
+                    *drain_deadline.get_or_insert_with(|| tokio::time::Instant::now() + self.config.drain_timeout);
+                if gateway.held_sessions().0.is_empty() || tokio::time::Instant::now() >= deadline {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends one offer and does what the store asks for.
+    async fn send_offer(
+        &self,
+        gateway: &Gateway,
+        offer: &mut SlotOffer,
+        server_misses: &mut HashMap<SlotSessionId, u32>,
+    ) {
+        let outcome = match self.store.offer(offer, self.config.ttl).await {
+            Ok(outcome) => outcome,
+            Err(error) => return log_store_error(&error),
+        };
+        if outcome.drain && !offer.draining {
+            tracing::info!(worker = %offer.worker, "the worker was asked to drain");
+        }
+        offer.draining |= outcome.drain;
+        server_misses.retain(|id, _| outcome.end.contains(&(id.clone(), EndReason::ServerLost)));
+        for (id, reason) in outcome.end {
+            let close = match reason {
+                EndReason::Deleted => CloseFrame::new(1001, format!("squall: session {id} was deleted")),
+                EndReason::ServerLost => {
+                    let misses = server_misses.entry(id.clone()).or_default();
+                    *misses += 1;
+                    if *misses < MAX_SERVER_MISSES {
+                        continue;
+                    }
+                    CloseFrame::new(1011, format!("squall: the server of session {id} was lost"))
+                }
+            };
+            gateway.end_session(&id, close);
+        }
+    }
+}
+
+fn log_store_error(error: &StoreError) {
+    tracing::warn!(%error, "the worker could not offer its slots; its sessions continue");
+}
+
+fn pool_config(config: &GridWorkerConfig, folder: PathBuf) -> PoolConfig {
+    PoolConfig {
+        host: NodeHostConfig {
+            node: config.node.clone(),
+            playwright: config.playwright.clone(),
+            browser: config.id.kind().to_owned(),
+            folder,
+        },
+        executable: config.executable.clone(),
+        args: config.args.clone(),
+        rules: config.rules,
+        launch_timeout: config.launch_timeout,
+        probe_every: config.probe_every,
+        probe_timeout: config.probe_timeout,
+    }
+}
+
+/// `1.65.1` → `1.65`.
+pub(crate) fn major_minor(version: &str) -> String {
+    version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
+}

@@ -1,0 +1,394 @@
+//! The running browsers of a worker: launches, probes, recycles and ends them, and restarts their
+//! Node host. [`super::browser_set`] decides which browser takes a session.
+//! It opens no connection to a browser. The gateway takes browsers from it.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Pid;
+use tokio::{
+    sync::{Notify, mpsc},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    browser_memory::anonymous_bytes_by_group,
+    browser_set::{BrowserRules, BrowserSet, Isolation},
+    node_host::{BrowserClosed, HostCallError, LaunchCall, NodeHost, NodeHostConfig, NodeHostError, kill_group},
+};
+
+/// A launch waits for those that the host runs first.
+const LAUNCH_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// Probes in a row that a browser may miss.
+const MAX_MISSES: u32 = 2;
+
+/// How browsers are launched and watched.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolConfig {
+    pub(crate) host: NodeHostConfig,
+    pub(crate) executable: Option<PathBuf>,
+    pub(crate) args: Vec<String>,
+    pub(crate) rules: BrowserRules,
+    pub(crate) launch_timeout: Duration,
+    pub(crate) probe_every: Duration,
+    pub(crate) probe_timeout: Duration,
+}
+
+/// Why the pool ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The Node host could not start.
+    #[error(transparent)]
+    Host(#[from] NodeHostError),
+    /// The first browser could not start.
+    #[error(
+        "cannot launch {browser}: {reason}; --executable names the browser's program, for example \
+         /usr/lib/chromium/chromium-headless-shell of Debian's package chromium-headless-shell"
+    )]
+    Launch {
+        /// The browser.
+        browser: String,
+        /// What Playwright said.
+        reason: String,
+    },
+}
+
+/// The browsers. Clones share them.
+#[derive(Clone)]
+pub(crate) struct BrowserPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: PoolConfig,
+    state: Mutex<PoolState>,
+    /// Wakes the manager.
+    changed: Notify,
+    /// Wakes sessions that wait for a browser.
+    launched: Notify,
+}
+
+struct PoolState {
+    set: BrowserSet,
+    browsers: HashMap<u64, RunningBrowser>,
+    last_id: u64,
+    /// Sessions that wait for a browser.
+    waiting: usize,
+    launching: usize,
+    /// Playwright's version, as soon as a browser has run.
+    version: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct RunningBrowser {
+    socket: PathBuf,
+    folder: PathBuf,
+    pid: Option<Pid>,
+    misses: u32,
+    /// A probe runs. Probes of one browser do not overlap, so that each miss takes the probe's timeout.
+    probing: bool,
+}
+
+/// A browser that a session uses, until dropped.
+pub(crate) struct BrowserLease {
+    pool: BrowserPool,
+    id: u64,
+    pub(crate) socket: PathBuf,
+}
+
+impl Drop for BrowserLease {
+    fn drop(&mut self) {
+        self.pool.lock().set.give_back(self.id);
+        self.pool.shared.changed.notify_one();
+    }
+}
+
+/// Counts a session that waits for a browser, until dropped.
+struct WaitingSession<'a>(&'a BrowserPool);
+
+impl<'a> WaitingSession<'a> {
+    fn new(pool: &'a BrowserPool) -> Self {
+        pool.lock().waiting += 1;
+        pool.shared.changed.notify_one();
+        Self(pool)
+    }
+}
+
+impl Drop for WaitingSession<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+enum JobOutcome {
+    Launched(u64, Result<RunningBrowser, HostCallError>),
+    Probed(u64, bool),
+    Killed(u64, Result<(), HostCallError>),
+}
+
+impl BrowserPool {
+    pub(crate) fn new(config: PoolConfig) -> Self {
+        let state = PoolState {
+            set: BrowserSet::new(config.rules),
+            browsers: HashMap::new(),
+            last_id: 0,
+            waiting: 0,
+            launching: 0,
+            version: None,
+        };
+        let shared = Shared { config, state: Mutex::new(state), changed: Notify::new(), launched: Notify::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Playwright's version; `None` while no browser runs.
+    pub(crate) fn ready_version(&self) -> Option<String> {
+        let state = self.lock();
+        state.version.clone().filter(|_| !state.browsers.is_empty())
+    }
+
+    /// Waits until the first browser runs.
+    pub(crate) async fn wait_until_ready(&self) {
+        loop {
+            let launched = self.shared.launched.notified();
+            if self.ready_version().is_some() {
+                return;
+            }
+            launched.await;
+        }
+    }
+
+    /// A browser for a session; `None` if none can be had within the time.
+    pub(crate) async fn take(&self, key: &str, isolation: Isolation, within: Duration) -> Option<BrowserLease> {
+        let taking = async {
+            let mut _waiting = None;
+            loop {
+                let mut launched = std::pin::pin!(self.shared.launched.notified());
+                launched.as_mut().enable();
+                if let Some(lease) = self.try_take(key, isolation) {
+                    return lease;
+                }
+                if _waiting.is_none() {
+                    _waiting = Some(WaitingSession::new(self));
+                }
+                launched.await;
+            }
+        };
+        tokio::time::timeout(within, taking).await.ok()
+    }
+
+    fn try_take(&self, key: &str, isolation: Isolation) -> Option<BrowserLease> {
+        let mut state = self.lock();
+        let id = state.set.take(key, isolation, Instant::now())?;
+        let socket = state.browsers.get(&id)?.socket.clone();
+        drop(state);
+        self.shared.changed.notify_one();
+        Some(BrowserLease { pool: self.clone(), id, socket })
+    }
+
+    /// Keeps the browsers running until `stop`, and ends them.
+    pub(crate) async fn run(&self, stop: &CancellationToken) -> Result<(), PoolError> {
+        let mut first = true;
+        loop {
+            let (closed_tx, closed) = mpsc::unbounded_channel();
+            match NodeHost::start(&self.shared.config.host, closed_tx).await {
+                Ok(host) => {
+                    let outcome = self.run_host(Arc::new(host), closed, stop).await;
+                    self.forget_all();
+                    outcome?;
+                }
+                Err(error) if first => return Err(error.into()),
+                Err(error) => tracing::error!(%error, "the browser host cannot start; trying again"),
+            }
+            first = false;
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(RESTART_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Runs one host until it ends, hangs or `stop`.
+    async fn run_host(
+        &self,
+        host: Arc<NodeHost>,
+        mut closed: mpsc::UnboundedReceiver<BrowserClosed>,
+        stop: &CancellationToken,
+    ) -> Result<(), PoolError> {
+        let mut jobs = JoinSet::new();
+        let mut probes = tokio::time::interval(self.shared.config.probe_every);
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let ended = loop {
+            self.start_jobs(&host, &mut jobs);
+            tokio::select! {
+                () = stop.cancelled() => break Ok(()),
+                () = self.shared.changed.notified() => {}
+                _ = tick.tick() => {}
+                _ = probes.tick() => {
+                    self.retire_large();
+                    self.start_probes(&host, &mut jobs);
+                }
+                event = closed.recv() => match event {
+                    Some(BrowserClosed { id }) => self.forget(id),
+                    None => {
+                        tracing::error!("the browser host ended; starting another");
+                        break Ok(());
+                    }
+                },
+                Some(Ok(outcome)) = jobs.join_next() => match self.finish_job(&host, outcome) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        tracing::error!("the browser host does not answer; starting another");
+                        break Ok(());
+                    }
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        jobs.shutdown().await;
+        let pids: Vec<Option<Pid>> = self.lock().browsers.values().map(|browser| browser.pid).collect();
+        if let Some(host) = Arc::into_inner(host) {
+            host.end(KILL_TIMEOUT).await;
+        }
+        pids.into_iter().for_each(kill_group);
+        ended
+    }
+
+    /// Starts launches and kills that are due.
+    fn start_jobs(&self, host: &Arc<NodeHost>, jobs: &mut JoinSet<JobOutcome>) {
+        let mut state = self.lock();
+        for id in state.set.finished() {
+            state.set.remove(id);
+            let host = host.clone();
+            jobs.spawn(async move { JobOutcome::Killed(id, host.kill(id, KILL_TIMEOUT).await) });
+        }
+        let missing = state.set.missing_spares(Instant::now());
+        let room = self.shared.config.rules.limit.saturating_sub(state.set.ids().len());
+        let wanted = (missing + state.waiting).min(room).saturating_sub(state.launching);
+        for _ in 0..wanted {
+            state.last_id += 1;
+            state.launching += 1;
+            jobs.spawn(launch(self.shared.config.clone(), host.clone(), state.last_id));
+        }
+    }
+
+    /// Gives browsers above the memory limit no more sessions.
+    fn retire_large(&self) {
+        let Some(limit) = self.shared.config.rules.max_memory else { return };
+        let memory = anonymous_bytes_by_group();
+        let mut state = self.lock();
+        let size = |browser: &RunningBrowser| memory.get(&browser.pid?.as_raw_nonzero().get()).copied();
+        let large = state.browsers.iter().filter(|(_, browser)| size(browser).is_some_and(|size| size > limit));
+        let large: Vec<u64> = large.map(|(id, _)| *id).collect();
+        large.into_iter().for_each(|id| state.set.retire(id));
+    }
+
+    fn start_probes(&self, host: &Arc<NodeHost>, jobs: &mut JoinSet<JobOutcome>) {
+        for (&id, browser) in self.lock().browsers.iter_mut().filter(|(_, browser)| !browser.probing) {
+            browser.probing = true;
+            let (host, within) = (host.clone(), self.shared.config.probe_timeout);
+            jobs.spawn(async move {
+                let probed = host.probe(id, within).await;
+                // A browser that ended meanwhile is not a miss.
+                JobOutcome::Probed(id, !matches!(probed, Err(HostCallError::Timeout)))
+            });
+        }
+    }
+
+    /// Takes note of a finished job. `false` if the host does not answer.
+    fn finish_job(&self, host: &NodeHost, outcome: JobOutcome) -> Result<bool, PoolError> {
+        let mut state = self.lock();
+        match outcome {
+            JobOutcome::Launched(id, Ok(browser)) => {
+                state.launching -= 1;
+                state.version = Some(host.version().to_owned());
+                state.browsers.insert(id, browser);
+                state.set.add(id, Instant::now());
+                drop(state);
+                self.shared.launched.notify_waiters();
+            }
+            JobOutcome::Launched(_, Err(error)) => {
+                state.launching -= 1;
+                let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
+                if state.version.is_none() {
+                    return Err(PoolError::Launch { browser: self.shared.config.host.browser.clone(), reason });
+                }
+                tracing::error!(reason, "a browser could not be launched; trying again");
+            }
+            JobOutcome::Probed(id, answered) => {
+                let Some(browser) = state.browsers.get_mut(&id) else { return Ok(true) };
+                browser.probing = false;
+                browser.misses = if answered { 0 } else { browser.misses + 1 };
+                if browser.misses == MAX_MISSES {
+                    tracing::error!(id, "a browser does not answer; killing it");
+                    kill_group(browser.pid);
+                    state.set.retire(id);
+                }
+                // The host reports the end of a killed browser, unless the host hangs itself.
+                return Ok(state.browsers.get(&id).is_none_or(|browser| browser.misses <= MAX_MISSES));
+            }
+            JobOutcome::Killed(id, killed) => {
+                drop(state);
+                self.forget(id);
+                return Ok(!matches!(killed, Err(HostCallError::Timeout)));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes a browser that has ended, with its processes and its folder.
+    fn forget(&self, id: u64) {
+        let mut state = self.lock();
+        state.set.remove(id);
+        if let Some(browser) = state.browsers.remove(&id) {
+            kill_group(browser.pid);
+            // Chromium may still write for a moment; the worker's folder is removed at its end.
+            let _ = std::fs::remove_dir_all(&browser.folder);
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    fn forget_all(&self) {
+        let ids: Vec<u64> = self.lock().browsers.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.forget(id));
+        self.lock().launching = 0;
+    }
+}
+
+async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome {
+    let folder = config.host.folder.join(id.to_string());
+    let socket = folder.join("s");
+    if let Err(error) = std::fs::create_dir_all(&folder) {
+        return JobOutcome::Launched(id, Err(HostCallError::Failed(format!("{}: {error}", folder.display()))));
+    }
+    let call = LaunchCall {
+        id,
+        executable: config.executable.as_deref(),
+        args: &config.args,
+        // Chromium's sandbox refuses to run as root.
+        sandbox: !rustix::process::geteuid().is_root(),
+        socket: &socket,
+        dir: &folder,
+        timeout: config.launch_timeout.as_millis(),
+    };
+    let launched = host.launch(&call, LAUNCH_CALL_TIMEOUT).await;
+    let browser = launched.map(|pid| RunningBrowser {
+        socket: socket.clone(),
+        folder: folder.clone(),
+        pid,
+        misses: 0,
+        probing: false,
+    });
+    JobOutcome::Launched(id, browser)
+}

@@ -1,0 +1,245 @@
+//! Decides which browser takes a session, which browsers retire, and how many spares are missing.
+//! It starts and ends nothing. [`super::browser_pool`] performs what it decides.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// Who may share a browser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// All sessions.
+    Shared,
+    /// Sessions of one API key.
+    Key,
+    /// No other session.
+    Session,
+}
+
+impl Isolation {
+    /// Reads `shared`, `key` or `session`.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "shared" => Self::Shared,
+            "key" => Self::Key,
+            "session" => Self::Session,
+            _ => return None,
+        })
+    }
+
+    fn strictness(self) -> u8 {
+        match self {
+            Self::Shared => 0,
+            Self::Key => 1,
+            Self::Session => 2,
+        }
+    }
+
+    /// The stricter of two wishes.
+    #[must_use]
+    pub fn or_stricter(self, other: Self) -> Self {
+        if other.strictness() > self.strictness() { other } else { self }
+    }
+}
+
+/// When browsers retire, and how many stand by.
+#[derive(Clone, Copy, Debug)]
+pub struct BrowserRules {
+    /// A browser takes no more sessions after this number.
+    pub recycle_after: u64,
+    /// A browser takes no more sessions at this age.
+    pub max_age: Duration,
+    /// A browser takes no more sessions when its processes have more anonymous memory than this, in bytes.
+    pub max_memory: Option<u64>,
+    /// Browsers that stand by without an owner.
+    pub spares: usize,
+    /// The most browsers at once.
+    pub limit: usize,
+}
+
+/// Who a browser belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    /// No session has used it.
+    None,
+    /// Sessions of all keys.
+    Everyone,
+    /// Sessions of this key.
+    Key(String),
+    /// One session.
+    Session,
+}
+
+#[derive(Debug)]
+struct Browser {
+    owner: Owner,
+    sessions: u32,
+    lifetime: u64,
+    started: Instant,
+    retired: bool,
+}
+
+/// The browsers of a worker.
+#[derive(Debug)]
+pub(crate) struct BrowserSet {
+    rules: BrowserRules,
+    browsers: BTreeMap<u64, Browser>,
+}
+
+impl BrowserSet {
+    pub(crate) fn new(rules: BrowserRules) -> Self {
+        Self { rules, browsers: BTreeMap::new() }
+    }
+
+    pub(crate) fn add(&mut self, id: u64, now: Instant) {
+        let browser = Browser { owner: Owner::None, sessions: 0, lifetime: 0, started: now, retired: false };
+        self.browsers.insert(id, browser);
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.browsers.remove(&id);
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.browsers.keys().copied().collect()
+    }
+
+    /// The browser for a new session, which counts from now on; `None` if one must be launched first.
+    pub(crate) fn take(&mut self, key: &str, isolation: Isolation, now: Instant) -> Option<u64> {
+        self.retire_old(now);
+        let wanted = match isolation {
+            Isolation::Shared => Owner::Everyone,
+            Isolation::Key => Owner::Key(key.to_owned()),
+            Isolation::Session => Owner::Session,
+        };
+        let shareable = |browser: &Browser| isolation != Isolation::Session && browser.owner == wanted;
+        let open = || self.browsers.iter().filter(|(_, browser)| !browser.retired);
+        let chosen = open().find(|(_, browser)| shareable(browser));
+        let chosen = chosen.or_else(|| open().find(|(_, browser)| browser.owner == Owner::None)).map(|(id, _)| *id)?;
+        let (recycle_after, browser) = (self.rules.recycle_after, self.browsers.get_mut(&chosen)?);
+        browser.owner = wanted;
+        browser.sessions += 1;
+        browser.lifetime += 1;
+        browser.retired = isolation == Isolation::Session || browser.lifetime >= recycle_after;
+        Some(chosen)
+    }
+
+    /// Ends a session of a browser.
+    pub(crate) fn give_back(&mut self, id: u64) {
+        if let Some(browser) = self.browsers.get_mut(&id) {
+            browser.sessions = browser.sessions.saturating_sub(1);
+        }
+    }
+
+    /// Gives a browser no more sessions.
+    pub(crate) fn retire(&mut self, id: u64) {
+        if let Some(browser) = self.browsers.get_mut(&id) {
+            browser.retired = true;
+        }
+    }
+
+    /// Retired browsers without sessions, which should end.
+    pub(crate) fn finished(&self) -> Vec<u64> {
+        let finished = self.browsers.iter().filter(|(_, browser)| browser.retired && browser.sessions == 0);
+        finished.map(|(id, _)| *id).collect()
+    }
+
+    /// How many browsers to launch as spares. If the limit leaves no room, an idle browser of a key
+    /// retires first.
+    pub(crate) fn missing_spares(&mut self, now: Instant) -> usize {
+        self.retire_old(now);
+        let spares = self.browsers.values().filter(|browser| browser.owner == Owner::None && !browser.retired).count();
+        let missing = self.rules.spares.saturating_sub(spares);
+        let room = self.rules.limit.saturating_sub(self.browsers.len());
+        if missing > room
+            && let Some(idle) = self
+                .browsers
+                .values_mut()
+                .find(|browser| !browser.retired && browser.sessions == 0 && browser.owner != Owner::None)
+        {
+            idle.retired = true;
+        }
+        missing.min(room)
+    }
+
+    fn retire_old(&mut self, now: Instant) {
+        for browser in self.browsers.values_mut() {
+            browser.retired |= now.duration_since(browser.started) >= self.rules.max_age;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(spares: usize, recycle_after: u64) -> (BrowserSet, Instant) {
+        let max_age = Duration::from_secs(60);
+        let mut set = BrowserSet::new(BrowserRules { recycle_after, max_age, max_memory: None, spares, limit: 4 });
+        let now = Instant::now();
+        set.add(1, now);
+        set.add(2, now);
+        (set, now)
+    }
+
+    #[test]
+    fn keys_never_share_a_browser() {
+        let (mut set, now) = set(1, 100);
+        assert_eq!(set.take("blue", Isolation::Key, now), Some(1));
+        assert_eq!(set.take("red", Isolation::Key, now), Some(2));
+        assert_eq!(set.take("blue", Isolation::Key, now), Some(1));
+        assert_eq!(set.take("green", Isolation::Key, now), None);
+        set.give_back(2);
+        assert_eq!(set.take("green", Isolation::Key, now), None, "an empty browser of another key is not reused");
+        assert_eq!(set.take("green", Isolation::Shared, now), None, "nor by a shared session");
+    }
+
+    #[test]
+    fn session_isolation_never_reuses_a_browser() {
+        let (mut set, now) = set(1, 100);
+        assert_eq!(set.take("", Isolation::Session, now), Some(1));
+        assert_eq!(set.take("", Isolation::Key, now), Some(2));
+        set.give_back(1);
+        assert_eq!(set.finished(), [1]);
+        assert_eq!(set.take("", Isolation::Session, now), None);
+        assert_eq!(Isolation::Key.or_stricter(Isolation::Session), Isolation::Session);
+        assert_eq!(Isolation::Key.or_stricter(Isolation::Shared), Isolation::Key);
+    }
+
+    #[test]
+    fn browser_retires_after_its_sessions_and_ends_when_empty() {
+        let (mut set, now) = set(1, 2);
+        assert_eq!((set.take("", Isolation::Key, now), set.take("", Isolation::Key, now)), (Some(1), Some(1)));
+        assert_eq!(set.take("", Isolation::Key, now), Some(2), "the spare takes over at once");
+        assert!(set.finished().is_empty());
+        set.give_back(1);
+        set.give_back(1);
+        assert_eq!(set.finished(), [1]);
+        assert_eq!(set.missing_spares(now), 1);
+    }
+
+    #[test]
+    fn old_browser_retires() {
+        let (mut set, now) = set(2, 100);
+        assert_eq!(set.missing_spares(now), 0);
+        let later = now + Duration::from_secs(60);
+        assert_eq!(set.missing_spares(later), 2);
+        assert_eq!(set.finished(), [1, 2]);
+    }
+
+    #[test]
+    fn idle_browser_of_a_key_makes_room_for_a_spare() {
+        let (mut set, now) = set(1, 100);
+        set.add(3, now);
+        set.add(4, now);
+        for key in ["a", "b", "c", "d"] {
+            assert!(set.take(key, Isolation::Key, now).is_some());
+        }
+        assert_eq!(set.missing_spares(now), 0);
+        assert!(set.finished().is_empty(), "no browser with a session retires");
+        set.give_back(3);
+        assert_eq!(set.missing_spares(now), 0);
+        assert_eq!(set.finished(), [3]);
+    }
+}

@@ -1,0 +1,362 @@
+//! The gateway of a worker: the only TCP listener, which connects sessions to browsers on Unix
+//! sockets. It accepts only servers that know the worker's secret, which the store gives them.
+//! It does not choose a session's worker. The worker's loop lists its sessions in every offer.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use squall_coord::{HeldSession, MemberId, SlotSessionId};
+use subtle::ConstantTimeEq;
+use tokio::{
+    net::{TcpListener, TcpStream, UnixStream},
+    sync::{Notify, mpsc, oneshot},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    browser_pool::BrowserPool,
+    browser_set::Isolation,
+    cdp_browser::CdpLauncher,
+    cdp_session::{CdpClient, CdpLife, CdpSession},
+};
+use crate::{
+    handshake::{self, HandshakeError, Headers, RequestHead},
+    relay::{RelaySide, RelayTimeouts, Socket, frame::CloseFrame, relay},
+};
+
+/// Headers between server and gateway.
+pub(crate) const SECRET_HEADER: &str = "x-squall-secret";
+pub(crate) const SESSION_HEADER: &str = "x-squall-session";
+pub(crate) const SERVER_HEADER: &str = "x-squall-server";
+pub(crate) const KEY_HEADER: &str = "x-squall-key";
+pub(crate) const ISOLATION_HEADER: &str = "x-squall-isolation";
+/// `cdp`, or absent for Playwright.
+pub(crate) const PROTOCOL_HEADER: &str = "x-squall-protocol";
+/// In milliseconds. The gateway answers with it if it keeps the session.
+pub(crate) const KEEP_ALIVE_HEADER: &str = "x-squall-keep-alive";
+
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a client of a kept session waits until the client before it has left.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+/// Connections at once, with and without a session.
+const MAX_CONNECTIONS: usize = 4096;
+
+/// The sessions of a worker. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    shared: Arc<Shared>,
+}
+
+/// How a gateway serves sessions.
+pub(crate) struct GatewayConfig {
+    pub(crate) worker: String,
+    pub(crate) secret: String,
+    pub(crate) slots: usize,
+    pub(crate) isolation: Isolation,
+    pub(crate) pool: BrowserPool,
+    pub(crate) cdp: CdpLauncher,
+    /// Time between probes of a CDP browser.
+    pub(crate) probe_every: Duration,
+}
+
+struct Shared {
+    config: GatewayConfig,
+    sessions: Mutex<BTreeMap<SlotSessionId, OpenSession>>,
+    lifetime: AtomicU64,
+    draining: AtomicBool,
+    /// Wakes clients that wait until the client before them has left.
+    detached: Notify,
+}
+
+struct OpenSession {
+    key: String,
+    server: MemberId,
+    stop: Option<oneshot::Sender<CloseFrame>>,
+    /// Where the next client of a kept session goes.
+    next_client: Option<mpsc::Sender<CdpClient>>,
+    detached: bool,
+}
+
+/// A refusal: status and sentence.
+type Refusal = (u16, String);
+
+impl Gateway {
+    pub(crate) fn new(config: GatewayConfig) -> Self {
+        let shared = Shared {
+            config,
+            sessions: Mutex::default(),
+            lifetime: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            detached: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SlotSessionId, OpenSession>> {
+        self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sessions, and how many there have been. Read at one instant.
+    pub(crate) fn held_sessions(&self) -> (Vec<HeldSession>, u64) {
+        let sessions = self.lock();
+        let held = sessions.iter().map(|(id, open)| HeldSession {
+            id: id.clone(),
+            key: open.key.clone(),
+            server: open.server.clone(),
+            detached: open.detached,
+        });
+        (held.collect(), self.shared.lifetime.load(Relaxed))
+    }
+
+    /// Takes no more sessions.
+    pub(crate) fn drain(&self) {
+        self.shared.draining.store(true, Relaxed);
+    }
+
+    /// Ends a session with a close frame for its client.
+    pub(crate) fn end_session(&self, id: &SlotSessionId, close: CloseFrame) {
+        let stop = self.lock().get_mut(id).and_then(|open| open.stop.take());
+        // Fails if the session is ending already.
+        stop.map(|stop| stop.send(close));
+    }
+
+    /// Serves `listener` until `stop`; sessions that are open then end with `close`.
+    pub(crate) async fn serve(&self, listener: TcpListener, stop: &CancellationToken, close: CloseFrame) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, peer)) => {
+                        connections.spawn(self.clone().handle(stream, peer));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the gateway cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        let ids: Vec<SlotSessionId> = self.lock().keys().cloned().collect();
+        ids.iter().for_each(|id| self.end_session(id, close.clone()));
+        let ending = async { while connections.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(CLOSE_GRACE + Duration::from_secs(1), ending).await;
+    }
+
+    async fn handle(self, stream: TcpStream, peer: SocketAddr) {
+        let _ = stream.set_nodelay(true);
+        let socket = Socket::Tcp(stream);
+        let read = tokio::time::timeout(HEAD_TIMEOUT, handshake::read_request(&socket)).await;
+        let Ok(Ok((head, received))) = read else {
+            tracing::debug!(%peer, "a connection sent no request");
+            return;
+        };
+        let client = RelaySide { socket, received };
+        let served = match head.headers.get(PROTOCOL_HEADER) {
+            Some("cdp") => self.serve_cdp(&head, client).await,
+            _ => self.serve_session(&head, client).await,
+        };
+        if let Err((status, body)) = served {
+            tracing::info!(%peer, status, body, "the gateway refused a connection");
+        }
+    }
+
+    /// Serves one session from its handshake to its end.
+    async fn serve_session(&self, head: &RequestHead, client: RelaySide) -> Result<(), Refusal> {
+        let opened = match self.open(head).await {
+            Ok(opened) => opened,
+            Err((status, body)) => {
+                let _ = handshake::refuse(&client.socket, status, &body).await;
+                return Err((status, body));
+            }
+        };
+        let Opened { session, stopped, headers, browser, lease } = opened;
+        if handshake::accept_websocket(&client.socket, &headers).await.is_ok() {
+            let timeouts = RelayTimeouts { ping_after: None, lost_after: None, close_grace: CLOSE_GRACE };
+            let lost = self.browser_lost(&session.id);
+            let report = relay(client, browser, timeouts, lost, stopped).await;
+            tracing::debug!(session = %session.id, end = ?report.end, "a session ended");
+        }
+        drop(lease);
+        drop(session);
+        Ok(())
+    }
+
+    /// Serves a session with a browser of its own, or passes the client to the session that it had.
+    async fn serve_cdp(&self, head: &RequestHead, side: RelaySide) -> Result<(), Refusal> {
+        let websocket_key = head.headers.get("sec-websocket-key").unwrap_or_default().to_owned();
+        let client = CdpClient { side, websocket_key };
+        let Some(client) = self.pass_on(head, client).await else { return Ok(()) };
+        let (session, stopped, launched) = match self.open_cdp(head) {
+            Ok(opened) => opened,
+            Err((status, body)) => {
+                let _ = handshake::refuse(&client.side.socket, status, &body).await;
+                return Err((status, body));
+            }
+        };
+        let keep_alive = head.headers.get(KEEP_ALIVE_HEADER).and_then(|text| text.parse().ok());
+        let next = keep_alive.map(|keep_alive| {
+            let (next, clients) = mpsc::channel(1);
+            if let Some(open) = self.lock().get_mut(&session.id) {
+                open.next_client = Some(next);
+            }
+            (Duration::from_millis(keep_alive), clients)
+        });
+        let life = CdpLife { stopped, next, lost: self.browser_lost(&session.id) };
+        let on_leave = || {
+            if let Some(open) = self.lock().get_mut(&session.id) {
+                open.detached = true;
+            }
+            self.shared.detached.notify_waiters();
+        };
+        launched.run(client, life, on_leave).await;
+        tracing::debug!(session = %session.id, "a CDP session ended");
+        drop(session);
+        Ok(())
+    }
+
+    fn open_cdp(
+        &self,
+        head: &RequestHead,
+    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>, CdpSession), Refusal> {
+        let config = &self.shared.config;
+        let (session, stopped) = self.register(head)?;
+        let program =
+            config.cdp.executable.as_deref().ok_or_else(|| {
+                (501, format!("worker {} has no --executable, which CDP sessions need", config.worker))
+            })?;
+        let launched = config.cdp.launch(program, session.id.as_str());
+        let (browser, input, output) = launched.map_err(|error| (502, format!("cannot launch a browser: {error}")))?;
+        Ok((session, stopped, CdpSession::new(browser, input, output, config.probe_every)))
+    }
+
+    /// Gives the client to a session whose client left. Returns it if there is no such session.
+    async fn pass_on(&self, head: &RequestHead, client: CdpClient) -> Option<CdpClient> {
+        let Ok((id, server)) = self.check_server(head) else { return Some(client) };
+        // The server may know that the client left a moment earlier.
+        let waiting = async {
+            loop {
+                let mut detached = std::pin::pin!(self.shared.detached.notified());
+                detached.as_mut().enable();
+                if self.lock().get(&id).is_none_or(|open| open.detached || open.next_client.is_none()) {
+                    return;
+                }
+                detached.await;
+            }
+        };
+        let _ = tokio::time::timeout(LEAVE_TIME, waiting).await;
+        let mut sessions = self.lock();
+        let Some(open) = sessions.get_mut(&id).filter(|open| open.detached) else { return Some(client) };
+        let Some(next) = &open.next_client else { return Some(client) };
+        // Fails if the session is just ending.
+        if let Err(failed) = next.try_send(client) {
+            return Some(failed.into_inner());
+        }
+        (open.detached, open.server) = (false, server);
+        None
+    }
+
+    fn browser_lost(&self, session: &SlotSessionId) -> CloseFrame {
+        let worker = &self.shared.config.worker;
+        CloseFrame::new(1011, format!("squall: the browser on worker {worker} ended (session {session})"))
+    }
+
+    /// Checks the request, takes a browser and connects to it.
+    async fn open(&self, head: &RequestHead) -> Result<Opened, Refusal> {
+        let (session, stopped) = self.register(head)?;
+        let wish = head.headers.get(ISOLATION_HEADER).and_then(Isolation::parse);
+        let isolation = self.shared.config.isolation.or_stricter(wish.unwrap_or(Isolation::Shared));
+        let key = head.headers.get(KEY_HEADER).unwrap_or_default();
+        let lease = self.shared.config.pool.take(key, isolation, BROWSER_TIMEOUT).await;
+        let lease = lease.ok_or_else(|| (503, format!("worker {} has no browser", self.shared.config.worker)))?;
+        let lost = |error: &dyn std::error::Error| (502, format!("the browser cannot be reached: {error}"));
+        let socket = UnixStream::connect(&lease.socket).await.map_err(|error| lost(&error))?;
+        let forwarded = browser_headers(&head.headers);
+        let dialling = handshake::open_websocket(Socket::Unix(socket), "/browser", &forwarded);
+        match tokio::time::timeout(BROWSER_TIMEOUT, dialling).await {
+            Ok(Ok((headers, browser))) => Ok(Opened { session, stopped, headers, browser, lease }),
+            Ok(Err(HandshakeError::Refused { status, body })) => Err((status, body)),
+            Ok(Err(error)) => Err(lost(&error)),
+            Err(_) => Err((504, format!("a browser of worker {} does not answer", self.shared.config.worker))),
+        }
+    }
+
+    /// Checks that the request is one of a server, and returns its session and the server.
+    fn check_server(&self, head: &RequestHead) -> Result<(SlotSessionId, MemberId), Refusal> {
+        let given = head.headers.get(SECRET_HEADER).unwrap_or_default();
+        // A page can neither set this header nor omit the Origin.
+        if head.headers.get("origin").is_some()
+            || !bool::from(given.as_bytes().ct_eq(self.shared.config.secret.as_bytes()))
+        {
+            return Err((403, "only servers of the grid may connect to a worker".to_owned()));
+        }
+        let id = head.headers.get(SESSION_HEADER).and_then(SlotSessionId::parse);
+        let server = head.headers.get(SERVER_HEADER).map(MemberId::new);
+        match (id, server, head.method.as_str()) {
+            (Some(id), Some(server), "GET") => Ok((id, server)),
+            _ => Err((400, "the request names no session".to_owned())),
+        }
+    }
+
+    /// Checks the request and registers its session.
+    fn register(&self, head: &RequestHead) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>), Refusal> {
+        let (id, server) = self.check_server(head)?;
+        if self.shared.draining.load(Relaxed) {
+            return Err((503, format!("worker {} is draining", self.shared.config.worker)));
+        }
+        let mut sessions = self.lock();
+        if sessions.len() >= self.shared.config.slots {
+            return Err((503, format!("worker {} has no free slot", self.shared.config.worker)));
+        }
+        if sessions.contains_key(&id) {
+            return Err((409, format!("session {id} is open already")));
+        }
+        let (stop, stopped) = oneshot::channel();
+        let key = head.headers.get(KEY_HEADER).unwrap_or_default().to_owned();
+        sessions.insert(id.clone(), OpenSession { key, server, stop: Some(stop), next_client: None, detached: false });
+        self.shared.lifetime.fetch_add(1, Relaxed);
+        Ok((RegisteredSession { gateway: self.clone(), id }, stopped))
+    }
+}
+
+/// A session that is connected to its browser.
+struct Opened {
+    session: RegisteredSession,
+    stopped: oneshot::Receiver<CloseFrame>,
+    headers: Headers,
+    browser: RelaySide,
+    lease: super::browser_pool::BrowserLease,
+}
+
+/// A session in the gateway's list, until dropped.
+struct RegisteredSession {
+    gateway: Gateway,
+    id: SlotSessionId,
+}
+
+impl Drop for RegisteredSession {
+    fn drop(&mut self) {
+        self.gateway.lock().remove(&self.id);
+    }
+}
+
+/// The headers for Playwright: those of the client without Squall's own.
+fn browser_headers(headers: &Headers) -> Headers {
+    let mut forwarded = Headers::default();
+    forwarded.push("host", "localhost");
+    for (name, value) in headers.iter().filter(|(name, _)| *name != "host" && !name.starts_with("x-squall-")) {
+        forwarded.push(name, value);
+    }
+    forwarded
+}

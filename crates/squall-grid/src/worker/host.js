@@ -1,0 +1,99 @@
+// Starts and ends browsers with Playwright for a Squall grid worker, which starts this script and
+// talks to it in JSON lines: requests on standard input, answers and events on standard output.
+// It decides nothing. When its input ends, it kills all browsers, removes the folder and exits, so no
+// browser outlives its worker.
+//
+// node host.js PLAYWRIGHT_DIR BROWSER FOLDER
+'use strict';
+const fs = require('fs');
+const path = require('path');
+const readline = require('readline');
+
+const [playwrightDir, browserName, folder] = process.argv.slice(2);
+const browsers = new Map();
+
+function send(message) {
+  process.stdout.write(JSON.stringify(message) + '\n');
+}
+
+let playwright;
+try {
+  playwright = require(path.resolve(playwrightDir));
+  send({ event: 'ready', version: require(path.resolve(playwrightDir, 'package.json')).version });
+} catch (error) {
+  send({ event: 'failed', error: String(error.message).split('\n')[0] });
+  process.exit(1);
+}
+const browserType = playwright[browserName];
+
+function killGroup(pid) {
+  try { process.kill(-pid, 'SIGKILL'); } catch { /* it has ended already */ }
+}
+
+async function launch({ id, executable, args, sandbox, socket, dir, timeout }) {
+  // Playwright puts profiles and artifacts into the temporary folder of the moment.
+  process.env.TMPDIR = dir;
+  const server = await browserType.launchServer({
+    executablePath: executable || undefined,
+    args, chromiumSandbox: sandbox, headless: true, timeout,
+    handleSIGINT: false, handleSIGTERM: false, handleSIGHUP: false,
+    // A string is passed to `listen` of the HTTP server, so this is a Unix socket that no page can
+    // open.
+    port: socket, wsPath: '/browser',
+  });
+  const pid = server.process().pid;
+  browsers.set(id, { server, pid, socket });
+  server.on('close', (code, signal) => {
+    browsers.delete(id);
+    send({ event: 'closed', id, code, signal });
+  });
+  return { pid };
+}
+
+async function probe({ id }) {
+  const { socket } = browsers.get(id);
+  const client = await browserType.connect(`ws+unix://${socket}:/browser`, { timeout: 30000 });
+  try {
+    const context = await client.newContext();
+    await context.close();
+  } finally {
+    await client.close();
+  }
+  return {};
+}
+
+async function kill({ id }) {
+  const browser = browsers.get(id);
+  if (browser) {
+    killGroup(browser.pid);
+    await browser.server.kill();
+  }
+  return {};
+}
+
+const operations = { launch, probe, kill };
+// One launch at a time, because launches share the variable TMPDIR.
+let launching = Promise.resolve();
+
+async function answer(request) {
+  try {
+    let work;
+    if (request.op === 'launch') {
+      work = launching.then(() => launch(request));
+      launching = work.catch(() => {});
+    } else {
+      work = operations[request.op](request);
+    }
+    send({ answer: request.request, ...(await work) });
+  } catch (error) {
+    send({ answer: request.request, error: String(error && error.message || error) });
+  }
+}
+
+const input = readline.createInterface({ input: process.stdin });
+input.on('line', line => answer(JSON.parse(line)));
+input.on('close', () => {
+  for (const { pid } of browsers.values()) killGroup(pid);
+  fs.rmSync(folder, { recursive: true, force: true });
+  process.exit(0);
+});

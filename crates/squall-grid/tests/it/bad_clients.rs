@@ -1,0 +1,75 @@
+//! Clients that vanish, do not read or promise too much cost the grid nothing.
+
+use std::net::SocketAddr;
+
+use squall_coord::MemorySlotStore;
+use squall_grid::ServerConfig;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::support::{DEADLINE, Grid, node_client, run, server_config, worker_config};
+
+const UPGRADE: &str = "GET /?browser=chromium HTTP/1.1\r\nHost: grid\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+async fn ask(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(UPGRADE.as_bytes()).await.unwrap();
+    stream
+}
+
+/// A client with an open session.
+async fn connected(address: SocketAddr) -> TcpStream {
+    let mut stream = ask(address).await;
+    let mut head = [0; 12];
+    tokio::time::timeout(DEADLINE, stream.read_exact(&mut head)).await.expect("an answer").unwrap();
+    assert_eq!(&head, b"HTTP/1.1 101");
+    stream
+}
+
+async fn check_recovered(grid: Grid<MemorySlotStore>) {
+    grid.wait_for("end of all", |snapshot| snapshot.sessions.is_empty() && snapshot.waiting.is_empty()).await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn two_hundred_vanishing_clients_leave_nothing() {
+    let config = ServerConfig { queue_limit: 300, ..server_config() };
+    let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 2)).await;
+    let mut clients = Vec::new();
+    for _ in 0..200 {
+        clients.push(ask(grid.address).await);
+    }
+    grid.wait_for("full queue", |snapshot| snapshot.sessions.len() == 2 && snapshot.waiting.len() == 198).await;
+    drop(clients);
+    check_recovered(grid).await;
+}
+
+#[tokio::test]
+async fn promise_of_a_huge_frame_ends_its_session_only() {
+    let grid = Grid::start(1).await;
+    let mut client = connected(grid.address).await;
+    let mut frame = vec![0x81, 0xff];
+    frame.extend((1u64 << 62).to_be_bytes());
+    frame.extend([0; 4]);
+    client.write_all(&frame).await.unwrap();
+    // Playwright's server refuses the length, and the close frame comes through.
+    let mut rest = Vec::new();
+    tokio::time::timeout(DEADLINE, client.read_to_end(&mut rest)).await.expect("an end").unwrap();
+    assert!(rest.windows(2).any(|bytes| bytes == 1009u16.to_be_bytes()), "{rest:?}");
+    check_recovered(grid).await;
+}
+
+#[tokio::test]
+async fn junk_ends_its_session_with_a_protocol_error() {
+    let grid = Grid::start(1).await;
+    let mut client = connected(grid.address).await;
+    client.write_all(&[0x8f; 64]).await.unwrap();
+    let mut rest = Vec::new();
+    tokio::time::timeout(DEADLINE, client.read_to_end(&mut rest)).await.expect("an end").unwrap();
+    assert!(String::from_utf8_lossy(&rest).contains("squall: the client broke the WebSocket protocol"), "{rest:?}");
+    check_recovered(grid).await;
+}

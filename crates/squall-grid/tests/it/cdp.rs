@@ -1,0 +1,109 @@
+//! CDP clients get a browser of their own, and come back to it.
+
+use rustix::process::{Signal, kill_process};
+use squall_coord::MemorySlotStore;
+use squall_grid::GridWorkerConfig;
+use std::time::Duration;
+
+use crate::{
+    recovery::browsers,
+    support::{Grid, HoldingClient, cdp_client, get, post, run, send, server_config, worker_config},
+};
+
+const LIBRARIES: [&str; 2] = ["puppeteer", "playwright"];
+
+fn ok(text: &str) -> (bool, String) {
+    (true, text.to_owned())
+}
+
+/// A worker whose browsers can be found among those of other tests.
+fn marked_worker(slots: u32) -> (String, GridWorkerConfig) {
+    let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let config = GridWorkerConfig { args: vec![flag.clone()], ..worker_config("w1", slots) };
+    (flag, config)
+}
+
+#[tokio::test]
+async fn puppeteer_and_connect_over_cdp_get_a_browser_of_their_own() {
+    let grid = Grid::start(2).await;
+    let version = get(grid.address, "/json/version/").await.json();
+    assert_eq!(version["webSocketDebuggerUrl"], "ws://grid/devtools/browser");
+    for library in LIBRARIES {
+        let url = format!("ws://{}/devtools/browser", grid.address);
+        assert_eq!(run(cdp_client(&[library, "job", &url, library])).await, ok(library));
+        let http = format!("http://{}/", grid.address);
+        assert_eq!(run(cdp_client(&[library, "titles", &http])).await, ok(""), "no page of another session");
+        assert_eq!(run(cdp_client(&[library, "large", &url])).await, ok("8000000"));
+    }
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn client_comes_back_to_the_pages_that_it_left() {
+    let (flag, config) = marked_worker(1);
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let pooled = browsers(&flag).len();
+    for library in LIBRARIES {
+        let reserved = post(grid.address, "/v1/sessions", r#"{"protocol": "cdp", "keep_alive": "10m"}"#).await;
+        assert_eq!(reserved.status, 201, "{}", reserved.text);
+        let (id, path) = {
+            let body = reserved.json();
+            let url = body["url"].as_str().unwrap().to_owned();
+            (body["id"].as_str().unwrap().to_owned(), url.replace("ws://grid", ""))
+        };
+        let url = format!("ws://{}{path}", grid.address);
+        for title in ["one", "two"] {
+            assert_eq!(run(cdp_client(&[library, "leave", &url, title])).await, ok(title));
+            grid.wait_for("detached session", |snapshot| snapshot.sessions[0].attachable).await;
+        }
+        assert_eq!(get(grid.address, &format!("/v1/sessions/{id}")).await.json()["status"], "detached");
+        assert_eq!(run(cdp_client(&[library, "titles", &url])).await, ok("one two"));
+        grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+        let gone = run(cdp_client(&[library, "job", &url])).await;
+        assert!(!gone.0, "{gone:?}");
+    }
+    assert!(browsers(&flag).len() <= pooled + 1, "browsers of CDP sessions have ended");
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn kept_session_ends_after_its_time_and_when_it_is_deleted() {
+    let grid = Grid::start(1).await;
+    let short = format!("ws://{}/devtools/browser?keep_alive=500ms", grid.address);
+    assert_eq!(run(cdp_client(&["puppeteer", "leave", &short])).await, ok("squall"));
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    let long = format!("ws://{}/devtools/browser?keep_alive=1h", grid.address);
+    assert_eq!(run(cdp_client(&["puppeteer", "leave", &long])).await, ok("squall"));
+    grid.wait_for("detached session", |snapshot| snapshot.sessions.iter().any(|session| session.attachable)).await;
+    let id = grid.snapshot().await.sessions[0].id.to_string();
+    let delete = format!("DELETE /v1/sessions/{id} HTTP/1.1\nHost: grid\nConnection: close");
+    assert_eq!(send(grid.address, &delete).await.status, 204);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn killed_and_stopped_cdp_browsers_end_their_session_with_a_reason() {
+    let (flag, mut config) = marked_worker(1);
+    config.probe_every = Duration::from_secs(2);
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    for signal in [Signal::KILL, Signal::STOP] {
+        let url = format!("ws://{}/devtools/browser", grid.address);
+        let mut client = HoldingClient::connect_with(cdp_client(&["playwright", "hold", &url])).await;
+        let own = browsers(&flag).into_iter().filter(|pid| {
+            let command =
+                std::fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            command.contains("/cdp-")
+        });
+        for pid in own {
+            kill_process(pid, signal).unwrap();
+        }
+        let message = client.evaluate("1 + 1").await;
+        assert!(message.contains("closed") || message.contains("squall:"), "{message}");
+        grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+        client.child.kill().await.unwrap();
+    }
+    grid.end().await;
+    assert_eq!(browsers(&flag), []);
+}

@@ -1,0 +1,57 @@
+// A stock Playwright client for the tests. NODE_PATH finds playwright-core.
+//   job URL      opens a page and prints its title
+//   hold URL     opens a page, prints "connected", and at each line of input prints what evaluating it gives
+//   many URL N    runs N sessions, four at a time, and prints how many failed
+//   targets URL  prints the titles of all pages that the browser shows over CDP
+'use strict';
+const { chromium } = require('playwright-core');
+const readline = require('readline');
+
+const page_with = title => `data:text/html,<title>${title}</title><p>text</p>`;
+
+// Runs `count` sessions and returns the error messages.
+async function runMany(url, count) {
+  const errors = [];
+  let started = 0;
+  await Promise.all([1, 2, 3, 4].map(async () => {
+    while (started++ < count) {
+      try {
+        const browser = await chromium.connect(url);
+        const page = await browser.newPage();
+        await page.goto(page_with('squall'));
+        await browser.close();
+      } catch (error) {
+        errors.push(error.message.split('\n')[0]);
+      }
+    }
+  }));
+  return errors;
+}
+
+async function main([mode, url, title = 'squall']) {
+  if (mode === 'many') {
+    const errors = await runMany(url, Number(title));
+    return console.log([`${errors.length} failed`, ...errors].join(' | '));
+  }
+  const browser = await chromium.connect(url);
+  const page = await (await browser.newContext()).newPage();
+  await page.goto(page_with(title));
+  if (mode === 'job') {
+    console.log(await page.title());
+  } else if (mode === 'targets') {
+    const cdp = await browser.newBrowserCDPSession();
+    const { targetInfos } = await cdp.send('Target.getTargets');
+    console.log(targetInfos.filter(target => target.type === 'page').map(target => target.title).sort().join(' '));
+  } else {
+    console.log('connected');
+    for await (const line of readline.createInterface({ input: process.stdin })) {
+      try { console.log(await page.evaluate(line)); } catch (error) { console.log(error.message.split('\n')[0]); }
+    }
+  }
+  await browser.close();
+}
+
+main(process.argv.slice(2)).catch(error => {
+  console.log(error.message.split('\n').filter(line => line.trim()).join(' | '));
+  process.exit(1);
+});

@@ -1,0 +1,36 @@
+//! API keys of the store are created, limited and revoked while the server runs.
+
+use squall_coord::{ApiKeyScope, MemorySlotStore, SlotStore};
+use squall_grid::ApiKey;
+
+use crate::support::{Grid, HoldingClient, node_client, post_with, run};
+
+async fn create(grid: &Grid<MemorySlotStore>, name: &str, max_sessions: Option<u64>) -> String {
+    let (secret, stored) = ApiKey::generate(name, ApiKeyScope::Client, max_sessions, 0);
+    assert!(grid.store.add_api_key(&stored).await.unwrap());
+    secret
+}
+
+#[tokio::test]
+async fn revoked_key_ends_its_sessions_and_opens_no_more() {
+    let grid = Grid::start(2).await;
+    let (blue, red) = (create(&grid, "blue", None).await, create(&grid, "red", Some(1)).await);
+    let url = |secret: &str| format!("{}&token={secret}", grid.url());
+    let mut of_blue = HoldingClient::connect(&url(&blue), "blue").await;
+    let mut of_red = HoldingClient::connect(&url(&red), "red").await;
+    let full = post_with(grid.address, "/v1/sessions", "{}", &red).await;
+    assert_eq!(full.status, 429, "{}", full.text);
+    assert!(full.text.contains("the API key has 1 sessions"), "{}", full.text);
+    assert!(grid.store.revoke_api_key("blue").await.unwrap());
+    grid.wait_for("end of a session", |snapshot| snapshot.sessions.len() == 1).await;
+    let message = of_blue.evaluate("1 + 1").await;
+    assert!(message.contains("squall: the API key blue was revoked"), "{message}");
+    let (ok, message) = run(node_client(&["job", &url(&blue)])).await;
+    assert!(!ok && message.contains("unknown or revoked"), "{message}");
+    let (ok, message) = run(node_client(&["job", &grid.url()])).await;
+    assert!(!ok && message.contains("an API key is required"), "{message}");
+    assert_eq!(of_red.evaluate("document.title").await, "red");
+    of_blue.close().await;
+    of_red.close().await;
+    grid.end().await;
+}

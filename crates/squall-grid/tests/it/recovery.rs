@@ -1,0 +1,176 @@
+//! Parts of the grid die, and capacity comes back.
+
+use std::{os::unix::fs::PermissionsExt, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use squall_coord::{MemorySlotStore, SlotStore};
+use squall_grid::{GridWorkerConfig, Isolation};
+
+use crate::support::{DEADLINE, EXECUTABLE, Grid, HoldingClient, node_client, run, send, server_config, worker_config};
+
+/// The browsers whose command line has `flag`; other tests of this process have browsers too.
+pub(crate) fn browsers(flag: &str) -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let command = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    // Child processes of a browser have a type.
+    let matching = pids.filter(|pid| command(pid).contains(flag) && !command(pid).contains("--type="));
+    matching.filter_map(Pid::from_raw).collect()
+}
+
+/// The Node host that started a browser.
+fn parent(browser: Pid) -> Pid {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", browser.as_raw_nonzero())).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    Pid::from_raw(parent.trim().parse().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn parts_that_die_are_replaced_and_the_client_gets_the_reason() {
+    let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let config = GridWorkerConfig { args: vec![flag.clone()], ..worker_config("w1", 2) };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    for pid in browsers(&flag) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains("closed"), "{message}");
+    client.close().await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    kill_process(parent(browsers(&flag)[0]), Signal::KILL).unwrap();
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains("squall: the browser on worker w1 ended"), "{message}");
+    client.close().await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+    assert_eq!(browsers(&flag), [], "the worker has ended its browsers");
+}
+
+#[tokio::test]
+async fn stopped_browser_is_found_by_its_probe_and_replaced() {
+    let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let config = GridWorkerConfig {
+        args: vec![flag.clone()],
+        // The spare browser may be stopped while it is launched.
+        launch_timeout: Duration::from_secs(10),
+        probe_every: Duration::from_millis(500),
+        probe_timeout: Duration::from_secs(5),
+        ..worker_config("w1", 2)
+    };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    for pid in browsers(&flag) {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains("closed") || message.contains("squall:"), "{message}");
+    client.close().await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn stopped_browser_host_is_replaced() {
+    let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let config = GridWorkerConfig {
+        args: vec![flag.clone()],
+        probe_every: Duration::from_millis(500),
+        probe_timeout: Duration::from_secs(5),
+        ..worker_config("w1", 2)
+    };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    let host = parent(browsers(&flag)[0]);
+    kill_process(host, Signal::STOP).unwrap();
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains("squall: the browser on worker w1 ended"), "{message}");
+    client.close().await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+    assert!(!std::path::Path::new(&format!("/proc/{}/stat", host.as_raw_nonzero())).exists());
+    assert_eq!(browsers(&flag), []);
+}
+
+#[tokio::test]
+async fn browser_above_its_memory_limit_is_replaced_when_its_session_has_ended() {
+    let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let mut config = GridWorkerConfig { args: vec![flag.clone()], ..worker_config("w1", 2) };
+    config.rules.max_memory = Some(1 << 20);
+    config.probe_every = Duration::from_secs(1);
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    let first = browsers(&flag);
+    let replaced = async {
+        while browsers(&flag).iter().all(|pid| first.contains(pid)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, replaced).await.expect("another browser");
+    assert_eq!(client.evaluate("document.title").await, "page");
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    client.close().await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn launch_that_hangs_is_ended_and_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let executable = folder.path().join("chromium");
+    let launches = folder.path().join("launches");
+    std::fs::create_dir(&launches).unwrap();
+    let script = format!(
+        "#!/bin/sh\nn=$(ls {launches} | wc -l)\ntouch {launches}/$$\n[ $n = 1 ] && exec sleep 600\n\
+         exec {EXECUTABLE} \"$@\"\n",
+        launches = launches.display()
+    );
+    std::fs::write(&executable, script).unwrap();
+    std::fs::set_permissions(&executable, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let config = GridWorkerConfig {
+        executable: Some(executable),
+        isolation: Isolation::Session,
+        launch_timeout: Duration::from_secs(10),
+        ..worker_config("w1", 2)
+    };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let client = HoldingClient::connect(&grid.url(), "page").await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    assert!(std::fs::read_dir(&launches).unwrap().count() >= 3);
+    client.close().await;
+    grid.end().await;
+}
+
+async fn session_id(grid: &Grid<MemorySlotStore>) -> String {
+    grid.store.snapshot().await.unwrap().sessions[0].id.to_string()
+}
+
+#[tokio::test]
+async fn deleted_session_ends_with_its_reason() {
+    let grid = Grid::start(1).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    let id = session_id(&grid).await;
+    let delete = format!("DELETE /v1/sessions/{id} HTTP/1.1\nHost: grid\nConnection: close");
+    assert_eq!(send(grid.address, &delete).await.status, 204);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains(&format!("squall: session {id} was deleted")), "{message}");
+    client.close().await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn lost_worker_is_told_to_its_client() {
+    let grid = Grid::start(1).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    grid.worker.task.abort();
+    grid.wait_for("end of the worker", |snapshot| snapshot.workers.is_empty()).await;
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains("squall: worker w1 was lost"), "{message}");
+    client.close().await;
+    grid.stop.cancel();
+    grid.server.await.unwrap();
+}

@@ -1,0 +1,217 @@
+//! Decides which messages the subscribers of the live feed get, and renders each once for all of
+//! them. It polls nothing: the watcher calls [`LiveFeed::publish`] after each poll.
+
+use squall_coord::FleetStores;
+use squall_model::FleetEvent;
+use squall_orchestrator::{FleetStatus, WorkerInfo};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::broadcast, time::Instant};
+
+use super::{
+    run_messages::{event_message, events, second_message, snapshot_message, table_message},
+    status_messages::{fleet_message, state_json},
+};
+use crate::run_watcher::WatchedRun;
+
+/// Messages that wait for a slow subscriber. If more wait it gets a snapshot in place of them, so
+/// the number is small: a few seconds of messages.
+const FEED_CAPACITY: usize = 16;
+/// With more metrics than this, the table is sent every [`TABLE_INTERVAL_S`] seconds.
+const SMALL_TABLE: usize = 50;
+const TABLE_INTERVAL_S: u32 = 5;
+const FLEET_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A message to all subscribers.
+#[derive(Debug, Clone)]
+pub(crate) enum Published {
+    Text(Arc<str>),
+    Second(PublishedSecond),
+    /// Another run, or a run that has ended: each subscriber gets a whole snapshot.
+    Resync,
+}
+
+/// A closed second. A subscriber whose snapshot contains it leaves it out.
+#[derive(Debug, Clone)]
+pub(crate) struct PublishedSecond {
+    pub(crate) run: Arc<str>,
+    pub(crate) t_s: u32,
+    pub(crate) text: Arc<str>,
+}
+
+/// What the latest poll found in the store.
+#[derive(Clone, Copy)]
+pub(crate) enum StoreContact<'a> {
+    Status {
+        status: &'a FleetStatus,
+        workers: &'a [WorkerInfo],
+    },
+    /// The store did not respond.
+    Lost,
+}
+
+/// What the subscribers know, and the channel to them.
+pub(crate) struct LiveFeed {
+    version: &'static str,
+    channel: broadcast::Sender<Published>,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    run: Arc<str>,
+    finished: bool,
+    seconds: u32,
+    metrics: usize,
+    events: Vec<FleetEvent>,
+    state: Arc<str>,
+    fleet: Option<(Instant, Arc<str>)>,
+    elapsed: Option<(Instant, f64)>,
+    snapshot: Option<CachedSnapshot>,
+}
+
+/// A whole snapshot of the run as it was at some second.
+struct CachedSnapshot {
+    run: Arc<str>,
+    finished: bool,
+    seconds: u32,
+    text: Arc<str>,
+}
+
+impl CachedSnapshot {
+    fn is_of<C: FleetStores>(&self, watched: &WatchedRun<C>) -> bool {
+        let seconds = watched.view().timeline.len() as u32;
+        (&*self.run, self.finished, self.seconds) == (watched.run_id(), watched.finished, seconds)
+    }
+}
+
+impl LiveFeed {
+    pub(crate) fn new(version: &'static str) -> LiveFeed {
+        LiveFeed { version, channel: broadcast::Sender::new(FEED_CAPACITY), progress: Mutex::default() }
+    }
+
+    pub(crate) fn version(&self) -> &'static str {
+        self.version
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Published> {
+        self.channel.subscribe()
+    }
+
+    pub(crate) fn subscriber_count(&self) -> usize {
+        self.channel.receiver_count()
+    }
+
+    /// The latest `state` and `fleet` messages.
+    pub(crate) fn latest_status(&self) -> Vec<Arc<str>> {
+        let progress = self.progress();
+        let state = Some(progress.state.clone()).filter(|state| !state.is_empty());
+        state.into_iter().chain(progress.fleet.as_ref().map(|(_, text)| text.clone())).collect()
+    }
+
+    /// The age of the run now, in seconds; `None` without a run in progress.
+    pub(crate) fn elapsed_s(&self) -> Option<f64> {
+        let (at, elapsed) = self.progress().elapsed?;
+        Some(elapsed + at.elapsed().as_secs_f64())
+    }
+
+    /// The whole snapshot, rendered once for all subscribers that need it.
+    pub(crate) fn whole_snapshot<C: FleetStores>(&self, watched: Option<&WatchedRun<C>>) -> Arc<str> {
+        let Some(run) = watched else { return snapshot_message(watched, 0).into() };
+        if let Some(cached) = self.progress().snapshot.as_ref().filter(|cached| cached.is_of(run)) {
+            return cached.text.clone();
+        }
+        let text: Arc<str> = snapshot_message(watched, 0).into();
+        let seconds = run.view().timeline.len() as u32;
+        let (run, finished) = (run.run_id().into(), run.finished);
+        self.progress().snapshot = Some(CachedSnapshot { run, finished, seconds, text: text.clone() });
+        text
+    }
+
+    /// Sends what has changed since the last call.
+    pub(crate) fn publish<C: FleetStores>(&self, contact: StoreContact<'_>, watched: Option<&WatchedRun<C>>) {
+        let mut progress = self.progress();
+        let status = match contact {
+            StoreContact::Status { status, .. } => Some(status),
+            StoreContact::Lost => None,
+        };
+        let state: Arc<str> = state_json(status, watched, self.version).to_string().into();
+        if state != progress.state {
+            progress.state = state.clone();
+            self.send(Published::Text(state));
+        }
+        progress.elapsed = watched.filter(|run| !run.finished).map(|run| (Instant::now(), run.elapsed.as_secs_f64()));
+        if let Some(watched) = watched {
+            self.publish_run(&mut progress, watched);
+        }
+        if let StoreContact::Status { status, workers } = contact {
+            self.publish_fleet(&mut progress, status, workers, watched);
+        }
+    }
+
+    fn publish_run<C: FleetStores>(&self, progress: &mut Progress, watched: &WatchedRun<C>) {
+        let view = watched.view();
+        let seconds = view.timeline.len() as u32;
+        if (&*progress.run, progress.finished) != (watched.run_id(), watched.finished) {
+            (progress.run, progress.finished) = (watched.run_id().into(), watched.finished);
+            (progress.seconds, progress.metrics) = (seconds, view.metrics.len());
+            progress.events = events(watched);
+            progress.snapshot = None;
+            return self.send(Published::Resync);
+        }
+        // Without subscribers nothing needs to be rendered: the next one gets a snapshot.
+        if self.subscriber_count() > 0 {
+            for second in view.timeline.iter().skip(progress.seconds as usize) {
+                let text = second_message(watched, second, progress.metrics).into();
+                self.send(Published::Second(PublishedSecond { run: progress.run.clone(), t_s: second.t_s, text }));
+            }
+            let due =
+                view.metrics.len() <= SMALL_TABLE || seconds / TABLE_INTERVAL_S != progress.seconds / TABLE_INTERVAL_S;
+            if due && seconds != progress.seconds {
+                self.send(Published::Text(table_message(watched).into()));
+            }
+        }
+        self.publish_events(progress, events(watched));
+        (progress.seconds, progress.metrics) = (seconds, view.metrics.len());
+    }
+
+    /// A note may be of an earlier time than events that readers know, so their number does not say
+    /// which ones are new.
+    fn publish_events(&self, progress: &mut Progress, events: Vec<FleetEvent>) {
+        for event in events.iter().filter(|event| !progress.events.contains(event)) {
+            // A snapshot that was rendered before lacks it.
+            progress.snapshot = None;
+            self.send(Published::Text(event_message(&progress.run, event).into()));
+        }
+        progress.events = events;
+    }
+
+    fn publish_fleet<C: FleetStores>(
+        &self,
+        progress: &mut Progress,
+        status: &FleetStatus,
+        workers: &[WorkerInfo],
+        watched: Option<&WatchedRun<C>>,
+    ) {
+        let due = progress.fleet.as_ref().is_none_or(|(at, _)| at.elapsed() >= FLEET_INTERVAL);
+        if !due || self.subscriber_count() == 0 {
+            return;
+        }
+        let activity = watched.and_then(WatchedRun::aggregator).map(|aggregator| aggregator.worker_activity());
+        let activity = activity.unwrap_or_default();
+        let text: Arc<str> = fleet_message(workers, &activity, status.now_ms, status.revision).into();
+        progress.fleet = Some((Instant::now(), text.clone()));
+        self.send(Published::Text(text));
+    }
+
+    pub(crate) fn send(&self, message: Published) {
+        // It fails only without subscribers, which is not an error.
+        let _ = self.channel.send(message);
+    }
+
+    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

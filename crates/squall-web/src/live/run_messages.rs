@@ -1,0 +1,180 @@
+//! Messages about the measurements of a run: `snapshot`, `second`, `table` and `event`. They are
+//! functions of what the watcher has aggregated.
+
+use serde_json::{Value, json};
+use squall_coord::FleetStores;
+use squall_metrics::{MetricKind, MetricSecond, MetricView, RunSecond, RunView};
+use squall_model::FleetEvent;
+use squall_report::ThresholdJson;
+
+use super::{
+    columns::{by_column, micros, row, step_for},
+    figures::{TABLE_WINDOW_S, key_figures, table},
+};
+use crate::run_watcher::WatchedRun;
+
+/// The run so far. With `since`, seconds up to it are left out, because the reader has them.
+pub(crate) fn snapshot_message<C: FleetStores>(watched: Option<&WatchedRun<C>>, since: u32) -> String {
+    let Some(watched) = watched else {
+        return json!({"type": "snapshot", "run": null}).to_string();
+    };
+    let view = watched.view();
+    // A reader that has more seconds than the run has those of another one.
+    let since = if since as usize > view.timeline.len() { 0 } else { since };
+    let seconds = &view.timeline[since as usize..];
+    let step = step_for(seconds.len());
+    json!({
+        "type": "snapshot",
+        "run": watched.run_id(),
+        "finished": watched.finished,
+        "started_ms": watched.started_ms,
+        "elapsed_s": watched.elapsed.as_secs_f64(),
+        "since": since,
+        "step_s": step,
+        "metrics": metric_names(view, 0),
+        "seconds": by_column(seconds, step),
+        "failures": seconds.chunks(step).filter_map(failures_point).collect::<Vec<_>>(),
+        "heat": seconds.chunks(step).filter_map(heat_point).collect::<Vec<_>>(),
+        "trends": trends(view),
+        "latest": view.timeline.last().map_or_else(Vec::new, |last| metric_rows(view, last.t_s)),
+        "figures": key_figures(view, watched.measured_duration()),
+        "thresholds": thresholds(watched),
+        "events": events(watched).iter().map(event_json).collect::<Vec<_>>(),
+        "table": table_json(watched),
+    })
+    .to_string()
+}
+
+/// The closed second `t_s`. `known_metrics` is how many metrics the readers know.
+pub(super) fn second_message<C: FleetStores>(
+    watched: &WatchedRun<C>,
+    second: &RunSecond,
+    known_metrics: usize,
+) -> String {
+    let view = watched.view();
+    json!({
+        "type": "second",
+        "run": watched.run_id(),
+        "elapsed_s": watched.elapsed.as_secs_f64(),
+        "row": row(second),
+        "failures": failures(second),
+        "heat": heat_column(second),
+        "new_metrics": metric_names(view, known_metrics),
+        "metrics": metric_rows(view, second.t_s),
+        "figures": key_figures(view, watched.measured_duration()),
+        "thresholds": thresholds(watched),
+    })
+    .to_string()
+}
+
+pub(super) fn table_message<C: FleetStores>(watched: &WatchedRun<C>) -> String {
+    let mut message = table_json(watched);
+    message["type"] = "table".into();
+    message["run"] = watched.run_id().into();
+    message.to_string()
+}
+
+pub(super) fn event_message(run: &str, event: &FleetEvent) -> String {
+    json!({"type": "event", "run": run, "event": event_json(event)}).to_string()
+}
+
+pub(super) fn events<C: FleetStores>(watched: &WatchedRun<C>) -> Vec<FleetEvent> {
+    match (watched.aggregator(), watched.facts()) {
+        (Some(aggregator), _) => aggregator.events(),
+        (None, Some(facts)) => facts.fleet.as_ref().map_or_else(Vec::new, |fleet| fleet.events.clone()),
+        (None, None) => Vec::new(),
+    }
+}
+
+fn event_json(event: &FleetEvent) -> Value {
+    json!([(event.t_s * 10.0).round() / 10.0, event.text, event.kind, event.subject])
+}
+
+fn thresholds<C: FleetStores>(watched: &WatchedRun<C>) -> Vec<ThresholdJson> {
+    match (watched.aggregator(), watched.facts()) {
+        (Some(aggregator), _) => aggregator.threshold_results().iter().map(ThresholdJson::of).collect(),
+        (None, Some(facts)) => facts.thresholds.iter().map(ThresholdJson::of).collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// `[id, name, kind]` of every metric from `first` on.
+fn metric_names(view: &RunView, first: usize) -> Vec<Value> {
+    let kind = |metric: &MetricView| match metric.key.kind {
+        MetricKind::Request => "request",
+        MetricKind::Group => "group",
+        MetricKind::Custom => "custom",
+    };
+    view.metrics.iter().enumerate().skip(first).map(|(id, m)| json!([id, m.key.id(), kind(m)])).collect()
+}
+
+/// `[id, requests, errors, p50, p95, p99]` of every metric with a sample in second `t_s`.
+fn metric_rows(view: &RunView, t_s: u32) -> Vec<Value> {
+    let row_of = |metric: &MetricView| -> Option<MetricSecond> {
+        // The second is among the latest ones.
+        metric.timeline.iter().rev().take_while(|row| row.t_s >= t_s).find(|row| row.t_s == t_s).copied()
+    };
+    let us = |nanos: f32| micros(nanos as u64);
+    let rows = view.metrics.iter().enumerate().filter_map(|(id, metric)| Some((id, row_of(metric)?)));
+    rows.map(|(id, row)| json!([id, row.requests, row.errors, us(row.p50), us(row.p95), us(row.p99)])).collect()
+}
+
+/// `[id, [t, …], [p99, …]]` of the latest minute of every metric.
+fn trends(view: &RunView) -> Vec<Value> {
+    let from = view.timeline.len().saturating_sub(TABLE_WINDOW_S) as u32;
+    let trend = |(id, metric): (usize, &MetricView)| {
+        let skip = metric.timeline.partition_point(|row| row.t_s <= from);
+        let rows = &metric.timeline[skip..];
+        let times: Vec<u32> = rows.iter().map(|row| row.t_s).collect();
+        let p99: Vec<u64> = rows.iter().map(|row| micros(row.p99 as u64)).collect();
+        (!rows.is_empty()).then(|| json!([id, times, p99]))
+    };
+    view.metrics.iter().enumerate().filter_map(trend).collect()
+}
+
+/// `[code, count]` of the failed requests of a second.
+fn failures(second: &RunSecond) -> Vec<Value> {
+    second.failures.iter().map(|(outcome, n)| json!([outcome.code.to_string(), n])).collect()
+}
+
+/// `[t, failures]` of seconds joined to one point, with the counts per second; `None` without any.
+fn failures_point(part: &[RunSecond]) -> Option<Value> {
+    let last = part.last()?;
+    let mut counts = std::collections::BTreeMap::<String, u64>::new();
+    let failed = part.iter().flat_map(|second| &second.failures);
+    failed.for_each(|(outcome, n)| *counts.entry(outcome.code.to_string()).or_default() += n);
+    let codes: Vec<Value> = counts.iter().map(|(code, n)| json!([code, n.div_ceil(part.len() as u64)])).collect();
+    (!codes.is_empty()).then(|| json!([last.t_s, codes]))
+}
+
+/// The heatmap column of a second: bucket, count, bucket, count, …
+fn heat_column(second: &RunSecond) -> Vec<u64> {
+    second.buckets.iter().flat_map(|(bucket, n)| [u64::from(*bucket), *n]).collect()
+}
+
+/// `[t, column]` of seconds joined to one point, with the counts per second; `None` without samples.
+fn heat_point(part: &[RunSecond]) -> Option<Value> {
+    let last = part.last()?;
+    let mut counts = std::collections::BTreeMap::<u16, u64>::new();
+    part.iter().flat_map(|second| &second.buckets).for_each(|(bucket, n)| *counts.entry(*bucket).or_default() += n);
+    let per_second = |n: u64| n.div_ceil(part.len() as u64);
+    let column: Vec<u64> = counts.iter().flat_map(|(bucket, n)| [u64::from(*bucket), per_second(*n)]).collect();
+    (!column.is_empty()).then(|| json!([last.t_s, column]))
+}
+
+/// Figures of every metric, failures by metric and outcome, and failure messages.
+fn table_json<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
+    let view = watched.view();
+    let mut table = table(view, watched.measured_duration());
+    let outcomes = |(id, metric): (usize, &MetricView)| -> Vec<Value> {
+        let failed = metric.outcomes.iter().filter(|(outcome, _)| outcome.is_error());
+        failed.map(|(o, n)| json!([id, o.category.name(), o.code.to_string(), n])).collect()
+    };
+    let messages = view.errors.iter().map(|note| {
+        let id = view.metrics.iter().position(|metric| metric.key == note.metric);
+        json!([id, note.outcome.category.name(), note.outcome.code.to_string(), note.message, note.count])
+    });
+    table["messages"] = messages.collect();
+    table["outcomes"] = view.metrics.iter().enumerate().flat_map(outcomes).collect();
+    table
+}

@@ -1,0 +1,185 @@
+// The messages of /api/v1/live, schema squall.live/2. Times are microseconds unless the name says
+// otherwise. crates/squall-web/src/live.rs writes them, and its golden files show each.
+
+export const SCHEMA = "squall.live/2";
+
+export interface Hello {
+  type: "hello";
+  schema: string;
+  version: string;
+  columns: string[];
+  table_columns: string[];
+  bucket_ns: number[];
+}
+
+export interface Plan {
+  name: string;
+  target: string;
+  model: "open" | "closed";
+  driven_by: "users" | "rate";
+  /** Seconds, level at the start, level at the end. */
+  stages: [number, number, number][];
+  duration_s: number;
+  warm_up_s: number;
+  iterations: number | null;
+  max_users: number;
+  started_ms: number;
+}
+
+export interface Result {
+  verdict: string;
+  lines: string[];
+  exit_code: number;
+  stop: string;
+  elapsed_s: number;
+  saturated_because: string[];
+}
+
+export type Phase = "IDLE" | "PREPARING" | "RUNNING" | "STOPPING";
+
+export interface State {
+  type: "state";
+  store_up: boolean;
+  phase?: Phase;
+  epoch?: number;
+  revision?: number;
+  run?: string | null;
+  paused?: boolean;
+  stop?: { reason: string; abort: boolean; message: string | null } | null;
+  plan?: Plan | null;
+  result?: Result | null;
+}
+
+export interface Figures {
+  seconds: number;
+  requests: number;
+  errors: number;
+  rate: number;
+  error_rate: number;
+  p50: number;
+  p95: number;
+  p99: number;
+  max: number;
+  service_p50: number;
+  service_p95: number;
+  service_p99: number;
+}
+
+export interface KeyFigures {
+  last: Figures | null;
+  total: Figures;
+  peak_users: number;
+  lag_p99: number;
+  dropped: number;
+  late: number;
+  iterations: number;
+}
+
+export interface Threshold {
+  threshold: string;
+  metric?: string | null;
+  statistic: string;
+  unit: "ms" | "fraction" | "per_s" | "count";
+  limit: number;
+  value: number | null;
+  passed: boolean;
+  breached_at_s: number | null;
+}
+
+/** Id, name, kind. */
+export type MetricName = [number, string, "request" | "group" | "custom"];
+/** Id, requests, errors, p50, p95, p99. */
+export type MetricRow = [number, number, number, number, number, number];
+/** Code, count. */
+export type Failure = [string, number];
+export type EventKind = "joined" | "back" | "left" | "lost" | "unable" | "notice" | "leader" | "threshold" | "stopped" | "note" | "other";
+/** Seconds from the start, text, kind, and the worker, orchestrator or threshold that it is about. */
+export type FleetEvent = [number, string, EventKind, string | null];
+
+export interface Table {
+  window_s: number;
+  /** Columns as in `hello.table_columns`; all requests have the id -1. */
+  total: number[][];
+  window: number[][];
+  /** Metric, category, code, message, count. */
+  messages: [number | null, string, string, string, number][];
+  /** Metric, category, code, count. */
+  outcomes: [number, string, string, number][];
+}
+
+export interface Snapshot {
+  type: "snapshot";
+  run: string | null;
+  finished: boolean;
+  elapsed_s: number;
+  since: number;
+  step_s: number;
+  metrics: MetricName[];
+  seconds: number[][];
+  failures: [number, Failure[]][];
+  heat: [number, number[]][];
+  trends: [number, number[], number[]][];
+  /** Metrics in the latest second. */
+  latest: MetricRow[];
+  figures: KeyFigures;
+  thresholds: Threshold[];
+  events: FleetEvent[];
+  table: Table;
+}
+
+export interface Second {
+  type: "second";
+  run: string;
+  elapsed_s: number;
+  row: number[];
+  failures: Failure[];
+  heat: number[];
+  new_metrics: MetricName[];
+  metrics: MetricRow[];
+  figures: KeyFigures;
+  thresholds: Threshold[];
+}
+
+export interface TableMessage extends Table {
+  type: "table";
+  run: string;
+}
+
+export interface EventMessage {
+  type: "event";
+  run: string;
+  event: FleetEvent;
+}
+
+export interface Worker {
+  id: string;
+  present: boolean;
+  status?: string;
+  age_s?: number;
+  shares: number;
+  cpu_percent?: number;
+  rss_bytes?: number;
+  threads?: number;
+  revision?: number;
+  waiting?: number;
+  message?: string;
+  state: "working" | "finished" | "left" | "lost" | "unable" | null;
+  joined_s: number | null;
+  ended_s: number | null;
+  lost_at_most: number;
+  /** Second, requests, users, busy, lag p99. */
+  second: [number, number, number, number, number] | null;
+}
+
+export interface Fleet {
+  type: "fleet";
+  revision: number;
+  workers: Worker[];
+}
+
+export interface Alive {
+  type: "alive";
+  elapsed_s: number | null;
+}
+
+export type Message = Hello | State | Snapshot | Second | TableMessage | EventMessage | Fleet | Alive;

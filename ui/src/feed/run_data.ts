@@ -1,0 +1,176 @@
+// The run as the page knows it: what snapshots and seconds contained, in columns. It computes no
+// statistics; charts and tables read it.
+
+import type { Failure, FleetEvent, KeyFigures, MetricName, Second, Snapshot, Table, Threshold } from "./messages";
+
+/** Seconds of a metric's trend. */
+const TREND_S = 60;
+/** With more points the page asks for a new snapshot, which joins seconds. */
+const MAX_POINTS = 7200;
+
+export interface Metric {
+  name: string;
+  kind: MetricName[2];
+  /** Times and p99 of the latest minute. */
+  trend: { t: number[]; p99: number[] };
+  /** Requests in the latest second. */
+  now: number;
+}
+
+export class RunData {
+  run: string | null = null;
+  finished = false;
+  /** Rows by column. */
+  private values: number[][] = [];
+  failures = new Map<number, Failure[]>();
+  /** Failed requests of the run by code. */
+  failureTotals = new Map<string, number>();
+  private lowest: number[] = [];
+  private highest: number[] = [];
+  heat: (number[] | undefined)[] = [];
+  /** Changes when the values no longer continue the earlier ones. */
+  generation = 0;
+  metrics = new Map<number, Metric>();
+  figures: KeyFigures | null = null;
+  thresholds: Threshold[] = [];
+  events: FleetEvent[] = [];
+  table: Table | null = null;
+  /** Changes with the data, so that charts and tables know when to render. */
+  version = 0;
+
+  constructor(private readonly columns: string[]) {
+    this.clear();
+  }
+
+  /** The values of a column; empty for an unknown one. */
+  column(name: string): number[] {
+    return this.values[this.columns.indexOf(name)] ?? [];
+  }
+
+  /** The lowest and the highest value of a column. */
+  extremes(name: string): [number, number] {
+    const index = this.columns.indexOf(name);
+    return [this.lowest[index] ?? 0, this.highest[index] ?? 0];
+  }
+
+  get times(): number[] {
+    return this.column("t");
+  }
+
+  get lastSecond(): number {
+    return this.times.at(-1) ?? 0;
+  }
+
+  /** Whether the run is so long that the page needs a snapshot with fewer points. */
+  get tooLong(): boolean {
+    return this.times.length > MAX_POINTS;
+  }
+
+  applySnapshot(message: Snapshot): void {
+    if (message.run === null || message.since === 0 || message.run !== this.run) this.clear();
+    this.version += 1;
+    this.run = message.run;
+    if (message.run === null) return;
+    this.finished = message.finished;
+    const first = this.times.length;
+    message.seconds.forEach((values, column) => {
+      for (const value of values) this.push(column, value);
+    });
+    for (const [t, failures] of message.failures) this.addFailures(t, failures);
+    const place = new Map(this.times.slice(first).map((t, index) => [t, first + index]));
+    for (const [t, column] of message.heat) {
+      const index = place.get(t);
+      if (index !== undefined) this.heat[index] = column;
+    }
+    this.addMetrics(message.metrics);
+    for (const [id, t, p99] of message.trends) {
+      const metric = this.metrics.get(id);
+      if (metric) metric.trend = { t, p99 };
+    }
+    for (const metric of this.metrics.values()) metric.now = 0;
+    for (const [id, requests] of message.latest) {
+      const metric = this.metrics.get(id);
+      if (metric) metric.now = requests;
+    }
+    this.figures = message.figures;
+    this.thresholds = message.thresholds;
+    this.events = message.events;
+    this.table = message.table;
+  }
+
+  /** Returns false if the second does not follow the known ones. */
+  applySecond(message: Second): boolean {
+    const t = message.row[this.columns.indexOf("t")] ?? 0;
+    if (message.run !== this.run) return false;
+    if (t <= this.lastSecond) return true;
+    if (t !== this.lastSecond + 1) return false;
+    this.version += 1;
+    message.row.forEach((value, column) => {
+      this.push(column, value);
+    });
+    this.heat[this.times.length - 1] = message.heat;
+    if (message.failures.length > 0) this.addFailures(t, message.failures);
+    this.addMetrics(message.new_metrics);
+    for (const metric of this.metrics.values()) metric.now = 0;
+    for (const [id, requests, , , , p99] of message.metrics) {
+      const metric = this.metrics.get(id);
+      if (!metric) continue;
+      metric.now = requests;
+      metric.trend.t.push(t);
+      metric.trend.p99.push(p99);
+      while ((metric.trend.t[0] ?? t) <= t - TREND_S) {
+        metric.trend.t.shift();
+        metric.trend.p99.shift();
+      }
+    }
+    this.figures = message.figures;
+    this.thresholds = message.thresholds;
+    return true;
+  }
+
+  setTable(table: Table): void {
+    this.version += 1;
+    this.table = table;
+  }
+
+  /** Adds an event, unless a snapshot contained it already. */
+  addEvent(event: FleetEvent): void {
+    if (this.events.some(([t, text]) => t === event[0] && text === event[1])) return;
+    this.version += 1;
+    this.events = [...this.events, event];
+  }
+
+  private push(column: number, value: number): void {
+    this.values[column]?.push(value);
+    this.lowest[column] = Math.min(this.lowest[column] ?? value, value);
+    this.highest[column] = Math.max(this.highest[column] ?? value, value);
+  }
+
+  private addFailures(t: number, failures: Failure[]): void {
+    this.failures.set(t, failures);
+    for (const [code, n] of failures) this.failureTotals.set(code, (this.failureTotals.get(code) ?? 0) + n);
+  }
+
+  private addMetrics(names: MetricName[]): void {
+    for (const [id, name, kind] of names) {
+      const known = this.metrics.get(id);
+      if (known?.name !== name) this.metrics.set(id, { name, kind, trend: { t: [], p99: [] }, now: 0 });
+    }
+  }
+
+  private clear(): void {
+    this.values = this.columns.map(() => []);
+    this.failures = new Map();
+    this.failureTotals = new Map();
+    this.lowest = [];
+    this.highest = [];
+    this.heat = [];
+    this.generation += 1;
+    this.metrics = new Map();
+    this.figures = null;
+    this.thresholds = [];
+    this.events = [];
+    this.table = null;
+    this.finished = false;
+  }
+}

@@ -1,0 +1,111 @@
+// Keys of the page. None acts while a person types, and every one has a button too.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ADD_NOTE } from "./parts/add_note";
+import { Dialog } from "./parts/dialog";
+import { showLast, showWholeRun } from "./parts/time_view";
+import { currentRoute, go, setQuery } from "./route";
+
+const PAGES: Record<string, [string, string]> = {
+  l: ["live", "Live"],
+  m: ["metrics", "Metrics"],
+  e: ["errors", "Errors"],
+  p: ["probes", "Probes"],
+  w: ["workers", "Workers"],
+  r: ["resources", "Resources"],
+  n: ["start", "Start a run"],
+  h: ["history", "History"],
+  c: ["compare", "Compare"],
+};
+
+/** Steps of `[` and `]`: from short to the whole run. */
+const RANGES = [60, 300, null] as const;
+
+const KEYS: [string, string][] = [
+  [
+    "g then a letter",
+    Object.entries(PAGES)
+      .map(([key, [, title]]) => `${key} ${title}`)
+      .join(", "),
+  ],
+  ["/", "filter"],
+  ["[ and ]", "shorter or longer range"],
+  ["0", "whole run"],
+  ["t", "response or service time"],
+  ["n", "add a note"],
+  ["s", "swap base and new (Compare)"],
+  ["?", "this list"],
+  ["Esc", "close"],
+];
+
+const isTyping = (target: EventTarget | null): boolean =>
+  target instanceof HTMLElement && (target.matches("input, textarea, select") || target.closest("dialog") !== null);
+
+function stepRange(step: 1 | -1): void {
+  const text = currentRoute().query.get("range");
+  const known = RANGES.findIndex((range) => String(range) === text);
+  const place = known === -1 ? RANGES.length - 1 : known;
+  const next = RANGES[Math.min(Math.max(place + step, 0), RANGES.length - 1)];
+  if (next === null || next === undefined) showWholeRun();
+  else showLast(next);
+}
+
+function act(key: string): boolean {
+  switch (key) {
+    case "/":
+      document.getElementById("filter")?.focus();
+      return true;
+    case "[":
+      stepRange(-1);
+      return true;
+    case "]":
+      stepRange(1);
+      return true;
+    case "0":
+      showWholeRun();
+      return true;
+    case "t":
+      setQuery("times", currentRoute().query.get("times") === "service" ? null : "service");
+      return true;
+    case "n":
+      document.dispatchEvent(new Event(ADD_NOTE));
+      return true;
+    default:
+      return false;
+  }
+}
+
+export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolean) => void }): JSX.Element | null {
+  const [, setLeader] = useState(false);
+  useEffect(() => {
+    let going = false;
+    const listen = (event: KeyboardEvent): void => {
+      if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+      const page = going ? PAGES[event.key] : undefined;
+      going = event.key === "g";
+      setLeader(going);
+      if (page) go(page[0]);
+      else if (event.key === "?") onShow(true);
+      else if (!act(event.key)) return;
+      event.preventDefault();
+    };
+    document.addEventListener("keydown", listen);
+    return () => document.removeEventListener("keydown", listen);
+  }, [onShow]);
+  if (!shown) return null;
+  return (
+    <Dialog title="Keys" onClose={() => onShow(false)}>
+      <dl class="keys">
+        {KEYS.map(([key, effect]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{effect}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}

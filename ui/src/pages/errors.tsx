@@ -1,0 +1,144 @@
+// Failed requests: by code over time, then one row for each kind with its messages.
+
+import type { JSX } from "preact";
+import type { Table } from "../feed/messages";
+import { clock, count, percent, shorten, visible } from "../format";
+import { ForeignText } from "../parts/text";
+import { useFlags } from "../parts/use_flags";
+import { setQuery, useRoute } from "../route";
+import { store, useMeasurements } from "../store";
+import { Empty } from "./empty";
+import { ErrorsChart } from "./live";
+
+interface Kind {
+  metric: string;
+  category: string;
+  code: string;
+  count: number;
+  messages: { text: string; count: number }[];
+}
+
+const nameOf = (id: number | null): string => (id === null ? "unknown" : (store.data.metrics.get(id)?.name ?? `metric ${id}`));
+
+function kindsOf(table: Table): Kind[] {
+  const kinds = table.outcomes.map(([id, category, code, n]): Kind => {
+    const own = table.messages.filter(([metric, , messageCode]) => metric === id && messageCode === code);
+    return { metric: nameOf(id), category, code, count: n, messages: own.map(([, , , text, times]) => ({ text, count: times })) };
+  });
+  // A message may belong to a task, which has no failed request of its own.
+  const known = new Set(table.outcomes.map(([id, , code]) => `${id} ${code}`));
+  const others = table.messages.filter(([id, , code]) => !known.has(`${id} ${code}`));
+  const alone = others.map(
+    ([id, category, code, text, n]): Kind => ({ metric: nameOf(id), category, code, count: n, messages: [{ text, count: n }] }),
+  );
+  return [...kinds, ...alone].sort((a, b) => b.count - a.count);
+}
+
+/** The first and the last second in which a code occurred. */
+function spanOf(code: string): [number, number] | null {
+  const seconds = [...store.data.failures].filter(([, failures]) => failures.some(([name]) => name === code)).map(([t]) => t);
+  return seconds.length === 0 ? null : [Math.min(...seconds), Math.max(...seconds)];
+}
+
+export default function Errors(): JSX.Element {
+  const { data, state } = useMeasurements();
+  const filter = useRoute().query.get("filter") ?? "";
+  const flags = useFlags();
+  if (!state?.plan) return <Empty />;
+  const total = data.figures?.total;
+  const kinds = data.table ? kindsOf(data.table) : [];
+  const shown = kinds.filter((kind) =>
+    [kind.metric, kind.code, kind.category].some((text) => text.toLowerCase().includes(filter.toLowerCase())),
+  );
+  return (
+    <>
+      <ErrorsChart flags={flags} />
+      <section class="card" aria-labelledby="errors-title">
+        <header>
+          <h2 id="errors-title">Kinds of errors</h2>
+          <div class="right">
+            <input
+              id="filter"
+              class="field"
+              type="search"
+              placeholder="Filter ( / )"
+              aria-label="Filter by metric, code or category"
+              value={filter}
+              onInput={(event) => setQuery("filter", event.currentTarget.value || null)}
+            />
+          </div>
+        </header>
+        {kinds.length === 0 ? (
+          <p class="empty">No errors in {count(total?.requests ?? 0)} requests.</p>
+        ) : (
+          <Kinds kinds={shown} requests={total?.requests ?? 0} />
+        )}
+      </section>
+    </>
+  );
+}
+
+function Kinds({ kinds, requests }: { kinds: Kind[]; requests: number }): JSX.Element {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys
+    <section class="scroll" tabIndex={0} aria-label="Kinds of errors">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Code</th>
+            <th scope="col">Category</th>
+            <th scope="col">Metric</th>
+            <th scope="col" class="number">
+              Count
+            </th>
+            <th scope="col" class="number">
+              Share <span class="unit">%</span>
+            </th>
+            <th scope="col">First and last</th>
+            <th scope="col">Messages</th>
+          </tr>
+        </thead>
+        <tbody>
+          {kinds.map((kind) => (
+            <KindRow key={`${kind.metric} ${kind.code} ${kind.category}`} kind={kind} requests={requests} />
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function KindRow({ kind, requests }: { kind: Kind; requests: number }): JSX.Element {
+  const span = spanOf(kind.code);
+  const [first] = kind.messages;
+  return (
+    <tr>
+      <th scope="row">
+        <code>{visible(kind.code)}</code>
+      </th>
+      <td>{kind.category.replaceAll("_", " ")}</td>
+      <td>{visible(shorten(kind.metric))}</td>
+      <td class="number">{count(kind.count)}</td>
+      <td class="number">{requests === 0 ? "–" : percent(kind.count / requests)}</td>
+      <td>{span ? `${clock(span[0])} to ${clock(span[1])}` : "–"}</td>
+      <td class="message">
+        {first === undefined ? (
+          <span class="soft">none recorded</span>
+        ) : kind.messages.length === 1 && first.text.length < 80 ? (
+          <ForeignText text={first.text} />
+        ) : (
+          <details>
+            <summary>{visible(first.text.slice(0, 80))}</summary>
+            <ul>
+              {kind.messages.map((message) => (
+                <li key={message.text}>
+                  <span class="soft">{count(message.count)} ×</span> <pre>{visible(message.text)}</pre>
+                </li>
+              ))}
+            </ul>
+          </details>
+        )}
+      </td>
+    </tr>
+  );
+}

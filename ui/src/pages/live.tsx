@@ -1,0 +1,342 @@
+// The page of the run under way: key figures, thresholds, charts, the busiest metrics, events.
+
+import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
+import type { Threshold } from "../feed/messages";
+import { bytes, clock, count, three, timeText } from "../format";
+import { Chart, type Limit, type Line, type Values } from "../parts/chart";
+import { Events } from "../parts/events";
+import type { Flag } from "../parts/flags";
+import { HeatBitmap } from "../parts/heatmap";
+import { KeyFigures } from "../parts/key_figures";
+import { MetricsTable } from "../parts/metrics_table";
+import { levelAt } from "../parts/profile";
+import { Segments } from "../parts/segments";
+import { Thresholds } from "../parts/thresholds";
+import { showLast, showWholeRun } from "../parts/time_view";
+import { useFlags } from "../parts/use_flags";
+import { setQuery, useRoute } from "../route";
+import { store, useMeasurements, useStoreOn } from "../store";
+import { Empty } from "./empty";
+
+const BRIEF_ROWS = 9;
+
+export default function Live(): JSX.Element {
+  const { state } = useStoreOn(({ state }) => String(Boolean(state?.plan)));
+  const flags = useFlags();
+  if (!state?.plan) return <Empty />;
+  return (
+    <>
+      <KeyFigures />
+      <div class="threshold-row">
+        <Thresholds />
+        <RangeChoice />
+      </div>
+      <div class="charts">
+        <StartsChart flags={flags} />
+        <TimesChart flags={flags} />
+        <HeatChart flags={flags} />
+        <ErrorsChart flags={flags} />
+      </div>
+      <div class="with-side">
+        <MetricsTable brief={BRIEF_ROWS} />
+        <Events flags={flags} />
+      </div>
+      <div class="charts">
+        <UsersChart flags={flags} />
+        <GeneratorChart flags={flags} />
+        <StartProblemsChart flags={flags} />
+        <BytesChart flags={flags} />
+      </div>
+    </>
+  );
+}
+
+function RangeChoice(): JSX.Element {
+  const range = useRoute().query.get("range");
+  return (
+    <div class="range">
+      <Segments
+        label="Visible part of the run"
+        value={range ?? "run"}
+        options={[
+          ["run", "Whole run"],
+          ["300", "5 min"],
+          ["60", "1 min"],
+        ]}
+        onChoose={(value) => (value === "run" ? showWholeRun() : showLast(Number(value)))}
+      />
+    </div>
+  );
+}
+
+interface ChartProps {
+  flags: readonly Flag[];
+}
+
+/** The lowest, the highest and the latest value of a column in words. */
+function describe(name: string, column: string, format: (value: number) => string): string {
+  const { data } = store;
+  const [low, high] = data.extremes(column);
+  const latest = data.column(column).at(-1);
+  if (latest === undefined) return `${name}: no second is closed yet.`;
+  return `${name}: ${format(latest)} at ${clock(data.lastSecond)}, between ${format(low)} and ${format(high)} since the start.`;
+}
+
+function StartsChart({ flags }: ChartProps): JSX.Element {
+  const { data, state } = useMeasurements();
+  const plan = state?.plan;
+  const open = plan?.driven_by === "rate";
+  const started: Line = {
+    label: open ? "started" : "requests",
+    color: "rate",
+    filled: true,
+    ...column(open ? "iterations" : "requests"),
+  };
+  const lines = [started];
+  if (open && plan) {
+    const at = (index: number): number | null => levelAt(plan.stages, (data.times[index] ?? 0) - 0.5);
+    lines.push({ label: "asked for", color: "target", dashed: true, values: () => data.times.map((_, index) => at(index)), at });
+  }
+  const format = (value: number): string => `${three(value)}/s`;
+  return (
+    <Chart
+      generation={data.generation}
+      title={open ? "Starts per second" : "Requests per second"}
+      times={data.times}
+      lines={lines}
+      format={format}
+      flags={flags}
+      summary={describe(started.label, open ? "iterations" : "requests", format)}
+    />
+  );
+}
+
+const PERCENTILES = ["p50", "p95", "p99"] as const;
+
+/** Limits of thresholds on response or service times of all requests. */
+function timeLimits(thresholds: readonly Threshold[], service: boolean): Limit[] {
+  const fits = ({ unit, metric, statistic }: Threshold): boolean =>
+    unit === "ms" && !metric && statistic.startsWith("service_") === service;
+  return thresholds.filter(fits).map(({ threshold, limit }) => ({ label: threshold, value: limit * 1000 }));
+}
+
+function TimesChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const service = useRoute().query.get("times") === "service";
+  const lines = PERCENTILES.map((name): Line => ({ label: name, color: name, ...timeColumn(service ? `service_${name}` : name) }));
+  const choice = (
+    <Segments
+      label="Response or service time"
+      value={service ? "service" : "response"}
+      options={[
+        ["response", "Response"],
+        ["service", "Service"],
+      ]}
+      onChoose={(value) => setQuery("times", value === "service" ? value : null)}
+    />
+  );
+  return (
+    <Chart
+      generation={data.generation}
+      title={service ? "Service time" : "Response time"}
+      times={data.times}
+      lines={lines}
+      format={timeText}
+      flags={flags}
+      limits={timeLimits(data.thresholds, service)}
+      times_axis
+      controls={choice}
+      summary={describe("p99", service ? "service_p99" : "p99", timeText)}
+    />
+  );
+}
+
+type ColumnValues = Pick<Line, "values" | "at">;
+
+function column(name: string): ColumnValues {
+  const { data } = store;
+  return { values: () => data.column(name), at: (index) => data.column(name)[index] };
+}
+
+/** A second without requests has no times, so its line has a gap. */
+function timeColumn(name: string): ColumnValues {
+  const { data } = store;
+  const at = (index: number): number | null => (data.column("requests")[index] === 0 ? null : (data.column(name)[index] ?? null));
+  const values = (): Values => {
+    const requests = data.column("requests");
+    return data.column(name).map((value, index) => (requests[index] === 0 ? null : value));
+  };
+  return { values, at };
+}
+
+function HeatChart({ flags }: ChartProps): JSX.Element {
+  const { data, hello } = useMeasurements();
+  const bitmap = useRef<HeatBitmap | null>(null);
+  bitmap.current ??= new HeatBitmap();
+  const heat = bitmap.current;
+  heat.update(data);
+  const bounds = hello?.bucket_ns ?? [];
+  const lines = (["p50", "p99"] as const).map(
+    (name): Line => ({ label: name, color: "heat-line", dashed: name === "p99", ...timeColumn(name), width: 1.75 }),
+  );
+  const low = Math.max((bounds[heat.low] ?? 1000) / 1000, 0.001);
+  const high = (bounds[heat.high + 1] ?? 1_000_000) / 1000;
+  const scale = (
+    <span class="scale">
+      1 <i /> {count(heat.most)} in a second
+    </span>
+  );
+  return (
+    <Chart
+      generation={data.generation}
+      title="Where the times fell"
+      times={data.times}
+      lines={lines}
+      format={timeText}
+      flags={flags}
+      times_axis
+      controls={scale}
+      scaleRange={low < high ? [low, high * 1.2] : [1, 1000]}
+      paint={(plot) => heat.draw(plot, data.times, bounds)}
+      summary="Distribution of the response times of each second; the table of percentiles has the numbers."
+    />
+  );
+}
+
+const CODES = 3;
+/** Stands for all further codes. */
+const OTHER = "other";
+
+export function ErrorsChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const lines = errorLines();
+  const format = (value: number): string => count(value);
+  return (
+    <Chart
+      generation={data.generation}
+      counts
+      title="Errors per second"
+      times={data.times}
+      lines={lines}
+      format={format}
+      flags={flags}
+      summary={describe("errors", "errors", format)}
+    />
+  );
+}
+
+/** The most frequent codes as stacked bars: the highest sum is drawn first. */
+function errorLines(): Line[] {
+  const { data } = store;
+  const codes = [...data.failureTotals].sort((a, b) => b[1] - a[1]).map(([code]) => code);
+  if (codes.length === 0) {
+    const { values, at } = column("errors");
+    return [{ label: "errors", color: "error-1", bars: true, values: () => values().map((n) => n || null), at }];
+  }
+  const named = codes.slice(0, CODES);
+  const labels = codes.length > CODES ? [...named, OTHER] : named;
+  const line = (label: string, index: number): Line => ({
+    label,
+    color: label === OTHER ? "others" : `error-${index + 1}`,
+    bars: true,
+    values: () => stackedErrors(named, index),
+    at: (second) => errorsUpTo(named, index, second) - errorsUpTo(named, index - 1, second),
+  });
+  return labels.map(line).reverse();
+}
+
+/** Errors of a second with one of the first `index + 1` codes; with an index beyond them, all errors. */
+function errorsUpTo(named: string[], index: number, second: number): number {
+  const { data } = store;
+  const failures = data.failures.get(data.times[second] ?? -1) ?? [];
+  let sum = 0;
+  for (const [code, n] of failures) {
+    const place = named.indexOf(code);
+    if ((place === -1 ? named.length : place) <= index) sum += n;
+  }
+  return sum;
+}
+
+const stackedErrors = (named: string[], index: number): Values =>
+  store.data.times.map((_, second) => {
+    const own = errorsUpTo(named, index, second) - errorsUpTo(named, index - 1, second);
+    return own === 0 ? null : errorsUpTo(named, index, second);
+  });
+
+function UsersChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const lines: Line[] = [
+    { label: "users", color: "users", ...column("users") },
+    { label: "busy", color: "target", dashed: true, ...column("busy") },
+  ];
+  return (
+    <Chart
+      generation={data.generation}
+      counts
+      title="Virtual users"
+      times={data.times}
+      lines={lines}
+      format={count}
+      flags={flags}
+      summary={describe("users", "users", count)}
+    />
+  );
+}
+
+function GeneratorChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const lines: Line[] = [{ label: "lag p99", color: "service", ...column("lag_p99") }];
+  return (
+    <Chart
+      generation={data.generation}
+      title="Schedule lag"
+      times={data.times}
+      lines={lines}
+      format={timeText}
+      flags={flags}
+      summary={describe("lag p99", "lag_p99", timeText)}
+    />
+  );
+}
+
+/** Starts that the generator made late or not at all. */
+function StartProblemsChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const lines: Line[] = [
+    { label: "late", color: "service", ...column("late") },
+    { label: "dropped", color: "error-1", ...column("dropped") },
+  ];
+  return (
+    <Chart
+      generation={data.generation}
+      counts
+      title="Late and dropped starts"
+      times={data.times}
+      lines={lines}
+      format={count}
+      flags={flags}
+      summary={describe("dropped starts", "dropped", count)}
+    />
+  );
+}
+
+function BytesChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const format = (value: number): string => `${bytes(value)}/s`;
+  const lines: Line[] = [
+    { label: "received", color: "rate", ...column("bytes_in") },
+    { label: "sent", color: "users", ...column("bytes_out") },
+  ];
+  return (
+    <Chart
+      generation={data.generation}
+      title="Bytes"
+      times={data.times}
+      lines={lines}
+      format={format}
+      flags={flags}
+      summary={describe("received", "bytes_in", format)}
+    />
+  );
+}

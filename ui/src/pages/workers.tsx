@@ -1,0 +1,204 @@
+// The workers: who makes which part of the load, and who needs a look.
+
+import type { JSX } from "preact";
+import type { Worker } from "../feed/messages";
+import { bytes, clock, count, short, timeText, UNKNOWN, visible } from "../format";
+import { Drain } from "../parts/drain";
+import { Events } from "../parts/events";
+import { Icon, type IconName } from "../parts/icons";
+import { useFlags } from "../parts/use_flags";
+import { useStore } from "../store";
+
+/** From this CPU use on a worker is at its limit. */
+const CPU_LIMIT_PERCENT = 90;
+const SHARES = 256;
+
+interface Look {
+  order: number;
+  text: string;
+  tone: string;
+  icon: IconName;
+}
+
+function lookOf(worker: Worker, over: boolean): Look {
+  if (worker.state === "lost" && !worker.present) return { order: 0, text: "Lost", tone: "bad", icon: "no" };
+  if (worker.state === "unable") return { order: 0, text: "Cannot run it", tone: "bad", icon: "no" };
+  if (!worker.present) return { order: 4, text: "Left", tone: "", icon: "dash" };
+  if (worker.status !== "healthy") return { order: 1, text: "Leaving", tone: "warn", icon: "errors" };
+  if ((worker.cpu_percent ?? 0) >= CPU_LIMIT_PERCENT) return { order: 1, text: "At its limit", tone: "warn", icon: "errors" };
+  if (worker.state === "working" && !over) return { order: 2, text: "Working", tone: "good", icon: "ok" };
+  return { order: 3, text: "Ready", tone: "good", icon: "ok" };
+}
+
+export default function Workers(): JSX.Element {
+  const { fleet, state } = useStore();
+  const flags = useFlags();
+  const over = state?.phase === "IDLE";
+  const workers = (fleet?.workers ?? []).map((worker) => ({ worker, look: lookOf(worker, over) }));
+  workers.sort((a, b) => a.look.order - b.look.order || a.worker.id.localeCompare(b.worker.id, "en", { numeric: true }));
+  const present = workers.filter(({ worker }) => worker.present).map(({ worker }) => worker);
+  return (
+    <>
+      <Summary workers={workers.map(({ worker }) => worker)} over={over} />
+      <Shares workers={present} />
+      <div class="with-side">
+        <section class="card" aria-labelledby="workers-title">
+          <header>
+            <h2 id="workers-title">Workers</h2>
+          </header>
+          {workers.length === 0 ? <p class="empty">No worker reports to this fleet.</p> : <WorkerTable workers={workers} over={over} />}
+        </section>
+        <Events flags={flags} />
+      </div>
+    </>
+  );
+}
+
+function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.Element {
+  const present = workers.filter((worker) => worker.present);
+  const lost = workers.filter((worker) => worker.state === "lost" && !worker.present).length;
+  const busiest = present.reduce<Worker | null>(
+    (most, worker) => ((worker.cpu_percent ?? 0) > (most?.cpu_percent ?? -1) ? worker : most),
+    null,
+  );
+  const lag = present.reduce<Worker | null>(
+    (most, worker) => ((worker.second?.[4] ?? -1) > (most?.second?.[4] ?? -1) ? worker : most),
+    null,
+  );
+  const requests = present.reduce((sum, worker) => sum + (worker.second?.[1] ?? 0), 0);
+  const missing = workers.reduce((sum, worker) => sum + worker.lost_at_most, 0);
+  const threads = present.reduce((sum, worker) => sum + (worker.threads ?? 0), 0);
+  const figures = [
+    ["Workers", count(present.length), "", lost > 0 ? `${count(lost)} lost` : "none lost"],
+    ["Requests per second", over ? UNKNOWN : count(requests), over ? "" : "/s", over ? "no run" : "in the latest second"],
+    [
+      "Busiest CPU",
+      busiest ? short(busiest.cpu_percent ?? 0) : UNKNOWN,
+      busiest ? " %" : "",
+      busiest ? `${busiest.id}; ${count(threads)} threads in all` : "",
+    ],
+    ["Highest lag p99", lag?.second && !over ? timeText(lag.second[4]) : UNKNOWN, "", lag?.second && !over ? lag.id : "no run"],
+    ["Unreported at most", count(missing), "", missing > 0 ? "requests of lost workers" : "nothing is missing"],
+  ] as const;
+  return (
+    <dl class="card figures five" aria-label="The fleet">
+      {figures.map(([name, value, unit, detail]) => (
+        <div class="figure" key={name}>
+          <dt>{name}</dt>
+          <dd class="value">
+            {value}
+            <span class="unit">{unit}</span>
+          </dd>
+          <dd class="detail">{detail}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Shares({ workers }: { workers: Worker[] }): JSX.Element {
+  const holders = workers.filter((worker) => worker.shares > 0);
+  const held = holders.reduce((sum, worker) => sum + worker.shares, 0);
+  let start = 0;
+  return (
+    <section class="card" aria-labelledby="shares-title">
+      <header>
+        <h2 id="shares-title">Who makes the load</h2>
+        <span class="soft">
+          {count(Math.min(held, SHARES))} of {SHARES} shares are held
+        </span>
+      </header>
+      <svg
+        class="shares"
+        viewBox={`0 0 ${SHARES} 30`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={holders.map((worker) => `${worker.id}: ${worker.shares} shares`).join(", ")}
+      >
+        {holders.map((worker) => {
+          const left = start;
+          start += worker.shares;
+          return <rect key={worker.id} x={left} width={Math.max(worker.shares - 0.6, 0.4)} height="30" rx="0.8" />;
+        })}
+      </svg>
+      <ul class="share-names">
+        {holders.map((worker) => (
+          <li key={worker.id}>
+            <b>{visible(worker.id)}</b> {worker.shares}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function WorkerTable({ workers, over }: { workers: { worker: Worker; look: Look }[]; over: boolean }): JSX.Element {
+  const present = workers.filter(({ worker }) => worker.present && worker.status === "healthy").length;
+  const heads = ["Last heard", "Shares", "Users", "Requests/s", "CPU", "Memory", "Lag p99"];
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys
+    <section class="scroll" tabIndex={0} aria-label="Workers">
+      <table class="workers">
+        <thead>
+          <tr>
+            <th scope="col">Worker</th>
+            <th scope="col">State</th>
+            {heads.map((head) => (
+              <th scope="col" class="number" key={head}>
+                {head}
+              </th>
+            ))}
+            <th scope="col">Action</th>
+          </tr>
+        </thead>
+        <tbody>
+          {workers.map(({ worker, look }) => (
+            <tr key={`${worker.id} ${worker.joined_s} ${worker.present}`} class={worker.present ? "" : "gone"}>
+              <th scope="row" class="name">
+                {visible(worker.id)}
+              </th>
+              <td>
+                <span class={`look ${look.tone}`}>
+                  <Icon name={look.icon} small />
+                  {look.text}
+                </span>
+              </td>
+              {worker.present ? <PresentCells worker={worker} over={over} others={present - 1} /> : <GoneCells worker={worker} />}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function PresentCells({ worker, over, others }: { worker: Worker; over: boolean; others: number }): JSX.Element {
+  const [, requests, users, , lag] = worker.second ?? [];
+  const figure = (value: number | undefined, format: (value: number) => string): string =>
+    value === undefined || over ? UNKNOWN : format(value);
+  const cpu = worker.cpu_percent ?? 0;
+  return (
+    <>
+      <td class="number">{short(worker.age_s ?? 0)} s</td>
+      <td class="number">{worker.shares}</td>
+      <td class="number">{figure(users, count)}</td>
+      <td class="number">{figure(requests, count)}</td>
+      <td class={cpu >= CPU_LIMIT_PERCENT ? "number warn-text" : "number"}>{short(cpu)} %</td>
+      <td class="number">{bytes(worker.rss_bytes ?? 0)}</td>
+      <td class="number">{figure(lag, timeText)}</td>
+      <td>
+        <Drain worker={worker} others={others} />
+      </td>
+    </>
+  );
+}
+
+function GoneCells({ worker }: { worker: Worker }): JSX.Element {
+  const since = worker.ended_s === null ? "" : `since ${clock(worker.ended_s)}`;
+  const missing = worker.lost_at_most > 0 ? `up to ${count(worker.lost_at_most)} requests are not reported` : "nothing of it is missing";
+  return (
+    <td colSpan={8}>
+      {since}; {missing}
+    </td>
+  );
+}

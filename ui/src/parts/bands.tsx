@@ -1,0 +1,60 @@
+// Bands under the run bar: what a person must know before reading the figures.
+
+import type { JSX } from "preact";
+import { clock, visible } from "../format";
+import { store, useStore } from "../store";
+import { Icon } from "./icons";
+
+export function Bands(): JSX.Element {
+  const { state, stale, outdated, data, connection } = useStore();
+  const silence = Math.round((connection.silence(Date.now()) ?? 0) / 1000);
+  const wait = connection.retryAt === null ? 0 : Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
+  const saturated = state?.result?.saturated_because ?? [];
+  const stop = state?.stop?.message;
+  return (
+    <>
+      {stale ? (
+        <div class="band warn" role="status">
+          <Icon name="errors" />
+          <span>
+            <b>No word from the server for {silence} s.</b> What is shown is of {clock(data.lastSecond)}. The run continues without this
+            page; {wait > 0 ? `next try in ${wait} s.` : "trying again."}
+          </span>
+          <button type="button" class="button tiny" onClick={() => store.connection.connect()}>
+            Try now
+          </button>
+        </div>
+      ) : null}
+      {state && !state.store_up && !stale ? (
+        <div class="band warn" role="status">
+          <Icon name="errors" />
+          <span>
+            <b>The coordination store does not answer.</b> Workers continue for 3.5 s, then they stop sending until it is back.
+          </span>
+        </div>
+      ) : null}
+      {outdated ? (
+        <div class="band" role="status">
+          <span>This page is of an older Squall: reload.</span>
+          <button type="button" class="button tiny" onClick={() => window.location.reload()}>
+            Reload
+          </button>
+        </div>
+      ) : null}
+      {saturated.length > 0 ? (
+        <div class="band warn">
+          <Icon name="errors" />
+          <span>
+            <b>The generator was the limit.</b> {saturated.map(visible).join("; ")}
+          </span>
+        </div>
+      ) : null}
+      {stop ? (
+        <div class="band bad">
+          <Icon name="no" />
+          <span>{visible(stop)}</span>
+        </div>
+      ) : null}
+    </>
+  );
+}

@@ -1,0 +1,499 @@
+// One chart over the time of the run: a uPlot with the page's colours, event flags, end labels and
+// limits. It draws what it is given and computes nothing. All charts share cursor and time range.
+
+import { Component, type JSX } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import { clock, UNKNOWN, withoutZeros } from "../format";
+import { setQuery, useRoute } from "../route";
+import { store } from "../store";
+import type { Flag, Tone } from "./flags";
+import { forget, withinFrame } from "./frame_budget";
+import { color, font, onTheme } from "./theme";
+import { drawingOf, parseRange, showWholeRun, visibleSeconds, zoomTo } from "./time_view";
+
+const HEIGHT = 196;
+const DEFAULT_WIDTH = 400;
+const SYNC = "run";
+/** Room for the names at the end of the lines; equal in all charts, so that their times are aligned. */
+const LABEL_ROOM = 68;
+/** A log axis helps from this ratio between the highest and the lowest value on. */
+const LOG_RATIO = 20;
+
+const COUNT_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+
+export type Values = (number | null)[];
+
+export interface Line {
+  label: string;
+  /** A CSS variable. */
+  color: string;
+  /** All values. Read when the chart is drawn, which is less often than the legend changes. */
+  values: () => Values;
+  /** One value, for the legend and the table. */
+  at: (index: number) => number | null | undefined;
+  dashed?: boolean;
+  /** Filled down to the axis. */
+  filled?: boolean;
+  /** Bars instead of a line; later ones are drawn over earlier ones. */
+  bars?: boolean;
+  width?: number;
+}
+
+export interface Limit {
+  label: string;
+  value: number;
+}
+
+interface Props {
+  /** Changes when the values are other ones, and not only more. */
+  generation: number;
+  title: string;
+  unit?: string;
+  times: readonly number[];
+  lines: Line[];
+  format: (value: number) => string;
+  flags: readonly Flag[];
+  limits?: Limit[];
+  /** Times differ by powers: a log axis if the values do. */
+  times_axis?: boolean;
+  /** Values are whole numbers, so the axis has no parts of one. */
+  counts?: boolean;
+  controls?: JSX.Element;
+  /** Says in words what the chart shows, for screen readers. */
+  summary: string;
+  /** Draws below the lines, for the heatmap. */
+  paint?: (plot: uPlot) => void;
+  scaleRange?: [number, number];
+}
+
+function usesLog(props: Props, values: Values[]): boolean {
+  if (props.scaleRange) return true;
+  if (!props.times_axis) return false;
+  let [low, high] = [Infinity, 0];
+  for (const line of values)
+    for (const value of line) {
+      if (value === null || value <= 0) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  return high / low >= LOG_RATIO;
+}
+
+/** What a chart shows until it is drawn again. */
+interface Drawn {
+  times: readonly number[];
+  values: Values[];
+  from: number;
+  to: number;
+  log: boolean;
+}
+
+/** Each chart has its own turn, so that slow charts are not all drawn in the same second. */
+let nextTurn = 0;
+
+/** A chart out of view stays as it is until it comes into view. */
+export class Chart extends Component<Props> {
+  private readonly view = { inView: true };
+
+  override shouldComponentUpdate(): boolean {
+    return this.view.inView;
+  }
+
+  override render(): JSX.Element {
+    return <ChartCard {...this.props} view={this.view} />;
+  }
+}
+
+/** The line that is shown alone, by the title of its chart; in the address as `only=Title:label`. */
+function onlyOf(query: URLSearchParams, title: string): string | null {
+  const text = query.get("only");
+  return text?.startsWith(`${title}:`) ? text.slice(title.length + 1) : null;
+}
+
+function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX.Element {
+  const { query } = useRoute();
+  const only = onlyOf(query, all.title);
+  const known = all.lines.some((line) => line.label === only);
+  const props = known ? { ...all, lines: all.lines.filter((line) => line.label === only) } : all;
+  const choose = (label: string): void => setQuery("only", label === only ? null : `${all.title}:${label}`);
+  const holder = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const latest = useRef(props);
+  latest.current = props;
+  const [theme, setTheme] = useState(0);
+  const [cursor, setCursor] = useState<number | null>(null);
+  const [asTable, setAsTable] = useState(false);
+  const [turn] = useState(() => nextTurn++);
+  const width = useRef(DEFAULT_WIDTH);
+  const rangeText = query.get("range");
+  const lines = props.lines.map((line) => line.label + line.color).join();
+  const seen = useInView(holder, asTable);
+  const inView = seen || asTable;
+  view.inView = inView;
+  const last = props.times.at(-1) ?? 0;
+  const [from, to] = visibleSeconds(parseRange(rangeText), last);
+  const drawing = drawingOf(last, to - from, width.current, turn);
+  const data = useMemo(
+    (): Drawn => {
+      const values = props.lines.map((line) => line.values());
+      return { times: props.times, values, from, to, log: usesLog(props, values) };
+    },
+    // A chart out of view is drawn when it comes into view.
+    [inView, inView ? drawing : 0, lines, rangeText, props.generation, props.times.length === 0],
+  );
+  const { log } = data;
+  // A chart with other lines or another kind of axis is another chart.
+  const shape = `${lines}|${log}|${theme}`;
+
+  useEffect(() => onTheme(() => setTheme((n) => n + 1)), []);
+
+  useLayoutEffect(() => {
+    const element = holder.current;
+    if (!element) return;
+    const resize = new ResizeObserver(() => {
+      if (element.clientWidth === 0) return;
+      width.current = element.clientWidth;
+      plot.current?.setSize({ width: element.clientWidth, height: HEIGHT });
+    });
+    resize.observe(element);
+    return () => {
+      resize.disconnect();
+      forget(holder);
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape, asTable]);
+
+  useLayoutEffect(() => {
+    if (!inView) return;
+    withinFrame(holder, () => {
+      const element = holder.current;
+      if (!element) return;
+      plot.current ??= create(element, latest, data, setCursor);
+      const shown = plot.current;
+      shown.batch(() => {
+        shown.setData([data.times as number[], ...data.values], false);
+        shown.setScale("x", { min: data.from, max: data.to });
+      });
+    });
+  }, [inView, shape, asTable, data, props.limits?.length, props.flags.length, store.stale]);
+
+  const index = cursor !== null && cursor < props.times.length ? cursor : props.times.length - 1;
+  return (
+    <figure class="card chart-card">
+      <header>
+        <h2>
+          {props.title}
+          {props.unit ? <span class="unit"> {props.unit}</span> : null}
+          {log && props.times_axis ? <span class="unit"> log axis</span> : null}
+        </h2>
+        <ul class="legend">
+          {all.lines.map((line) => {
+            const value = line.at(index);
+            return (
+              <li key={line.label} class={known && line.label !== only ? "off" : ""}>
+                <button
+                  type="button"
+                  aria-pressed={line.label === only}
+                  disabled={all.lines.length < 2}
+                  title="Show it alone"
+                  onClick={() => choose(line.label)}
+                >
+                  <i class={`tone-${line.color} ${line.bars ? "box" : line.dashed ? "dash" : ""}`} />
+                  {line.label}
+                </button>{" "}
+                <b>{value === null || value === undefined ? UNKNOWN : props.format(value)}</b>
+              </li>
+            );
+          })}
+          {cursor !== null && index >= 0 ? <li class="when">at {clock(props.times[index] ?? 0)}</li> : null}
+        </ul>
+        <div class="right">
+          {props.controls}
+          <button type="button" class="link" aria-pressed={asTable} aria-label="Show as table" onClick={() => setAsTable(!asTable)}>
+            {asTable ? "Chart" : "Table"}
+          </button>
+        </div>
+      </header>
+      {asTable ? <ValueTable {...props} /> : <div class="chart" ref={holder} aria-hidden="true" />}
+      <figcaption class="hidden-text">{props.summary}</figcaption>
+    </figure>
+  );
+}
+
+/** Whether an element is on the screen, or nearly so. */
+function useInView(element: { current: HTMLElement | null }, asTable: boolean): boolean {
+  const [inView, setInView] = useState(false);
+  useEffect(() => {
+    if (!element.current) return;
+    const observer = new IntersectionObserver(([entry]) => setInView(entry?.isIntersecting ?? false), { rootMargin: "100px" });
+    observer.observe(element.current);
+    return () => observer.disconnect();
+  }, [asTable]);
+  return inView;
+}
+
+const TABLE_ROWS = 60;
+
+function ValueTable({ times, lines, format, title }: Props): JSX.Element {
+  const first = Math.max(0, times.length - TABLE_ROWS);
+  const rows = times.slice(first).map((t, offset) => ({ t, index: first + offset }));
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys
+    <section class="chart-table" tabIndex={0} aria-label={`${title} as table, the latest ${TABLE_ROWS} seconds`}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Time</th>
+            {lines.map((line) => (
+              <th scope="col" class="number" key={line.label}>
+                {line.label}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.reverse().map(({ t, index }) => (
+            <tr key={t}>
+              <th scope="row">{clock(t)}</th>
+              {lines.map((line) => {
+                const value = line.at(index);
+                return (
+                  <td class="number" key={line.label}>
+                    {value === null || value === undefined ? UNKNOWN : format(value)}
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+type Latest = { current: Props };
+
+function create(element: HTMLElement, latest: Latest, { log, times, values }: Drawn, setCursor: (index: number | null) => void): uPlot {
+  const props = latest.current;
+  const axis: uPlot.Axis = {
+    stroke: color("ink-3"),
+    font: font(400, 11),
+    grid: { stroke: color("grid"), width: 1 },
+    ticks: { show: false },
+  };
+  const options: uPlot.Options = {
+    width: element.clientWidth || DEFAULT_WIDTH,
+    height: HEIGHT,
+    padding: [22, LABEL_ROOM, 0, 0],
+    legend: { show: false },
+    cursor: {
+      sync: { key: SYNC, setSeries: false },
+      drag: { x: true, y: false, setScale: false },
+      points: { show: false },
+      y: false,
+    },
+    scales: {
+      x: { time: false, auto: false, range: (_, min, max) => [min, max] },
+      y: log
+        ? { distr: 3, log: 10, range: (_, low, high) => latest.current.scaleRange ?? logRange(low, high) }
+        : { range: (plot, _low, high) => [0, Math.max(high, highestLimit(latest, plot)) * 1.08 || 1] },
+    },
+    axes: [
+      {
+        ...axis,
+        size: 24,
+        space: 60,
+        incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 86400],
+        values: (_, ticks) => ticks.map(clock),
+      },
+      {
+        ...axis,
+        size: 58,
+        space: 28,
+        ...(props.counts ? { incrs: COUNT_STEPS } : {}),
+        values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : withoutZeros(latest.current.format(tick)))),
+        ...(log
+          ? {
+              splits: (_: uPlot, _axis: number, low: number, high: number) => logTicks(low, high),
+              filter: (_: uPlot, ticks: number[]) => ticks,
+            }
+          : {}),
+      },
+    ],
+    series: [{}, ...props.lines.map((line) => seriesOf(line))],
+    hooks: {
+      drawAxes: [(plot) => latest.current.paint?.(plot)],
+      draw: [(plot) => drawOver(plot, latest.current)],
+      setCursor: [(plot) => setCursor(plot.cursor.idx ?? null)],
+      setSelect: [
+        (plot) => {
+          if (plot.select.width > 4) {
+            zoomTo(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+          }
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
+    },
+  };
+  const plot = new uPlot(options, [times as number[], ...values], element);
+  plot.over.addEventListener("dblclick", showWholeRun);
+  return plot;
+}
+
+/** Ticks of a log axis: powers of ten, and their doubles and fives if the axis spans few of them. */
+export function logTicks(low: number, high: number): number[] {
+  const steps = high / low < 100 ? [1, 2, 5] : [1];
+  const first = Math.floor(Math.log10(low));
+  const powers = Array.from({ length: Math.ceil(Math.log10(high)) - first + 1 }, (_, index) => 10 ** (first + index));
+  return powers.flatMap((power) => steps.map((step) => step * power)).filter((tick) => tick >= low && tick <= high);
+}
+
+function logRange(low: number, high: number): [number, number] {
+  const floor = low > 0 ? low : 1;
+  return [floor * 0.8, Math.max(high, floor * 10) * 1.3];
+}
+
+/** Limits near the values are in view; far ones would flatten the lines. */
+function highestLimit({ current }: Latest, plot: uPlot): number {
+  const high = Math.max(0, ...plot.series.slice(1).map((series) => series.max ?? 0));
+  return Math.max(0, ...(current.limits ?? []).map((limit) => limit.value).filter((value) => value <= high * 3));
+}
+
+function seriesOf(line: Line): uPlot.Series {
+  const stroke = color(line.color);
+  const series: uPlot.Series = { label: line.label, stroke, width: line.width ?? 1.5, points: { show: false }, spanGaps: false };
+  if (line.dashed) series.dash = [5, 4];
+  if (line.filled) series.fill = `${stroke}1c`;
+  if (line.bars) {
+    series.fill = stroke;
+    series.width = 0;
+    if (uPlot.paths.bars) series.paths = uPlot.paths.bars({ size: [0.8, 12], align: -1 });
+  }
+  return series;
+}
+
+const TONES: Record<Tone, string> = { plain: "ink-3", warn: "warn", bad: "bad" };
+
+/** Warm-up, missing data, limits, flags and end labels. */
+function drawOver(plot: uPlot, props: Props): void {
+  const { ctx, bbox } = plot;
+  const ratio = uPlot.pxRatio;
+  const x = (t: number): number => plot.valToPos(t, "x", true);
+  ctx.save();
+  ctx.font = font(600, 11 * ratio);
+  const warmUp = store.state?.plan?.warm_up_s ?? 0;
+  if (warmUp > 0) shade(plot, x(0), x(warmUp), `${color("ink-3")}18`);
+  const last = props.times.at(-1) ?? 0;
+  if (store.stale) hatch(plot, x(last), Math.min(x(store.elapsedSeconds ?? last), bbox.left + bbox.width));
+  for (const limit of props.limits ?? []) drawLimit(plot, limit);
+  for (const flag of props.flags) drawFlag(plot, flag, x(flag.t));
+  drawEndLabels(plot, props);
+  ctx.restore();
+}
+
+function shade(plot: uPlot, from: number, to: number, style: string): void {
+  const { ctx, bbox } = plot;
+  const [left, right] = [Math.max(from, bbox.left), Math.min(to, bbox.left + bbox.width)];
+  if (right <= left) return;
+  ctx.fillStyle = style;
+  ctx.fillRect(left, bbox.top, right - left, bbox.height);
+}
+
+/** The open end of a chart whose data no longer arrives. */
+function hatch(plot: uPlot, from: number, to: number): void {
+  const { ctx, bbox } = plot;
+  const left = Math.max(from, bbox.left);
+  if (to <= left) return;
+  shade(plot, left, to, color("warn-soft"));
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, bbox.top, to - left, bbox.height);
+  ctx.clip();
+  ctx.setLineDash([]);
+  ctx.lineWidth = uPlot.pxRatio;
+  ctx.strokeStyle = color("warn");
+  ctx.globalAlpha = 0.5;
+  ctx.beginPath();
+  for (let at = left - bbox.height; at < to; at += 8 * uPlot.pxRatio) {
+    ctx.moveTo(at, bbox.top + bbox.height);
+    ctx.lineTo(at + bbox.height, bbox.top);
+  }
+  ctx.stroke();
+  ctx.restore();
+}
+
+function drawLimit(plot: uPlot, limit: Limit): void {
+  const { ctx, bbox } = plot;
+  const y = plot.valToPos(limit.value, "y", true);
+  if (!(y >= bbox.top && y <= bbox.top + bbox.height)) return;
+  ctx.strokeStyle = color("bad");
+  ctx.fillStyle = color("bad");
+  ctx.lineWidth = 1.25 * uPlot.pxRatio;
+  ctx.setLineDash([6 * uPlot.pxRatio, 4 * uPlot.pxRatio]);
+  ctx.beginPath();
+  ctx.moveTo(bbox.left, y);
+  ctx.lineTo(bbox.left + bbox.width, y);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.textAlign = "left";
+  ctx.textBaseline = "bottom";
+  ctx.fillText(limit.label, bbox.left + 6 * uPlot.pxRatio, y - 2 * uPlot.pxRatio);
+}
+
+function drawFlag(plot: uPlot, flag: Flag, x: number): void {
+  const { ctx, bbox } = plot;
+  if (x < bbox.left || x > bbox.left + bbox.width) return;
+  const ratio = uPlot.pxRatio;
+  const [radius, middle] = [7 * ratio, bbox.top - 9 * ratio];
+  ctx.strokeStyle = ctx.fillStyle = color(TONES[flag.tone]);
+  ctx.lineWidth = ratio;
+  ctx.setLineDash([2 * ratio, 3 * ratio]);
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top - 2 * ratio);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.beginPath();
+  ctx.arc(x, middle, radius, 0, 2 * Math.PI);
+  ctx.save();
+  ctx.fillStyle = flag.tone === "plain" ? color("surface") : color(`${TONES[flag.tone]}-soft`);
+  ctx.fill();
+  ctx.restore();
+  ctx.stroke();
+  ctx.textAlign = "center";
+  ctx.textBaseline = "middle";
+  ctx.font = font(700, 9.5 * ratio);
+  ctx.fillText(flag.letter, x, middle + 0.5 * ratio);
+}
+
+/** Names at the end of the lines, moved apart where they would overlap. */
+function drawEndLabels(plot: uPlot, props: Props): void {
+  const { ctx, bbox } = plot;
+  const ratio = uPlot.pxRatio;
+  const lines = props.lines.filter((line) => !line.bars && props.lines.length > 1);
+  const ends = lines.flatMap((line) => {
+    const values = plot.data[props.lines.indexOf(line) + 1] ?? [];
+    const index = values.findLastIndex((value) => value !== null && value !== undefined);
+    const [t, value] = [plot.data[0][index], values[index]];
+    if (t === undefined || value === null || value === undefined) return [];
+    const [x, y] = [plot.valToPos(t, "x", true), plot.valToPos(value, "y", true)];
+    return x >= bbox.left && x <= bbox.left + bbox.width + 1 ? [{ line, x, y }] : [];
+  });
+  ends.sort((a, b) => a.y - b.y);
+  ctx.font = font(600, 11 * ratio);
+  ctx.textAlign = "left";
+  ctx.textBaseline = "middle";
+  ctx.lineWidth = 3 * ratio;
+  ctx.lineJoin = "round";
+  let free = -Infinity;
+  for (const { line, x, y } of ends) {
+    const place = Math.max(y, free);
+    free = place + 12 * ratio;
+    ctx.strokeStyle = color("surface");
+    ctx.strokeText(line.label, x + 5 * ratio, place);
+    ctx.fillStyle = color(line.color);
+    ctx.fillText(line.label, x + 5 * ratio, place);
+  }
+}

@@ -1,0 +1,37 @@
+// A panel over the page. The browser keeps the focus inside and closes it with Esc.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+interface Props {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+  /** False if only signing in closes it. */
+  closable?: boolean;
+}
+
+export function Dialog({ title, onClose, children, closable = true }: Props): JSX.Element {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => element.current?.showModal(), []);
+  return (
+    <dialog
+      ref={element}
+      aria-label={title}
+      onCancel={(event) => {
+        if (!closable) event.preventDefault();
+      }}
+      onClose={onClose}
+    >
+      <header>
+        <h2>{title}</h2>
+        {closable ? (
+          <button type="button" class="link" onClick={() => element.current?.close()}>
+            Close
+          </button>
+        ) : null}
+      </header>
+      {children}
+    </dialog>
+  );
+}

@@ -1,0 +1,124 @@
+// The latency heatmap as a bitmap: one column per point, one row per bucket. A new second adds one
+// column; the bitmap is drawn anew only if the scale of the colours changes.
+
+import type uPlot from "uplot";
+import type { RunData } from "../feed/run_data";
+import { color } from "./theme";
+
+type Color = [red: number, green: number, blue: number];
+
+const BLACK: Color = [0, 0, 0];
+const ROOM = 1024;
+const STOPS = 4;
+
+export class HeatBitmap {
+  private canvas = document.createElement("canvas");
+  private generation = -1;
+  private drawn = 0;
+  private theme = "";
+  private palette: Color[] = [];
+  /** The highest count of a bucket in one second. */
+  most = 1;
+  low = Infinity;
+  high = 0;
+
+  /** Draws what has been added to `data`. */
+  update(data: RunData): void {
+    const theme = color("heat-0");
+    let [most, low, high] = [this.most, this.low, this.high];
+    const from = data.generation === this.generation ? this.drawn : 0;
+    if (from === 0) [most, low, high] = [1, Infinity, 0];
+    for (let index = from; index < data.times.length; index += 1) {
+      const column = data.heat[index] ?? [];
+      for (let place = 0; place < column.length; place += 2) {
+        most = Math.max(most, column[place + 1] ?? 0);
+        low = Math.min(low, column[place] ?? low);
+        high = Math.max(high, column[place] ?? high);
+      }
+    }
+    const fits = data.times.length <= this.canvas.width && low >= this.low && high <= this.high && most <= this.most;
+    if (from > 0 && fits && theme === this.theme) {
+      this.paint(data, from);
+      return;
+    }
+    // Some room above, so that not every new peak draws the bitmap anew.
+    this.most = most > this.most || from === 0 ? Math.ceil(most * 1.25) : this.most;
+    [this.low, this.high] = [low, high];
+    this.canvas.width = Math.ceil((data.times.length + 1) / ROOM) * ROOM;
+    this.canvas.height = Math.max(1, high - low + 1);
+    this.theme = theme;
+    this.palette = Array.from({ length: STOPS }, (_, stop) => parseColor(color(`heat-${stop}`)));
+    this.generation = data.generation;
+    this.paint(data, 0);
+  }
+
+  private paint(data: RunData, from: number): void {
+    this.drawn = data.times.length;
+    const width = this.drawn - from;
+    const context = this.canvas.getContext("2d");
+    if (width <= 0 || !context || this.high < this.low) return;
+    const image = context.createImageData(width, this.canvas.height);
+    for (let index = from; index < this.drawn; index += 1) {
+      const column = data.heat[index] ?? [];
+      for (let place = 0; place < column.length; place += 2) {
+        const row = this.high - (column[place] ?? 0);
+        const [red, green, blue] = this.colorOf(column[place + 1] ?? 0);
+        image.data.set([red, green, blue, 255], (row * width + index - from) * 4);
+      }
+    }
+    context.putImageData(image, from, 0);
+  }
+
+  private colorOf(count: number): Color {
+    const share = Math.log(count + 1) / Math.log(this.most + 1);
+    const place = Math.min(share, 1) * (STOPS - 1);
+    const stop = Math.min(Math.floor(place), STOPS - 2);
+    const low = this.palette[stop] ?? BLACK;
+    const high = this.palette[stop + 1] ?? BLACK;
+    const mix = (index: 0 | 1 | 2): number => low[index] + (high[index] - low[index]) * (place - stop);
+    return [mix(0), mix(1), mix(2)];
+  }
+
+  /** Copies the bitmap into a plot whose y axis is in microseconds. */
+  draw(plot: uPlot, times: readonly number[], bucketNs: readonly number[]): void {
+    if (times.length === 0 || this.high < this.low) return;
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.imageSmoothingEnabled = false;
+    const y = (ns: number | undefined): number => plot.valToPos(Math.max((ns ?? 0) / 1000, 0.001), "y", true);
+    for (const [first, last] of evenParts(times)) {
+      const step = last > first ? ((times[last] ?? 0) - (times[first] ?? 0)) / (last - first) : 1;
+      const left = plot.valToPos((times[first] ?? 0) - step, "x", true);
+      const right = plot.valToPos(times[last] ?? 0, "x", true);
+      for (let bucket = this.low; bucket <= this.high; bucket += 1) {
+        const top = Math.round(y(bucketNs[bucket + 1] ?? (bucketNs[bucket] ?? 0) * 1.1));
+        const bottom = Math.round(y(bucketNs[bucket]));
+        ctx.drawImage(this.canvas, first, this.high - bucket, last - first + 1, 1, left, top, right - left, bottom - top);
+      }
+    }
+    ctx.restore();
+  }
+}
+
+/** Ranges of indices in which points are equally far apart: a snapshot of a long run joins seconds. */
+function evenParts(times: readonly number[]): [number, number][] {
+  const parts: [number, number][] = [];
+  let first = 0;
+  for (let index = 2; index < times.length; index += 1) {
+    const step = (at: number): number => (times[at] ?? 0) - (times[at - 1] ?? 0);
+    if (index - 1 > first && step(index) !== step(index - 1)) {
+      parts.push([first, index - 1]);
+      first = index;
+    }
+  }
+  parts.push([first, times.length - 1]);
+  return parts;
+}
+
+function parseColor(text: string): Color {
+  const value = Number.parseInt(text.slice(1), 16);
+  return [value >> 16, (value >> 8) & 255, value & 255];
+}

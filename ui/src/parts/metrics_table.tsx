@@ -1,0 +1,298 @@
+// The table of metrics: filter, sort, whole run or last minute. Only rows in view are in the document.
+
+import { Component, type JSX } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Metric } from "../feed/run_data";
+import { count, percent, shorten, tableMs, three, visible } from "../format";
+import { setQuery, useRoute } from "../route";
+import { store, useMeasurements } from "../store";
+import { Segments } from "./segments";
+import { Spark } from "./spark";
+
+const ROW_HEIGHT = 32;
+/** Rows beyond the visible ones, so that scrolling does not show gaps. */
+const OVERSCAN = 10;
+
+interface Column {
+  name: string;
+  title: string;
+  /** The unit in the head. */
+  unit?: string;
+  show: (value: number, row: Row) => string;
+  /** Whether a narrow page hides it. */
+  wide?: boolean;
+}
+
+/** The figures of a metric by column. */
+type Row = Record<string, number>;
+
+const ms = (value: number): string => tableMs(value);
+const COLUMNS: readonly Column[] = [
+  { name: "requests", title: "Requests", show: count },
+  { name: "now", title: "Now/s", show: count },
+  { name: "errors", title: "Errors", show: count },
+  { name: "error_rate", title: "Errors", unit: "%", show: percent, wide: true },
+  { name: "p50", title: "p50", unit: "ms", show: ms },
+  { name: "p90", title: "p90", unit: "ms", show: ms, wide: true },
+  { name: "p95", title: "p95", unit: "ms", show: ms, wide: true },
+  { name: "p99", title: "p99", unit: "ms", show: ms },
+  { name: "p999", title: "p99.9", unit: "ms", show: ms, wide: true },
+  { name: "max", title: "Max", unit: "ms", show: ms, wide: true },
+  { name: "mean", title: "Mean", unit: "ms", show: ms, wide: true },
+  { name: "rate", title: "Mean/s", show: three, wide: true },
+];
+const SERVICE: Record<string, string> = { p50: "service_p50", p95: "service_p95", p99: "service_p99" };
+const BRIEF = new Set(["requests", "now", "errors", "p50", "p95", "p99", "max"]);
+/** Columns that service times do not have. */
+const RESPONSE_ONLY = new Set(["p90", "p999", "max", "mean"]);
+
+interface Entry {
+  id: number;
+  metric: Metric | null;
+  row: Row;
+}
+
+function entriesOf(window: string, times: string): Entry[] {
+  const { data, hello } = store;
+  const names = hello?.table_columns ?? [];
+  const rows = (window === "60" ? data.table?.window : data.table?.total) ?? [];
+  return rows.map((values) => {
+    const row: Row = {};
+    names.forEach((name, index) => {
+      row[name] = values[index] ?? 0;
+    });
+    const id = row.id ?? -1;
+    const metric = data.metrics.get(id) ?? null;
+    row.error_rate = row.requests ? (row.errors ?? 0) / row.requests : 0;
+    if (times === "service") for (const [name, service] of Object.entries(SERVICE)) row[name] = row[service] ?? 0;
+    return { id, metric, row };
+  });
+}
+
+/** Requests of the latest second, which change more often than the rest of a row. */
+const nowOf = ({ id, metric }: Entry): number => (id === -1 ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0));
+
+const nameOf = ({ id, metric }: Entry): string => (id === -1 ? "all requests" : (metric?.name ?? `metric ${id}`));
+
+function sorted(entries: Entry[], sort: string, ascending: boolean): Entry[] {
+  const direction = ascending ? 1 : -1;
+  const value = (entry: Entry): number => (sort === "now" ? nowOf(entry) : (entry.row[sort] ?? 0));
+  const compare = (a: Entry, b: Entry): number => (sort === "name" ? nameOf(a).localeCompare(nameOf(b)) : value(a) - value(b)) * direction;
+  // All requests stay on top.
+  return entries.sort((a, b) => Number(b.id === -1) - Number(a.id === -1) || compare(a, b));
+}
+
+interface Props {
+  /** At most this many rows; all of them in a region that scrolls without it. */
+  brief?: number;
+}
+
+export function MetricsTable({ brief }: Props): JSX.Element {
+  const { data } = useMeasurements();
+  const { query } = useRoute();
+  const window = query.get("window") ?? "run";
+  const times = query.get("times") ?? "response";
+  const sort = query.get("sort") ?? "requests";
+  const ascending = query.get("order") === "up";
+  const filter = query.get("filter") ?? "";
+  const all = useMemo(() => entriesOf(window, times), [data.table, window, times]);
+  const entries = useMemo(() => {
+    const wanted = all.filter((entry) => nameOf(entry).toLowerCase().includes(filter.toLowerCase()));
+    return sorted(wanted, sort, ascending);
+  }, [all, filter, sort, ascending, sort === "now" ? data.version : 0]);
+  const columns = useMemo(
+    () => COLUMNS.filter(({ name }) => (!brief || BRIEF.has(name)) && (times !== "service" || !RESPONSE_ONLY.has(name))),
+    [brief, times],
+  );
+  const setSort = (name: string): void => {
+    setQuery("order", name === sort && !ascending ? "up" : null);
+    setQuery("sort", name);
+  };
+  return (
+    <section class="card metrics" aria-labelledby="metrics-title">
+      <header>
+        <h2 id="metrics-title">Metrics</h2>
+        <Segments
+          label="Time of the figures"
+          value={window}
+          options={[
+            ["60", "Last 60 s"],
+            ["run", "Whole run"],
+          ]}
+          onChoose={(value) => setQuery("window", value === "run" ? null : value)}
+        />
+        <div class="right">
+          {brief ? null : <CopyButton columns={columns} entries={entries} />}
+          <input
+            id="filter"
+            class="field"
+            type="search"
+            placeholder="Filter ( / )"
+            aria-label="Filter metrics by name"
+            value={filter}
+            onInput={(event) => setQuery("filter", event.currentTarget.value || null)}
+          />
+        </div>
+      </header>
+      <Rows
+        columns={columns}
+        entries={brief ? entries.slice(0, brief) : entries}
+        sort={{ name: sort, ascending, set: setSort }}
+        scrolls={!brief}
+      />
+      {entries.length === 0 ? <p class="empty">{all.length === 0 ? "No request has ended yet." : "No metric has this name."}</p> : null}
+      {brief && entries.length > brief ? (
+        <p class="more">
+          <a href="#/metrics">All {count(all.length - 1)} metrics</a>
+        </p>
+      ) : null}
+    </section>
+  );
+}
+
+interface RowsProps {
+  columns: Column[];
+  entries: Entry[];
+  sort: { name: string; ascending: boolean; set: (name: string) => void };
+  scrolls: boolean;
+}
+
+function Rows({ columns, entries, sort, scrolls }: RowsProps): JSX.Element {
+  const region = useRef<HTMLElement>(null);
+  const [view, setView] = useState({ top: 0, height: 600 });
+  useEffect(() => {
+    const element = region.current;
+    if (!element || !scrolls) return;
+    const measure = (): void => setView({ top: element.scrollTop, height: element.clientHeight });
+    measure();
+    element.addEventListener("scroll", measure, { passive: true });
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => {
+      element.removeEventListener("scroll", measure);
+      observer.disconnect();
+    };
+  }, [scrolls]);
+  const first = scrolls ? Math.max(0, Math.floor(view.top / ROW_HEIGHT) - OVERSCAN) : 0;
+  const end = scrolls ? Math.min(entries.length, Math.ceil((view.top + view.height) / ROW_HEIGHT) + OVERSCAN) : entries.length;
+  const spacer = (rows: number, key: string): JSX.Element | null =>
+    rows > 0 ? (
+      <tr key={key} class="spacer">
+        <td colSpan={columns.length + 2} height={rows * ROW_HEIGHT} />
+      </tr>
+    ) : null;
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys
+    <section class={scrolls ? "scroll tall" : "scroll"} ref={region} tabIndex={0} aria-label="Figures of the metrics">
+      <table aria-rowcount={entries.length + 1}>
+        <thead>
+          <tr>
+            <Head title="Metric" name="name" sort={sort} />
+            {columns.map((column) => (
+              <Head key={column.name} title={column.title} unit={column.unit} name={column.name} sort={sort} number wide={column.wide} />
+            ))}
+            <th scope="col" class="wide trend">
+              p99, last 60 s
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {spacer(first, "above")}
+          {entries.slice(first, end).map((entry) => (
+            <MetricRow key={entry.id} entry={entry} columns={columns} />
+          ))}
+          {spacer(entries.length - end, "below")}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+interface HeadProps {
+  title: string;
+  unit?: string | undefined;
+  name: string;
+  sort: RowsProps["sort"];
+  number?: boolean;
+  wide?: boolean | undefined;
+}
+
+function Head({ title, unit, name, sort, number = false, wide = false }: HeadProps): JSX.Element {
+  const order = sort.name !== name ? "none" : sort.ascending ? "ascending" : "descending";
+  return (
+    <th scope="col" class={`${number ? "number" : ""} ${wide ? "wide" : ""}`} aria-sort={order}>
+      <button type="button" onClick={() => sort.set(name)}>
+        {title}
+        {unit ? <span class="unit"> {unit}</span> : null}
+      </button>
+    </th>
+  );
+}
+
+interface RowProps {
+  entry: Entry;
+  columns: Column[];
+}
+
+/** Rendered with each table, which the server sends less often than seconds if it is long. */
+class MetricRow extends Component<RowProps> {
+  override shouldComponentUpdate(next: RowProps): boolean {
+    return next.entry !== this.props.entry || next.columns !== this.props.columns;
+  }
+
+  override render({ entry, columns }: RowProps): JSX.Element {
+    return <RowCells entry={entry} columns={columns} />;
+  }
+}
+
+function NowCell({ entry }: { entry: Entry }): JSX.Element {
+  useMeasurements();
+  return <td class="number">{count(nowOf(entry))}</td>;
+}
+
+function RowCells({ entry, columns }: RowProps): JSX.Element {
+  const name = nameOf(entry);
+  const kind = entry.metric && entry.metric.kind !== "request" ? entry.metric.kind : null;
+  const trend = entry.id === -1 ? store.data.column("p99").slice(-60) : (entry.metric?.trend.p99 ?? []);
+  return (
+    <tr class={entry.id === -1 ? "total" : ""}>
+      <th scope="row" class="name" title={visible(shorten(name))}>
+        {entry.id === -1 ? visible(shorten(name)) : <a href={`#/metric?id=${Number(entry.id)}`}>{visible(shorten(name))}</a>}
+        {kind ? <span class="tag">{kind}</span> : null}
+      </th>
+      {columns.map((column) => {
+        if (column.name === "now") return <NowCell key={column.name} entry={entry} />;
+        const value = entry.row[column.name] ?? 0;
+        const zero = value === 0 && column.name.startsWith("error");
+        return (
+          <td key={column.name} class={`number ${column.wide ? "wide" : ""} ${zero ? "zero" : ""}`}>
+            {column.show(value, entry.row)}
+          </td>
+        );
+      })}
+      <td class="wide">
+        <Spark values={trend} tone="p99" label={`p99 of ${visible(shorten(name))}, the last minute`} />
+      </td>
+    </tr>
+  );
+}
+
+function CopyButton({ columns, entries }: { columns: Column[]; entries: Entry[] }): JSX.Element {
+  const [copied, setCopied] = useState(false);
+  const copy = async (): Promise<void> => {
+    const quote = (text: string): string => `"${text.replaceAll('"', '""')}"`;
+    const head = ["metric", ...columns.map(({ title, unit }) => (unit ? `${title} ${unit}` : title))].map(quote).join(",");
+    const line = (entry: Entry): string =>
+      [
+        quote(nameOf(entry)),
+        ...columns.map(({ name, show }) => quote(show(name === "now" ? nowOf(entry) : (entry.row[name] ?? 0), entry.row))),
+      ].join(",");
+    await navigator.clipboard.writeText([head, ...entries.map(line)].join("\n"));
+    setCopied(true);
+  };
+  return (
+    <button type="button" class="button tiny" onClick={() => void copy()}>
+      {copied ? "Copied" : "Copy as CSV"}
+    </button>
+  );
+}

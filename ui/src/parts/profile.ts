@@ -1,0 +1,29 @@
+// The planned load over time, drawn as the server sent it: linear stages.
+
+import type { Plan } from "../feed/messages";
+import { count, length, three } from "../format";
+
+type Stages = Plan["stages"];
+
+/** The planned level at `t` seconds; null after the end. */
+export function levelAt(stages: Stages, t: number): number | null {
+  let start = 0;
+  for (const [duration, from, to] of stages) {
+    if (t <= start + duration) return duration === 0 ? to : from + ((to - from) * (t - start)) / duration;
+    start += duration;
+  }
+  return null;
+}
+
+export const peakLevel = (stages: Stages): number => Math.max(1, ...stages.flatMap(([, from, to]) => [from, to]));
+
+/** The load in words: `open model · up to 1,500/s for 10 min`. */
+export function loadText(plan: Plan): string {
+  const peak = peakLevel(plan.stages);
+  const level = plan.driven_by === "rate" ? `${three(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
+  const changes = plan.stages.some(([, from, to]) => from !== peak || to !== peak);
+  const duration = length(plan.duration_s);
+  const limit = plan.iterations === null ? "" : `, ${count(plan.iterations)} iterations`;
+  const long = duration.startsWith("until") ? duration : `for ${duration}`;
+  return `${plan.model} model · ${changes ? "up to " : ""}${level} ${long}${limit}`;
+}

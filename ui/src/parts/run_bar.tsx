@@ -1,0 +1,211 @@
+// The bar on top: state, name, target, load in words, the plan as a shape, and the actions.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import * as api from "../api";
+import type { Plan, State } from "../feed/messages";
+import { clock, visible } from "../format";
+import { store, useStore } from "../store";
+import { Acknowledged, ChangeLoad, StopRun, useChange } from "./change";
+import { Icon, type IconName } from "./icons";
+import { loadText, peakLevel } from "./profile";
+
+interface Chip {
+  text: string;
+  tone: string;
+  icon: IconName;
+}
+
+const VERDICTS: Record<string, Chip> = {
+  passed: { text: "Passed", tone: "good", icon: "ok" },
+  pass: { text: "Passed", tone: "good", icon: "ok" },
+};
+
+/** The state of the run in one word. */
+export function chipOf(state: State | null, stale: boolean): Chip {
+  if (!state?.plan) return { text: "No run", tone: "", icon: "dash" };
+  if (state.result) {
+    const { verdict } = state.result;
+    const text = verdict.replaceAll("_", " ");
+    return (
+      VERDICTS[verdict] ?? {
+        text: text.charAt(0).toUpperCase() + text.slice(1),
+        tone: verdict === "interrupted" ? "warn" : "bad",
+        icon: "no",
+      }
+    );
+  }
+  const word = state.paused
+    ? "paused"
+    : { IDLE: "over", PREPARING: "preparing", RUNNING: "running", STOPPING: "stopping" }[state.phase ?? "IDLE"];
+  if (stale) return { text: `Was ${word}`, tone: "warn", icon: "errors" };
+  return { text: word.charAt(0).toUpperCase() + word.slice(1), tone: state.paused ? "warn" : "run", icon: state.paused ? "pause" : "play" };
+}
+
+export function RunBar(): JSX.Element {
+  const { state, stale } = useStore();
+  const plan = state?.plan;
+  const chip = chipOf(state, stale);
+  return (
+    <header class="run-bar">
+      <div class="what">
+        <div>
+          <span class={`chip ${chip.tone}`}>
+            <Icon name={chip.icon} small />
+            {chip.text}
+          </span>
+          <h1>{plan ? visible(plan.name) : "Squall"}</h1>
+          <span class="only-narrow">
+            <Age />
+          </span>
+        </div>
+        <p>
+          {plan ? (
+            <>
+              <code>{visible(plan.target)}</code> · {state?.paused ? "paused" : loadText(plan)} · run {state?.epoch}
+            </>
+          ) : (
+            "Nothing has run in this fleet yet"
+          )}
+        </p>
+      </div>
+      {plan ? <PlanShape plan={plan} /> : null}
+      <Actions />
+    </header>
+  );
+}
+
+/** How old the data is. */
+export function Age(): JSX.Element {
+  const { dataAge, stale, connection } = useStore();
+  const silence = connection.silence(Date.now());
+  const late = stale || (dataAge ?? 0) > 3;
+  let text = "Connected";
+  if (silence === null) text = "Connecting";
+  else if (stale) text = `Data ${Math.round(silence / 1000)} s old`;
+  else if (dataAge !== null) text = `Data ${dataAge.toFixed(1)} s old`;
+  return (
+    <span class={late ? "age late" : "age"}>
+      <i class="dot" />
+      {text}
+    </span>
+  );
+}
+
+const [WIDTH, HEIGHT] = [190, 32];
+
+function PlanShape({ plan }: { plan: Plan }): JSX.Element {
+  const elapsed = store.elapsedSeconds ?? 0;
+  const duration = Math.max(plan.duration_s, 1);
+  // The end of a paused run is not known.
+  const open = duration > 6 * 24 * 3600 || store.state?.paused === true;
+  const peak = peakLevel(plan.stages);
+  const y = (level: number): number => HEIGHT - 1 - (level / peak) * (HEIGHT - 4);
+  let start = 0;
+  const points = plan.stages.flatMap(([seconds, from, to]) => {
+    const [left, right] = [(start / duration) * WIDTH, ((start + seconds) / duration) * WIDTH];
+    start += seconds;
+    return [`${left.toFixed(1)} ${y(from).toFixed(1)}`, `${right.toFixed(1)} ${y(to).toFixed(1)}`];
+  });
+  const outline = `M0 ${HEIGHT - 1}L${points.join("L")}L${WIDTH} ${HEIGHT - 1}z`;
+  const done = open ? WIDTH : Math.min(1, elapsed / duration) * WIDTH;
+  return (
+    <div class="plan">
+      {open ? null : (
+        <svg
+          viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+          preserveAspectRatio="none"
+          role="img"
+          aria-label={`Planned load, ${clock(elapsed)} of ${clock(duration)} done`}
+        >
+          <clipPath id="plan-done">
+            <rect width={done} height={HEIGHT} />
+          </clipPath>
+          <path class="all" d={outline} />
+          <path class="done" d={outline} clip-path="url(#plan-done)" />
+          <path class="now" d={`M${done} 0V${HEIGHT}`} />
+        </svg>
+      )}
+      <span>
+        <b>{clock(elapsed)}</b>
+        {open ? null : <span class="soft"> / {clock(duration)}</span>}
+      </span>
+    </div>
+  );
+}
+
+function Actions(): JSX.Element | null {
+  const { state, stale } = useStore();
+  const [panel, setPanel] = useState<"load" | "stop" | null>(null);
+  const change = useChange();
+  const plan = state?.plan;
+  if (!plan) return null;
+  if (state.result) return <ResultActions epoch={state.epoch ?? 0} />;
+  const off = stale || !state.store_up;
+  const steady = off || state.phase !== "RUNNING";
+  const pauseOrResume = (): void => {
+    void (state.paused ? change.send("resumed", api.resume) : change.send("paused", api.pause));
+  };
+  return (
+    <div class="actions">
+      <button
+        type="button"
+        class="button"
+        disabled={steady || state.paused === true}
+        onClick={() => setPanel("load")}
+        aria-label="Change load"
+      >
+        <Icon name="change" />
+        <span class="label">Change load</span>
+      </button>
+      <button
+        type="button"
+        class="button"
+        id="pause"
+        disabled={steady}
+        onClick={pauseOrResume}
+        aria-label={state.paused ? "Resume" : "Pause"}
+      >
+        <Icon name={state.paused ? "play" : "pause"} />
+        <span class="label">{state.paused ? "Resume" : "Pause"}</span>
+      </button>
+      <button
+        type="button"
+        class="button danger"
+        disabled={off || state.phase === "IDLE"}
+        onClick={() => setPanel("stop")}
+        aria-label="Stop"
+      >
+        <Icon name="stop" />
+        <span class="label">Stop</span>
+      </button>
+      {change.sent ? <Acknowledged sent={change.sent} /> : null}
+      {change.problem && panel === null ? (
+        <p class="problem" role="alert">
+          {change.problem}
+        </p>
+      ) : null}
+      {panel === "load" ? <ChangeLoad plan={plan} change={change} onClose={() => setPanel(null)} /> : null}
+      {panel === "stop" ? <StopRun change={change} onClose={() => setPanel(null)} /> : null}
+    </div>
+  );
+}
+
+function ResultActions({ epoch }: { epoch: number }): JSX.Element {
+  return (
+    <div class="actions">
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}/report`} download>
+        <Icon name="download" />
+        <span class="label">Report</span>
+      </a>
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}`} download={`squall-result-${Number(epoch)}.json`}>
+        <Icon name="download" />
+        <span class="label">JSON</span>
+      </a>
+      <a class="button" href="#/start">
+        <Icon name="plus" />
+        <span class="label">Run again</span>
+      </a>
+    </div>
+  );
+}

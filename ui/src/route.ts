@@ -1,0 +1,40 @@
+// The page and its settings in the address, so that a link and a reload show the same. The part after
+// `#` is used because the API owns the paths.
+
+import { useEffect, useState } from "preact/hooks";
+
+export interface Route {
+  page: string;
+  query: URLSearchParams;
+}
+
+export function parseRoute(hash: string): Route {
+  const [page = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  return { page: page || "live", query: new URLSearchParams(query) };
+}
+
+export const currentRoute = (): Route => parseRoute(window.location.hash);
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(currentRoute);
+  useEffect(() => {
+    const listen = (): void => setRoute(currentRoute());
+    window.addEventListener("hashchange", listen);
+    return () => window.removeEventListener("hashchange", listen);
+  }, []);
+  return route;
+}
+
+export function go(page: string): void {
+  window.location.hash = `#/${page}`;
+}
+
+/** Sets one setting of the page; null removes it. It adds no step to the history. */
+export function setQuery(name: string, value: string | null): void {
+  const { page, query } = currentRoute();
+  if (value === null) query.delete(name);
+  else query.set(name, value);
+  const text = query.toString();
+  window.history.replaceState(null, "", `#/${page}${text ? `?${text}` : ""}`);
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}

@@ -1,0 +1,117 @@
+// Requests of the pages History and Compare.
+
+import { ApiError } from "./api";
+
+export interface Run {
+  id: string;
+  name: string;
+  target: string;
+  started: string;
+  started_unix_ms: number;
+  load: string;
+  active_s: number;
+  verdict: string;
+  requests: number;
+  errors: number;
+  error_rate: number;
+  p99_ms: number;
+  breached_thresholds: number;
+  workers: number | null;
+  note: string;
+}
+
+export interface RunList {
+  /** Null if the server keeps no runs. */
+  folder: string | null;
+  limit_bytes?: number;
+  used_bytes?: number;
+  has_baseline?: boolean;
+  total: number;
+  matching?: number;
+  runs: Run[];
+  skipped: { file: string; reason: string }[];
+}
+
+/** One of the two compared runs. The baseline has the id `baseline`. */
+export type ComparedRun = Pick<
+  Run,
+  "id" | "name" | "target" | "started_unix_ms" | "load" | "active_s" | "verdict" | "breached_thresholds" | "workers" | "note"
+>;
+
+export interface Row {
+  metric: string;
+  statistic: string;
+  base: string;
+  new: string;
+  change: string;
+  interval: string;
+  p: string;
+  range: [low: number, middle: number, high: number] | null;
+  verdict: "not_enough_data" | "no_significant_change" | "within_tolerance" | "improved" | "regressed";
+  verdict_text: string;
+}
+
+export interface Overlay {
+  t_s: number[];
+  rate: number[];
+  p99_ms: (number | null)[];
+  percentiles: [percentile: number, ms: number][];
+}
+
+export interface Comparison {
+  base: ComparedRun;
+  new: ComparedRun;
+  view: {
+    tone: "good" | "bad" | "warn";
+    headline: string;
+    detail: string;
+    warnings: string[];
+    method: string;
+    tolerance: number;
+    axis_end: number;
+    rows: Row[];
+    facts: { what: string; base: string; new: string; differs: boolean }[];
+    base: Overlay;
+    new: Overlay;
+  };
+}
+
+async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const init: RequestInit = { method, credentials: "same-origin" };
+  if (body !== undefined) init.body = JSON.stringify(body);
+  const response = await fetch(path, init);
+  const answer: unknown = await response.json().catch(() => null);
+  if (response.ok) return answer as T;
+  const message = (answer as { error?: { message?: string } } | null)?.error?.message;
+  throw new ApiError(response.status, message ?? `the server answered ${response.status}`);
+}
+
+export const runPath = (id: string, part = ""): string => `/api/v1/runs/${encodeURIComponent(id)}${part}`;
+
+export function fetchRuns(search: string, verdict: string): Promise<RunList> {
+  const query = new URLSearchParams({ search });
+  if (verdict) query.set("verdict", verdict);
+  return request("GET", `/api/v1/runs?${query}`);
+}
+
+export const setNote = (id: string, note: string): Promise<Run> => request("POST", runPath(id, "/note"), { note });
+export const deleteRun = (id: string): Promise<unknown> => request("DELETE", runPath(id));
+
+export const compareQuery = (base: string, newer: string, tolerance: number): string =>
+  new URLSearchParams({ base, new: newer, tolerance: String(tolerance) }).toString();
+/** `query` is one of `compareQuery`, which encodes ids. */
+export const comparePath = (query: string, part = ""): string => `/api/v1/compare${part}?${query}`;
+export const fetchComparison = (query: string): Promise<Comparison> => request("GET", comparePath(query));
+
+const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+export const dateText = (unixMs: number): string => DATE.format(unixMs);
+
+/** A verdict as a chip. */
+export function verdictChip(verdict: string, breached: number): { text: string; tone: string; icon: "ok" | "no" } {
+  if (verdict === "passed") return { text: "Passed", tone: "good", icon: "ok" };
+  if (verdict === "threshold_breached") {
+    return { text: `${breached} ${breached === 1 ? "threshold" : "thresholds"} breached`, tone: "bad", icon: "no" };
+  }
+  const text = verdict.replaceAll("_", " ");
+  return { text: text.charAt(0).toUpperCase() + text.slice(1), tone: verdict === "interrupted" ? "warn" : "bad", icon: "no" };
+}

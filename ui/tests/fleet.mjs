@@ -1,0 +1,114 @@
+// A real fleet for browser tests: `squall up`, and `squall target` as the shop under test. Each has its
+// own folder and ports, and ends with the test.
+
+import { execFile, spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+
+const run = promisify(execFile);
+const SQUALL = process.env.SQUALL ?? join(import.meta.dirname, "../../target/debug/squall");
+/** A time that a busy machine does not reach. */
+export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 60_000);
+
+/** Calls `look` until it returns something other than null, undefined or false. */
+export async function until(what, look) {
+  const end = Date.now() + PATIENCE_MS;
+  while (Date.now() < end) {
+    const found = await look();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`this did not happen in ${PATIENCE_MS / 1000} s: ${what}`);
+}
+
+async function freePort() {
+  const server = createServer();
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+export class Fleet {
+  #folder;
+  #target;
+  #env;
+
+  static async start({ workers = 3, token = null, scenario = null, history = false } = {}) {
+    const fleet = new Fleet();
+    fleet.#folder = mkdtempSync(join(tmpdir(), "squall-ui-"));
+    fleet.#env = { ...process.env, XDG_RUNTIME_DIR: fleet.#folder, ...(token ? { SQUALL_TOKEN: token } : {}) };
+    await fleet.#startTarget();
+    const listen = `127.0.0.1:${await freePort()}`;
+    fleet.api = `http://${listen}`;
+    fleet.headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const args = ["up", "--workers", String(workers), "--listen", listen];
+    if (scenario) args.push("--scenario", fleet.#copyScenario(scenario));
+    fleet.history = join(fleet.#folder, "runs");
+    if (history) args.push("--history", fleet.history);
+    await fleet.squall(...args);
+    return fleet;
+  }
+
+  async #startTarget() {
+    this.#target = spawn(SQUALL, ["target", "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "pipe"] });
+    let text = "";
+    for (const stream of [this.#target.stdout, this.#target.stderr]) {
+      stream.on("data", (data) => {
+        text += data;
+      });
+    }
+    this.target = await until("the shop listens", () => text.match(/http:\/\/[0-9.:]+/)?.[0]);
+  }
+
+  /** A copy of a scenario file that names this fleet's shop. */
+  #copyScenario(file) {
+    const copy = join(this.#folder, "scenario.toml");
+    writeFileSync(copy, readFileSync(file, "utf8").replace(/^target = .*/m, `target = "${this.target}"`));
+    return copy;
+  }
+
+  /** Runs a squall command with this fleet's folder. */
+  async squall(...args) {
+    const { stdout } = await run(SQUALL, args, { env: this.#env });
+    return stdout;
+  }
+
+  async startRun(file, ...args) {
+    await this.squall("test", "start", file, "--target", this.target, "--api", this.api, ...args);
+  }
+
+  /** Starts a squall command that serves a page, and waits until it says where. */
+  async serve(...args) {
+    const child = spawn(SQUALL, args, { env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
+    let text = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on("data", (data) => {
+        text += data;
+      });
+    }
+    const ended = new Promise((resolve) => child.on("close", resolve));
+    const api = await until(`the page of squall ${args[0]}`, () => text.match(/http:\/\/127\.0\.0\.1:\d+(?=\/)/)?.[0]);
+    return { api, child, ended, output: () => text };
+  }
+
+  /** The pid of a process of the fleet, such as `worker-2`. */
+  pid(role) {
+    const state = JSON.parse(readFileSync(join(this.#folder, "squall/fleet.json"), "utf8"));
+    return state.processes.find((process) => process.role === role).pid;
+  }
+
+  async get(path) {
+    const response = await fetch(this.api + path, { headers: this.headers });
+    return response.json();
+  }
+
+  async stop() {
+    await this.squall("down").catch(() => undefined);
+    this.#target?.kill();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,63 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { EventMessage, Hello, Second, Snapshot } from "../../src/feed/messages";
+import { reconnectDelay } from "../../src/feed/reconnect";
+import { RunData } from "../../src/feed/run_data";
+
+// The golden files that the server's tests compare its messages with.
+const golden = <T>(name: string): T =>
+  JSON.parse(readFileSync(join(process.cwd(), `../crates/squall-web/src/live/golden/${name}.json`), "utf8")) as T;
+const hello = golden<Hello>("hello");
+
+test("a snapshot fills the columns and the next second extends them", () => {
+  const data = new RunData(hello.columns);
+  const first = golden<Snapshot>("snapshot");
+  data.applySnapshot({ ...first, seconds: first.seconds.map((column) => column.slice(0, 1)), heat: first.heat.slice(0, 1) });
+  assert.deepEqual(data.times, [1]);
+  assert.ok(data.applySecond(golden<Second>("second")));
+  assert.deepEqual([data.times, data.column("requests"), data.heat.length], [[1, 2], [3, 3], 2]);
+  assert.deepEqual(data.metrics.get(1)?.name, "shop");
+});
+
+test("a second that is known already is ignored, and a gap is reported", () => {
+  const data = new RunData(hello.columns);
+  data.applySnapshot(golden<Snapshot>("snapshot"));
+  const second = golden<Second>("second");
+  assert.ok(data.applySecond(second));
+  assert.deepEqual(data.times, [1, 2]);
+  const t = hello.columns.indexOf("t");
+  const later = { ...second, row: second.row.with(t, 4) };
+  assert.equal(data.applySecond(later), false);
+  assert.equal(data.applySecond({ ...second, run: "another" }), false);
+});
+
+test("a snapshot since a second continues the columns, and one of another run replaces them", () => {
+  const data = new RunData(hello.columns);
+  const whole = golden<Snapshot>("snapshot");
+  data.applySnapshot({ ...whole, seconds: whole.seconds.map((column) => column.slice(0, 1)), heat: whole.heat.slice(0, 1) });
+  data.applySnapshot(golden<Snapshot>("snapshot_since"));
+  assert.deepEqual([data.times, data.heat.length], [[1, 2], 2]);
+  const generation = data.generation;
+  data.applySnapshot({ ...whole, run: "another" });
+  assert.deepEqual(data.times, [1, 2]);
+  assert.ok(data.generation > generation, "the heatmap is drawn anew");
+  data.applySnapshot(golden<Snapshot>("snapshot_empty"));
+  assert.deepEqual([data.run, data.times], [null, []]);
+});
+
+test("an event that the snapshot contained is not listed twice", () => {
+  const data = new RunData(hello.columns);
+  data.applySnapshot(golden<Snapshot>("snapshot"));
+  const { event } = golden<EventMessage>("event");
+  data.addEvent(event);
+  data.addEvent([9, "worker w2 was lost", "lost", "w2"]);
+  assert.deepEqual(data.events, [event, [9, "worker w2 was lost", "lost", "w2"]]);
+});
+
+test("attempts to reconnect are 0.5 to 8 s apart, each within 20 %", () => {
+  const middle = [0, 1, 2, 3, 4, 9].map((attempt) => reconnectDelay(attempt, 0.5));
+  assert.deepEqual(middle, [500, 1000, 2000, 4000, 8000, 8000]);
+  assert.deepEqual([reconnectDelay(0, 0), reconnectDelay(0, 1)], [400, 600]);
+});

@@ -1,0 +1,40 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { bytes, clock, count, length, percent, short, shorten, tableMs, three, timeText, visible, withoutZeros } from "../../src/format";
+
+test("numbers have thousands separated and three digits", () => {
+  assert.equal(count(488812), "488,812");
+  assert.deepEqual([1497.4, 71.23, 6.433, 0.31, 0, -2.5].map(three), ["1,497", "71.2", "6.43", "0.310", "0", "−2.50"]);
+});
+
+test("times are milliseconds, and seconds from 10 s on", () => {
+  assert.deepEqual([6433, 45_100, 1_240_000, 12_000_000].map(timeText), ["6.43 ms", "45.1 ms", "1,240 ms", "12.0 s"]);
+  assert.equal(tableMs(2_240_120), "2,240.1");
+  assert.deepEqual([0, 59, 408, 3661].map(clock), ["0:00", "0:59", "6:48", "1:01:01"]);
+  assert.deepEqual([45, 600, 7200, 604_800].map(length), ["45 s", "10 min", "2 h", "until it is stopped"]);
+});
+
+test("a share that is not 0 is never shown as 0", () => {
+  assert.deepEqual([0, 0.0034, 0.00001, 1].map(percent), ["0", "0.340", "<0.01", "100"]);
+});
+
+test("axes show no needless zeros, and small shares one decimal", () => {
+  assert.deepEqual(["75.0/s", "2.50 ms", "100/s", "0.010 s", "1,000/s"].map(withoutZeros), [
+    "75/s",
+    "2.5 ms",
+    "100/s",
+    "0.01 s",
+    "1,000/s",
+  ]);
+  assert.deepEqual([0, 0.94, 2.7, 12.4].map(short), ["0", "0.9", "2.7", "12"]);
+});
+
+test("bytes have a unit of thousands", () => {
+  assert.deepEqual([12, 1500, 78_000_000].map(bytes), ["12.0 B", "1.50 kB", "78.0 MB"]);
+});
+
+test("characters that hide or turn text are shown", () => {
+  assert.equal(visible("a\u0000b\u202ec\u200bd"), "a⟨0⟩b⟨202e⟩c⟨200b⟩d");
+  assert.equal(visible("<script>ü</script>"), "<script>ü</script>");
+  assert.equal(shorten("x".repeat(1000)).length, 201);
+});

@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { flagsOf } from "../../src/parts/flags";
+import { levelAt, loadText } from "../../src/parts/profile";
+import { drawingOf, parseRange, visibleSeconds } from "../../src/parts/time_view";
+import { parseRoute } from "../../src/route";
+
+test("the planned level follows the stages and ends with them", () => {
+  const stages: [number, number, number][] = [
+    [10, 0, 100],
+    [20, 100, 100],
+  ];
+  assert.deepEqual(
+    [0, 5, 10, 30, 31].map((t) => levelAt(stages, t)),
+    [0, 50, 100, 100, null],
+  );
+  const plan = {
+    name: "",
+    target: "",
+    model: "open",
+    driven_by: "rate",
+    stages,
+    duration_s: 30,
+    warm_up_s: 0,
+    iterations: null,
+    max_users: 1,
+    started_ms: 0,
+  } as const;
+  assert.equal(loadText({ ...plan, stages }), "open model · up to 100/s for 30 s");
+});
+
+test("the address holds the page and its settings", () => {
+  const { page, query } = parseRoute("#/metrics?sort=p99&filter=a%20b");
+  assert.deepEqual([page, query.get("sort"), query.get("filter")], ["metrics", "p99", "a b"]);
+  assert.equal(parseRoute("").page, "live");
+});
+
+test("a range is the last seconds or a part of the run", () => {
+  assert.deepEqual(
+    [parseRange("60"), parseRange("10-20"), parseRange("x"), parseRange(null)],
+    [{ last: 60 }, { from: 10, to: 20 }, null, null],
+  );
+  assert.deepEqual(visibleSeconds({ last: 60 }, 100), [40, 100]);
+  assert.deepEqual(visibleSeconds(null, 400), [0, 400]);
+});
+
+test("events and breached thresholds share one row of letters", () => {
+  const threshold = {
+    threshold: "p99<1s",
+    statistic: "p99",
+    unit: "ms",
+    limit: 1000,
+    value: 2000,
+    passed: false,
+    breached_at_s: 5,
+  } as const;
+  const flags = flagsOf(
+    [
+      [1, "worker w2 joined", "joined", "w2"],
+      [9, "worker w2 was lost; its load moves to the other workers", "lost", "w2"],
+    ],
+    [threshold],
+  );
+  assert.deepEqual(
+    flags.map(({ letter, t, tone }) => [letter, t, tone]),
+    [
+      ["A", 1, "plain"],
+      ["B", 5, "bad"],
+      ["C", 9, "bad"],
+    ],
+  );
+});
+
+test("a chart of an hour is drawn every few seconds, and not with all the others", () => {
+  const drawings = (visible: number, turn: number): number =>
+    new Set(Array.from({ length: 60 }, (_, second) => drawingOf(3600 + second, visible, 600, turn))).size;
+  assert.equal(drawings(60, 0), 60, "each second of a minute is seen");
+  assert.equal(drawings(3600, 0), 12, "a pixel is six seconds, and five are the longest wait");
+  const drawnAt = (turn: number): number =>
+    [0, 1, 2, 3, 4].findIndex((t) => drawingOf(t, 3600, 600, turn) !== drawingOf(t - 1, 3600, 600, turn));
+  assert.equal(new Set([0, 1, 2, 3, 4].map(drawnAt)).size, 5);
+});
