@@ -25,6 +25,7 @@ interface Page {
 
 const more = () => import("./pages/more");
 const runs = () => import("./pages/runs");
+const control = () => import("./pages/control");
 
 const PAGES: Record<string, Page> = {
   live: { title: "Live", icon: "live", group: "Run", load: () => Promise.resolve(Live) },
@@ -34,8 +35,10 @@ const PAGES: Record<string, Page> = {
   probes: { title: "Probes", icon: "probe", group: "Run", load: () => more().then(({ Probes }) => Probes) },
   workers: { title: "Workers", icon: "workers", group: "Fleet", load: () => more().then(({ Workers }) => Workers) },
   resources: { title: "Resources", icon: "pool", group: "Fleet", load: () => more().then(({ Resources }) => Resources) },
+  streams: { title: "Streams", icon: "stream", group: "Fleet", load: () => control().then(({ Streams }) => Streams) },
+  grid: { title: "Browser grid", icon: "grid", group: "Fleet", load: () => control().then(({ BrowserGrid }) => BrowserGrid) },
   api: { title: "API", icon: "table", group: "", load: () => more().then(({ ApiPage }) => ApiPage) },
-  start: { title: "Start a run", icon: "plus", group: "Runs", load: () => more().then(({ Start }) => Start) },
+  start: { title: "Start a run", icon: "plus", group: "Runs", load: () => control().then(({ Start }) => Start) },
   history: {
     title: "History",
     icon: "history",
@@ -52,6 +55,10 @@ const PAGES: Record<string, Page> = {
   },
 };
 const GROUPS = ["Run", "Fleet", "Runs"];
+
+/** Whether the navigation has the page: streams and the grid only where the server shows them. */
+const isOffered = (name: string, { resultsOnly, shows }: Store): boolean =>
+  resultsOnly ? PAGES[name]?.head !== undefined : (name !== "streams" || shows.streams) && (name !== "grid" || shows.grid);
 
 export function App(): JSX.Element {
   const { access, stale, resultsOnly } = useStoreOn((store) => `${store.access} ${store.stale} ${store.resultsOnly}`);
@@ -106,7 +113,9 @@ function PageHead({ head: [title, detail] }: { head: [string, string] }): JSX.El
 }
 
 function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX.Element {
-  const store = useStoreOn((store) => `${store.hello?.version} ${store.resultsOnly} ${Object.values(badgesOf(store))}`);
+  const store = useStoreOn(
+    (store) => `${store.hello?.version} ${Object.keys(PAGES).map((name) => isOffered(name, store))} ${Object.values(badgesOf(store))}`,
+  );
   const { hello, resultsOnly } = store;
   const badges = badgesOf(store);
   return (
@@ -119,7 +128,7 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
         <div class="group" key={group}>
           <h3>{group}</h3>
           {Object.entries(PAGES)
-            .filter(([, entry]) => entry.group === group && (!resultsOnly || entry.head))
+            .filter(([name, entry]) => entry.group === group && isOffered(name, store))
             .map(([name, entry]) => (
               <a key={name} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
                 <Icon name={entry.icon} />

@@ -14,6 +14,8 @@ const PAGES: Record<string, [string, string]> = {
   p: ["probes", "Probes"],
   w: ["workers", "Workers"],
   r: ["resources", "Resources"],
+  s: ["streams", "Streams"],
+  b: ["grid", "Browser grid"],
   n: ["start", "Start a run"],
   h: ["history", "History"],
   c: ["compare", "Compare"],

@@ -192,20 +192,34 @@ function Actions(): JSX.Element | null {
 }
 
 function ResultActions({ epoch }: { epoch: number }): JSX.Element {
+  const [problem, setProblem] = useState<string | null>(null);
+  const again = (): void => {
+    setProblem(null);
+    api.repeatTest(epoch).catch((error: Error) => setProblem(error.message));
+  };
   return (
     <div class="actions">
-      <a class="button" href={`/api/v1/tests/${Number(epoch)}/report`} download>
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}/report`} download aria-label="Report">
         <Icon name="download" />
         <span class="label">Report</span>
       </a>
-      <a class="button" href={`/api/v1/tests/${Number(epoch)}`} download={`squall-result-${Number(epoch)}.json`}>
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}`} download={`squall-result-${Number(epoch)}.json`} aria-label="JSON">
         <Icon name="download" />
         <span class="label">JSON</span>
       </a>
-      <a class="button" href="#/start">
+      <a class="button" href="#/compare" aria-label="Compare with…">
+        <Icon name="compare" />
+        <span class="label">Compare with…</span>
+      </a>
+      <button type="button" class="button" disabled={store.stale} onClick={again} aria-label="Run again">
         <Icon name="plus" />
         <span class="label">Run again</span>
-      </a>
+      </button>
+      {problem ? (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      ) : null}
     </div>
   );
 }
