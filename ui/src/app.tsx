@@ -7,6 +7,7 @@ import { count } from "./format";
 import { Keys } from "./keys";
 import Live from "./pages/live";
 import { Bands } from "./parts/bands";
+import { Dialog } from "./parts/dialog";
 import { Icon, type IconName, Logo } from "./parts/icons";
 import { Age, chipOf, RunBar } from "./parts/run_bar";
 import { toggleTheme } from "./parts/theme";
@@ -76,7 +77,7 @@ export function App(): JSX.Element {
       <Navigation page={page} onKeys={() => setKeysShown(true)} />
       <div class="main">
         {head ? <PageHead head={head} /> : <RunBar />}
-        {resultsOnly ? null : <Bands />}
+        {resultsOnly ? null : <Bands ofRun={!head} />}
         <main id="main" tabIndex={-1}>
           <PageView page={page} />
         </main>
@@ -112,11 +113,15 @@ function PageHead({ head: [title, detail] }: { head: [string, string] }): JSX.El
   );
 }
 
+/** The pages of the bar on narrow screens; the others are behind More. */
+const NEAR = ["live", "metrics", "errors", "workers"];
+
 function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX.Element {
   const store = useStoreOn(
     (store) => `${store.hello?.version} ${Object.keys(PAGES).map((name) => isOffered(name, store))} ${Object.values(badgesOf(store))}`,
   );
   const { hello, resultsOnly } = store;
+  const [listed, setListed] = useState(false);
   const badges = badgesOf(store);
   return (
     <nav class="navigation" aria-label="Pages">
@@ -130,7 +135,7 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
           {Object.entries(PAGES)
             .filter(([name, entry]) => entry.group === group && isOffered(name, store))
             .map(([name, entry]) => (
-              <a key={name} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
+              <a key={name} class={NEAR.includes(name) ? "" : "far"} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
                 <Icon name={entry.icon} />
                 <span>{entry.title}</span>
                 {badges[name] ? <b class={name === "errors" ? "bad" : ""}>{count(badges[name])}</b> : null}
@@ -138,6 +143,28 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
             ))}
         </div>
       ))}
+      <button type="button" class="more-pages" aria-current={NEAR.includes(page) ? undefined : "page"} onClick={() => setListed(true)}>
+        <Icon name="more" />
+        More
+      </button>
+      {listed ? (
+        <Dialog title="Pages" onClose={() => setListed(false)}>
+          <div class="page-list">
+            {Object.entries(PAGES)
+              .filter(([name, entry]) => entry.group !== "" && isOffered(name, store))
+              .map(([name, entry]) => (
+                <a key={name} href={`#/${name}`} onClick={() => setListed(false)}>
+                  <Icon name={entry.icon} />
+                  {entry.title}
+                </a>
+              ))}
+          </div>
+          <button type="button" class="button" onClick={toggleTheme}>
+            <Icon name="theme" small />
+            Light or dark
+          </button>
+        </Dialog>
+      ) : null}
       <footer>
         <div>
           <Age />
@@ -150,7 +177,9 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
             Keys <kbd>?</kbd>
           </button>
           <a href="#/api">API</a>
-          <span class="version">{hello ? `v${hello.version}` : ""}</span>
+          <span class="version" title={hello?.version}>
+            {hello ? `v${hello.version.split(" ")[0]}` : ""}
+          </span>
         </div>
       </footer>
     </nav>

@@ -117,10 +117,14 @@ fn param_text(value: &Value) -> String {
     }
 }
 
+/// The message of the command line, at the field whose flag it names first.
 fn refused(error: &CliError) -> CatalogError {
-    let message = error.to_string();
-    let named = FLAGS.iter().filter_map(|(flag, field)| Some((message.find(flag)?, *field)));
-    let field = named.min().map(|(_, field)| field.to_owned());
+    let text = error.to_string();
+    // The count of problems after a blank line says nothing at a field.
+    let text = text.split("\n\n").next().unwrap_or_default();
+    let named = FLAGS.iter().filter_map(|(flag, field)| Some((text.find(flag)?, *flag, *field)));
+    let (flag, field) = named.min().map_or((None, None), |(_, flag, field)| (Some(flag), Some(field.to_owned())));
+    let message = flag.and_then(|flag| text.strip_prefix(flag)?.strip_prefix(": ")).unwrap_or(text).to_owned();
     CatalogError::Refused { message, field }
 }
 

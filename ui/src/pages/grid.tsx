@@ -42,7 +42,7 @@ function Capacity({ grid }: { grid: Grid }): JSX.Element {
   const figures: [string, string, string, boolean][] = [
     ["Sessions", count(slots.used), `of ${count(slots.all)} slots`, false],
     ["Free slots", count(slots.free), slots.free === 0 ? "a new client waits" : "for new sessions", slots.free === 0],
-    ["Closed slots", count(slots.closed), "of workers that drain or cannot be reached", false],
+    ["Closed slots", count(slots.closed), "their workers drain or are away", false],
     [
       "Waiting clients",
       count(queued),
@@ -52,7 +52,7 @@ function Capacity({ grid }: { grid: Grid }): JSX.Element {
     [
       "Servers",
       count(servers.length),
-      servers.map((id) => visible(shorten(id))).join(", ") || "no client can connect",
+      servers.length === 0 ? "no client can connect" : "take clients",
       servers.length === 0,
     ],
   ];

@@ -20,6 +20,9 @@ const CHECK_MS = 400;
 const RECENT = 20;
 const RUN_PREFIX = "run:";
 
+/** A text of several lines without invisible characters. */
+const lines = (text: string): string => text.split("\n").map(visible).join("\n");
+
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export default function Start(): JSX.Element {
@@ -219,7 +222,7 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
   const problemAt = (...names: string[]): JSX.Element | null =>
     check?.problem && names.includes(check.field ?? "") ? (
       <p class="problem" role="alert">
-        {visible(check.problem)}
+        {lines(check.problem)}
       </p>
     ) : null;
   const known = ["target", "users", "rate", "duration", "ramp_up", "thresholds", "params"];
@@ -294,11 +297,11 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
       <WhatRuns check={check} />
       {check?.problem && !known.includes(check.field ?? "") ? (
         <p class="problem" role="alert">
-          {visible(check.problem)}
+          {lines(check.problem)}
         </p>
       ) : null}
       <p class="problem" role="alert">
-        {refusal === null ? "" : visible(refusal)}
+        {refusal === null ? "" : lines(refusal)}
       </p>
       <button type="submit" class="button primary" disabled={off || sending || current?.run === null}>
         {sending ? "Starting…" : "Start"}
@@ -358,7 +361,7 @@ function WhatRuns({ check }: { check: Check | null }): JSX.Element | null {
       </p>
       <details>
         <summary>The check of the scenario</summary>
-        <pre>{visible(run.description.trim()).replaceAll("⟨a⟩", "\n")}</pre>
+        <pre>{lines(run.description.trim())}</pre>
       </details>
       <p class="soft">The same from the command line:</p>
       <pre>{visible(command)}</pre>

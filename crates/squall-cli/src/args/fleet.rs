@@ -98,8 +98,8 @@ pub(crate) struct WebUiArgs {
     /// Show the streams of this namespace on the same Redis server [default: squall]
     #[arg(long, value_name = "NAMESPACE", num_args = 0..=1, default_missing_value = "squall")]
     pub(crate) streams: Option<String>,
-    /// Show the browser grid of this name on the same Redis server [default: default]
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "default")]
+    /// Show the browser grid of this name on the same Redis server [default: main]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "main")]
     pub(crate) grid: Option<String>,
 }
 
