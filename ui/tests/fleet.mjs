@@ -117,7 +117,8 @@ export class Fleet {
   }
 
   async redisCli(...words) {
-    const { stdout } = await run("redis-cli", ["-u", this.redis(), ...words]);
+    const { hostname, port, password } = new URL(this.redis());
+    const { stdout } = await run("redis-cli", ["-e", "-h", hostname, "-p", port, "-a", password, "--no-auth-warning", ...words]);
     return stdout;
   }
 
