@@ -110,7 +110,18 @@ describe("a fleet with a folder of scenarios, streams and a grid", { timeout: 10
     await page.goto(`${fleet.api}/#/streams`);
     await page.getByText("No streams yet").waitFor();
     for (const id of ["1", "2", "3"]) {
-      await fleet.squall("stream", "send", "shop.orders", JSON.stringify({ id }), "--partitions", "4", "--partition-by", "id", "--redis", fleet.redis());
+      await fleet.squall(
+        "stream",
+        "send",
+        "shop.orders",
+        JSON.stringify({ id }),
+        "--partitions",
+        "4",
+        "--partition-by",
+        "id",
+        "--redis",
+        fleet.redis(),
+      );
     }
     // A processor that has read nothing, and one partition that a worker gave up.
     await fleet.redisCli("XGROUP", "CREATE", "squall:__strm:shop.orders.{0}", "billing", "0", "MKSTREAM");

@@ -37,6 +37,7 @@ export class Fleet {
   #folder;
   #target;
   #env;
+  #orchestrator;
 
   static async start({ workers = 3, token = null, scenario = null, history = false, scenarios = false, extra = [] } = {}) {
     const fleet = new Fleet();
@@ -139,6 +140,12 @@ export class Fleet {
     return { stop, found: await until(`squall ${args.join(" ")}: ${text}`, () => text.match(found)?.[0]) };
   }
 
+  /** Starts the orchestrator again at its address, after it was killed. */
+  async restartOrchestrator() {
+    const args = ["orchestrator", "--redis", this.redis(), "--listen", new URL(this.api).host, "--history", this.history];
+    this.#orchestrator = await this.#start(args, /serves the API/);
+  }
+
   /** A server and a worker of a browser grid on the fleet's Redis server. */
   async startGridWorker() {
     const server = await this.#start(["grid", "serve", "--redis", this.redis(), "--listen", "127.0.0.1:0"], /127\.0\.0\.1:\d+/);
@@ -160,6 +167,7 @@ export class Fleet {
   }
 
   async stop() {
+    await this.#orchestrator?.stop();
     await this.squall("down").catch(() => undefined);
     this.#target?.kill();
     rmSync(this.#folder, { recursive: true, force: true });

@@ -82,6 +82,10 @@ impl RunFolder {
     /// Saves a result, then removes the oldest saved runs while all of them exceed the limit. A result
     /// that is in the folder already is left as it is.
     pub fn save(&self, result: &ResultFile) -> Result<SavedRun, SaveRunError> {
+        self.save_files(result, None)
+    }
+
+    fn save_files(&self, result: &ResultFile, bundle: Option<&[u8]>) -> Result<SavedRun, SaveRunError> {
         fs::create_dir_all(&self.path).map_err(|cause| SaveRunError::Folder { folder: self.path.clone(), cause })?;
         let mut text = serde_json::to_vec(result).expect("every field has a JSON form");
         text.push(b'\n');
@@ -93,6 +97,11 @@ impl RunFolder {
                 Ok(found) if found == text => break,
                 Ok(_) => id = first.numbered(number),
                 Err(_) => {
+                    // The bundle first: the result makes the run appear.
+                    if let Some(bundle) = bundle {
+                        let file = self.bundle_path(&id);
+                        write_private(&file, bundle).map_err(|cause| SaveRunError::Write { file, cause })?;
+                    }
                     write_atomically(&file, &text).map_err(|cause| SaveRunError::Write { file, cause })?;
                     break;
                 }
@@ -105,11 +114,7 @@ impl RunFolder {
     /// Saves a result together with the bundle of its run, by which a fleet can start it again. The
     /// bundle holds values of parameters, so only the owner can read it.
     pub fn save_with_bundle(&self, result: &ResultFile, bundle: &[u8]) -> Result<SavedRun, SaveRunError> {
-        let mut saved = self.save(result)?;
-        let file = self.bundle_path(&saved.id);
-        write_private(&file, bundle).map_err(|cause| SaveRunError::Write { file, cause })?;
-        saved.removed.extend(self.remove_oldest(&saved.id));
-        Ok(saved)
+        self.save_files(result, Some(bundle))
     }
 
     /// The bundle of a run; `None` if the run was saved without one.

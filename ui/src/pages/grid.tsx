@@ -49,12 +49,7 @@ function Capacity({ grid }: { grid: Grid }): JSX.Element {
       queue.map(([browser, n]) => `${count(n)} for ${visible(browser)}`).join(", ") || "no queue",
       queued > 0,
     ],
-    [
-      "Servers",
-      count(servers.length),
-      servers.length === 0 ? "no client can connect" : "take clients",
-      servers.length === 0,
-    ],
+    ["Servers", count(servers.length), servers.length === 0 ? "no client can connect" : "take clients", servers.length === 0],
   ];
   const part = (n: number): number => (slots.all === 0 ? 0 : (n / slots.all) * 100);
   const [used, free] = [part(slots.used), part(slots.free)];
