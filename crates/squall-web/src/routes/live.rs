@@ -12,7 +12,7 @@ use axum::{
 use http::StatusCode;
 use serde::Deserialize;
 use squall_coord::FleetStores;
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::broadcast::{Receiver, error::RecvError},
     time::{sleep, timeout},
