@@ -75,6 +75,15 @@ export function RunBar(): JSX.Element {
   );
 }
 
+/** The workers whose report of the next second is missing, if it is known. */
+function waitedFor(): string {
+  const next = store.data.lastSecond + 1;
+  const behind = (store.fleet?.workers ?? []).filter(
+    ({ present, state, second }) => present && state === "working" && second && second[0] < next,
+  );
+  return behind.length > 0 && behind.length < 4 ? `: waiting for ${behind.map(({ id }) => visible(id)).join(", ")}` : "";
+}
+
 /** How old the data is. */
 export function Age(): JSX.Element {
   const { dataAge, stale, connection } = useStore();
@@ -83,7 +92,7 @@ export function Age(): JSX.Element {
   let text = "Connected";
   if (silence === null) text = "Connecting";
   else if (stale) text = `Data ${Math.round(silence / 1000)} s old`;
-  else if (dataAge !== null) text = `Data ${dataAge.toFixed(1)} s old`;
+  else if (dataAge !== null) text = `Data ${dataAge.toFixed(1)} s old${late ? waitedFor() : ""}`;
   return (
     <span class={late ? "age late" : "age"}>
       <i class="dot" />
