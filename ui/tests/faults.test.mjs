@@ -128,7 +128,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     const { page } = wide;
     await fleet.restartOrchestrator();
     await page.locator(".chip", { hasText: /^Running/ }).waitFor();
-    await until("no band", async () => (await page.locator(".band").count()) === 0);
+    await page.locator(".band").first().waitFor({ state: "detached" });
     await page.getByRole("button", { name: "Show as table" }).first().click();
     const texts = await until("seconds after the restart", async () => {
       const shown = await page.locator(".chart-table tbody th").allInnerTexts();
