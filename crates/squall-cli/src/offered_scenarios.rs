@@ -183,10 +183,10 @@ target = "http://127.0.0.1:1"
 shelf = 1
 [load]
 users = 3
-duration = "10s"
+for = "10s"
 [[task]]
 name = "browse"
-get = "/api/shelves/{shelf}"
+get = "/api/shelves/{{ shelf }}"
 "#;
 
     fn offered(folder: &Path) -> OfferedScenarios<InstalledPython> {
