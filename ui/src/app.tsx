@@ -62,14 +62,16 @@ const isOffered = (name: string, { resultsOnly, shows }: Store): boolean =>
   resultsOnly ? PAGES[name]?.head !== undefined : (name !== "streams" || shows.streams) && (name !== "grid" || shows.grid);
 
 export function App(): JSX.Element {
-  const { access, stale, resultsOnly } = useStoreOn((store) => `${store.access} ${store.stale} ${store.resultsOnly}`);
+  const { access, stale, state, resultsOnly } = useStoreOn(
+    (store) => `${store.access} ${store.stale} ${store.state?.store_up} ${store.resultsOnly}`,
+  );
   const route = useRoute();
   // Without a fleet there are no other pages.
   const page = resultsOnly && !PAGES[route.page]?.head ? "history" : route.page;
   const head = PAGES[page]?.head;
   const [keysShown, setKeysShown] = useState(false);
   return (
-    <div class={stale ? "shell stale" : "shell"}>
+    <div class={stale || state?.store_up === false ? "shell stale" : "shell"}>
       {/* biome-ignore lint/a11y/useValidAnchor: a link to a part of this page, whose address the route owns */}
       <a class="skip" href="#main" onClick={skipToMain}>
         Skip to the content
