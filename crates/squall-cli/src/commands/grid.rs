@@ -38,14 +38,7 @@ pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
 }
 
 async fn open_store(redis: &str, grid: &str) -> Result<RedisSlotStore, CliError> {
-    let client = fleet_store::connect(redis, |reason| tracing::info!("{reason}")).await?;
-    if grid.is_empty() && client.is_cluster() {
-        return Err(CliError::new(
-            "a grid on a Redis cluster needs a name, because its keys must be on one node. Give --grid NAME",
-        ));
-    }
-    let prefix = if grid.is_empty() { String::new() } else { format!("squall-grid:{{{grid}}}:") };
-    Ok(RedisSlotStore::new(&client, &prefix))
+    fleet_store::open_grid(redis, grid, |reason| tracing::info!("{reason}")).await
 }
 
 fn listen_for_signals() -> Result<StopSignals, CliError> {
