@@ -37,7 +37,7 @@ pub(super) async fn watch<S: SlotStore>(store: &S, mut signals: StopSignals) -> 
 fn render(snapshot: &SlotSnapshot) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{:<40} {:<8} {:>7} {:>8}  status", "worker", "version", "active", "lifetime");
+    let _ = writeln!(text, "{:<40} {:<12} {:>7} {:>8}  status", "worker", "version", "active", "lifetime");
     for view in &snapshot.workers {
         let status = match (view.draining, view.unreachable) {
             (true, _) => "draining",
@@ -45,7 +45,8 @@ fn render(snapshot: &SlotSnapshot) -> String {
             (false, false) => "available",
         };
         let (worker, active) = (view.worker.to_string(), format!("{}/{}", view.active, view.slots));
-        let _ = writeln!(text, "{worker:<40} {:<8} {active:>7} {:>8}  {status}", view.version, view.lifetime);
+        let _ =
+            writeln!(text, "{worker:<40} {:<12} {active:>7} {:>8}  {status}", view.versions.join(", "), view.lifetime);
     }
     if !snapshot.sessions.is_empty() {
         let _ = writeln!(text, "\n{:<40} {:<32} {:>8}  status", "session", "worker", "age");
