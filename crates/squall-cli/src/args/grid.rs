@@ -111,7 +111,7 @@ pub(crate) struct GridStoreArgs {
 /// The store of a server, in Redis or in its memory.
 #[derive(Debug, Args)]
 pub(crate) struct GridServerStoreArgs {
-    /// Redis server of the grid [default: the store is in the server's memory]
+    /// Redis server of the grid [default: the slots are in a server's memory]
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     pub(crate) redis: Option<String>,
     /// Name of the grid, if several share a server; empty for playwright-distributed's key names
@@ -315,10 +315,19 @@ pub(crate) struct GridUpArgs {
 #[command(after_help = "\
 Examples:
   squall grid status --redis redis://127.0.0.1:6379
-  squall grid status --redis redis://127.0.0.1:6379 --grid ci --watch")]
+  squall grid status --redis redis://127.0.0.1:6379 --grid ci --watch
+  squall grid status --server http://127.0.0.1:8080 --watch
+
+--server shows a grid without Redis, such as that of `squall grid up`.")]
 pub(crate) struct GridStatusArgs {
     #[command(flatten)]
-    pub(crate) store: GridStoreArgs,
+    pub(crate) store: GridServerStoreArgs,
+    /// A server of the grid, in place of --redis [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", conflicts_with = "redis")]
+    pub(crate) server: Option<String>,
+    /// API key for --server, which shows the key's sessions: SECRET, @FILE or $VARIABLE
+    #[arg(long, value_name = "SECRET", conflicts_with = "redis")]
+    pub(crate) server_key: Option<String>,
     /// Show it again every second, until Ctrl-C
     #[arg(long)]
     pub(crate) watch: bool,

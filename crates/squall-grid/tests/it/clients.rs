@@ -8,7 +8,7 @@ use std::path::Path;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::support::{
-    Grid, HoldingClient, get, node_client, python_client, run, server_config, start_worker, worker_config,
+    Grid, HoldingClient, cdp_client, get, node_client, python_client, run, server_config, start_worker, worker_config,
 };
 
 #[tokio::test]
@@ -20,6 +20,19 @@ async fn node_and_python_clients_get_a_page() {
     assert_eq!(run(node_client(&["job", &http])).await, (true, "squall".to_owned()));
     grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
     assert_eq!(grid.store.snapshot().await.unwrap().workers[0].lifetime, 3);
+    grid.end().await;
+}
+
+/// The other tests use the headless shell, which is four times as fast.
+#[tokio::test]
+async fn full_chromium_serves_playwright_and_cdp_clients() {
+    let executable = Some("/usr/lib/chromium/chromium".into());
+    let config = GridWorkerConfig { executable, ..worker_config("w1", 2) };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    let url = format!("ws://{}/devtools/browser", grid.address);
+    assert_eq!(run(cdp_client(&["puppeteer", "job", &url, "page"])).await, (true, "page".to_owned()));
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;
 }
 
