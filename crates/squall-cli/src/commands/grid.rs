@@ -188,7 +188,8 @@ async fn wait_until_ready<S: SlotStore>(store: &S, args: &GridUpArgs, address: S
     }
     let token = if args.clients.key.is_empty() { "" } else { "&token=SECRET" };
     let text = format!(
-        "the grid is at ws://{address}/ with {} slots; `squall grid status` shows it, Ctrl-C ends it\n\n\
+        "the grid is at ws://{address}/ with {} slots; Ctrl-C ends it\n\
+         squall grid status --server http://{address} --watch shows it\n\n\
          const {{ chromium }} = require('playwright-core');\n\
          const browser = await chromium.connect('ws://{address}/?browser=chromium{token}');\n\
          const page = await browser.newPage();\n",

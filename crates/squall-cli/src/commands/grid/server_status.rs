@@ -8,13 +8,15 @@ use super::status::{CLEAR, GridTable, SessionRow, WorkerRow};
 use crate::{api_client::ApiClient, args::GridStatusArgs, exit::CliError, secret_value, terminal::print};
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+const REMEDY: &str = "Is `squall grid up` or `squall grid serve` running there? --server URL names another server, and \
+                      --redis URL the store of a grid on Redis";
 
 /// Shows the grid once, or every second until the process is ended.
 pub(super) fn show(args: &GridStatusArgs) -> Result<(), CliError> {
     let secret = args.server_key.as_deref().map(secret_value::resolve).transpose();
     let secret = secret.map_err(|error| CliError::new(format!("--server-key: {error}")))?;
     let url = args.server.as_deref().unwrap_or(DEFAULT_SERVER);
-    let mut api = ApiClient::with_base_url(url, secret, None)?;
+    let mut api = ApiClient::with_base_url(url, secret, None)?.with_remedy(REMEDY);
     if !args.watch {
         return print::stdout(read(&mut api)?.render().as_bytes());
     }
