@@ -2,8 +2,10 @@
 //! It parses no command line. `database::connect` calls it.
 
 mod client_config;
+mod der;
 mod jks;
 mod node_verifier;
+mod private_key;
 mod store;
 mod tunnel;
 

@@ -53,7 +53,6 @@ pub struct DatabaseTarget {
 pub struct Database {
     pub(crate) session: Session,
     failures: Arc<FailedNode>,
-    port: u16,
 }
 
 /// Lets the driver use listed nodes only.
@@ -217,9 +216,9 @@ impl Database {
                 (None, _) => target.refused(innermost_message(&error)),
             }
         })?;
-        let database = Database { session, failures, port: target.port };
+        let database = Database { session, failures };
         database.check_datacenter(target)?;
-        while let Some(node) = database.unconnected_node() {
+        while let Some(node) = database.unconnected_node(target) {
             if began.elapsed() >= limit {
                 return Err(DatabaseConnectError::NodeDown { node });
             }
@@ -267,11 +266,15 @@ impl Database {
         self.session.get_cluster_state().replica_locator().ring().iter().map(|(token, _)| token.value()).collect()
     }
 
-    fn unconnected_node(&self) -> Option<String> {
+    /// A node that operations may need and that is not connected.
+    fn unconnected_node(&self, target: &DatabaseTarget) -> Option<String> {
         let state = self.session.get_cluster_state();
-        let unconnected = state.get_nodes_info().iter().find(|node| node.is_enabled() && !node.is_connected());
+        let needed = |datacenter: &Option<String>| {
+            target.remote_datacenters || target.datacenter.is_none() || *datacenter == target.datacenter
+        };
+        let mut nodes = state.get_nodes_info().iter().filter(|node| node.is_enabled() && needed(&node.datacenter));
         // With TLS the driver knows the port of the tunnel instead of the node's.
-        unconnected.map(|node| address(&node.address.ip().to_string(), self.port))
+        nodes.find(|node| !node.is_connected()).map(|node| address(&node.address.ip().to_string(), target.port))
     }
 
     fn check_datacenter(&self, target: &DatabaseTarget) -> Result<(), DatabaseConnectError> {

@@ -2,7 +2,8 @@
 
 use super::{
     node_verifier::NodeVerifier,
-    store::{StoreFile, TlsStoreError},
+    private_key::with_public_key,
+    store::{Identity, StoreFile, TlsStoreError},
 };
 use crate::TlsSettings;
 use rustls::{
@@ -41,8 +42,12 @@ pub(crate) fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>,
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let Some(path) = &settings.keystore else { return Ok(Arc::new(builder.with_no_client_auth())) };
     let keystore = StoreFile { option: "keystore=", path, password: settings.keystore_password.as_deref() };
-    let identity = keystore.identity()?;
-    let config = builder.with_client_auth_cert(identity.chain, identity.key);
+    let Identity { chain, key } = keystore.identity()?;
+    let key = match chain.first() {
+        Some(certificate) => with_public_key(key, certificate),
+        None => key,
+    };
+    let config = builder.with_client_auth_cert(chain, key);
     config.map(Arc::new).map_err(|error| unusable(&keystore, error.to_string()))
 }
 

@@ -1,7 +1,7 @@
 //! Reads Java key stores (JKS): their certificates, and the key that Java's own cipher protects. It reads
 //! no JCEKS stores, which `keytool -importkeystore` converts.
 
-use super::store::Identity;
+use super::{der::value, store::Identity};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -99,26 +99,9 @@ fn sha1(parts: &[&[u8]]) -> [u8; DIGEST_LENGTH] {
 
 /// The encrypted bytes of an `EncryptedPrivateKeyInfo`: a sequence of an algorithm and an octet string.
 fn encrypted_octets(der: &[u8]) -> Option<&[u8]> {
-    let (content, _) = der_value(der, 0x30)?;
-    let (_, rest) = der_value(content, 0x30)?;
-    der_value(rest, 0x04).map(|(octets, _)| octets)
-}
-
-/// The content of the first DER value, which must have this tag, and what follows it.
-fn der_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&[found, length], rest) = der.split_first_chunk::<2>()?;
-    if found != tag {
-        return None;
-    }
-    let (length, rest) = match length {
-        0..=0x7f => (usize::from(length), rest),
-        0x81..=0x84 => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-        }
-        _ => return None,
-    };
-    rest.split_at_checked(length)
+    let (content, _) = value(der, 0x30)?;
+    let (_, rest) = value(content, 0x30)?;
+    value(rest, 0x04).map(|(octets, _)| octets)
 }
 
 /// Takes values from the front of a store.
