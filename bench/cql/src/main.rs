@@ -55,7 +55,8 @@ impl Load {
             true => format!("UPDATE {table} SET \"C0\"=?,\"C1\"=?,\"C2\"=?,\"C3\"=?,\"C4\"=? WHERE key=?"),
             false => format!("SELECT \"C0\",\"C1\",\"C2\",\"C3\",\"C4\" FROM {table} WHERE key=?"),
         };
-        let work = Rc::new(Work { statement: session.prepare(statement).await?, session, next: Cell::new(1), load: self });
+        let work =
+            Rc::new(Work { statement: session.prepare(statement).await?, session, next: Cell::new(1), load: self });
         let tasks: Vec<_> = (0..work.load.concurrent).map(|_| tokio::task::spawn_local(work.clone().task())).collect();
         for task in tasks {
             task.await?;

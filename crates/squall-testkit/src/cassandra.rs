@@ -113,7 +113,8 @@ impl Cassandra {
     /// # Panics
     /// If keytool or openssl cannot be had.
     pub fn stores() -> PathBuf {
-        let output = Command::new(scripts().join("certificates")).output().expect("scripts/cassandra/certificates starts");
+        let output =
+            Command::new(scripts().join("certificates")).output().expect("scripts/cassandra/certificates starts");
         assert!(output.status.success(), "no certificates:\n{}", String::from_utf8_lossy(&output.stderr));
         PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
     }

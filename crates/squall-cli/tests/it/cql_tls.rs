@@ -25,10 +25,8 @@ fn cql(command: &[&str], node: &str, port: u16, transport: &[String]) -> Finishe
 /// The words for a trust store and a key store.
 fn stores(trust: &str, key: Option<&str>) -> Vec<String> {
     let folder = Cassandra::stores();
-    let mut words = vec![
-        format!("truststore={}", folder.join(trust).display()),
-        format!("truststore-password={STORE_PASSWORD}"),
-    ];
+    let mut words =
+        vec![format!("truststore={}", folder.join(trust).display()), format!("truststore-password={STORE_PASSWORD}")];
     if let Some(key) = key {
         words.push(format!("keystore={}", folder.join(key).display()));
         words.push(format!("keystore-password={STORE_PASSWORD}"));
@@ -83,8 +81,7 @@ fn every_connection_is_encrypted_whatever_the_form_of_the_stores() {
 #[test]
 fn unusable_stores_and_plain_servers_are_named() {
     let port = Cassandra::shared().port();
-    let refused =
-        |transport: &[String], code, reason| failed(&cql(&WRITE, "127.0.0.1", port, transport), code, reason);
+    let refused = |transport: &[String], code, reason| failed(&cql(&WRITE, "127.0.0.1", port, transport), code, reason);
     refused(&stores("trust.p12", None), 3, "the node does not speak TLS on this port: remove -transport");
     refused(&stores("no-such.p12", None), 2, "no-such.p12: No such file");
     refused(&stores("trust.p12", Some("trust.p12")), 2, "the file has no private key with a certificate");

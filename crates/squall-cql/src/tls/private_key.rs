@@ -41,7 +41,11 @@ fn completed(pkcs8: &[u8], certificate: &CertificateDer<'_>) -> Option<Vec<u8>> 
     let padded = [&vec![0; length - secret.len()][..], secret].concat();
     let key = encode(
         SEQUENCE,
-        &[&encode(INTEGER, &[key_version]), &encode(OCTETS, &[&padded]), &encode(PUBLIC_KEY, &[&encode(BITS, &[public])])],
+        &[
+            &encode(INTEGER, &[key_version]),
+            &encode(OCTETS, &[&padded]),
+            &encode(PUBLIC_KEY, &[&encode(BITS, &[public])]),
+        ],
     );
     Some(encode(SEQUENCE, &[&encode(INTEGER, &[version]), &encode(SEQUENCE, &[algorithm]), &encode(OCTETS, &[&key])]))
 }

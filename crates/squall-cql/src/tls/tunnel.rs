@@ -168,11 +168,17 @@ fn reason(error: &io::Error) -> String {
             format!("{error}: use names of the certificate in -node, or hostname-verification=false")
         }
         Some(Error::InvalidMessage(_)) => "the node does not speak TLS on this port: remove -transport".to_owned(),
-        Some(Error::AlertReceived(alert)) => {
-            format!("the node refused the TLS connection ({alert:?}): it may want a certificate, see keystore=")
+        Some(Error::AlertReceived(alert)) => refused_by_node(&format!("{alert:?}")),
+        // The reset may overtake the alert.
+        None if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
+            refused_by_node(&error.to_string())
         }
         _ => error.to_string(),
     }
+}
+
+fn refused_by_node(how: &str) -> String {
+    format!("the node refused the TLS connection ({how}): it may want a certificate, see keystore=")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
