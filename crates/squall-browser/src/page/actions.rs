@@ -99,7 +99,6 @@ impl Page {
             let expression = format!("globalThis[Symbol.for('squall')].act('{function}', {args}, {budget})");
             let outcome = match tokio::time::timeout(left, self.evaluate(&expression)).await {
                 Err(_) => continue,
-                Ok(Err(CdpError::Closed)) => return Err(self.state.crash().unwrap_or(CdpError::Closed.into())),
                 // The document was replaced, or the next one has not run its script yet.
                 Ok(Err(CdpError::Refused { .. })) => {
                     if let Some(crash) = self.state.crash() {
@@ -108,6 +107,7 @@ impl Page {
                     tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
+                Ok(Err(ended)) => return Err(self.state.crash().unwrap_or(ended.into())),
                 Ok(Ok(mut outcome)) => {
                     if let Some(reason) = outcome["impossible"].as_str() {
                         return Err(impossible(reason.to_owned()));
@@ -127,8 +127,10 @@ impl Page {
     async fn finish_navigation(&self, action: &str, deadline: Instant) -> Result<(), StepError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let drawn = self.evaluate("globalThis[Symbol.for('squall')].settle()");
-        if let Ok(Err(CdpError::Closed)) = tokio::time::timeout(left, drawn).await {
-            return Err(CdpError::Closed.into());
+        match tokio::time::timeout(left, drawn).await {
+            // The document was replaced, or is busy: its events say what happens.
+            Err(_) | Ok(Ok(_) | Err(CdpError::Refused { .. })) => {}
+            Ok(Err(ended)) => return Err(ended.into()),
         }
         let loaded = self.state.wait_until(deadline, |page| !page.is_navigating() && page.is_loaded()).await;
         let slow = || StepError::Timeout { action: action.to_owned(), problem: self.state.describe_load() };
