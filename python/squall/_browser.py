@@ -12,11 +12,13 @@ import json
 import os
 import re
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from squall import _squall
 from squall._asyncio_loop import task_name
-from squall._errors import describe
+from squall._errors import display_path
+from squall._sources import is_scenario_file
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -96,7 +98,7 @@ class _Connection:
             headers = {"Authorization": f"Bearer {token}"} if token else None
             return await engine.connect(url, headers=headers, timeout=_CONNECT_TIMEOUT * 1e3)  # type: ignore[no-any-return]
         except Exception as error:
-            raise BrowserLost(f"the grid gave no session: {_first_lines(error)}") from None
+            raise BrowserLost(f"the grid gave no session: {_error_text(error)}") from None
 
     def release(self, browser: Browser) -> None:
         if browser is not self._launched and browser.is_connected():
@@ -161,6 +163,8 @@ class UserBrowser:
         self._left: set[float] = set()
         #: Status of the last main document of the step that failed.
         self._failed_status: int | None = None
+        #: Whether a page has crashed in the step.
+        self._crashed = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or self._browser is None:
@@ -238,10 +242,14 @@ class UserBrowser:
 
     def _on_page(self, page: Page) -> None:
         self._pages.append(page)
+        page.on("crash", self._on_crash)
         if self._browser is not None and self._browser.browser_type.name == "chromium":
             task = asyncio.get_running_loop().create_task(self._watch(page))
             self._watching.add(task)
             task.add_done_callback(self._watching.discard)
+
+    def _on_crash(self, _: Page) -> None:
+        self._crashed = True
 
     async def _watch(self, page: Page) -> None:
         """Receives the last figures of each document that the page leaves. Playwright's own bindings do not
@@ -365,8 +373,9 @@ class _Step:
         await begun
         self._browser._step = self._handle
         self._browser._failed_status = None
+        self._browser._crashed = False
 
-    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._handle.set_acted()
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             # The time limit of the task, or the end of the run: the engine has recorded the step.
@@ -379,9 +388,9 @@ class _Step:
         elif error is None:
             self._handle.end(status, "", f"the page answered with status {status}")
         else:
-            category, code = _outcome_of(error)
+            category, code = ("exception", "PAGE_CRASHED") if self._browser._crashed else _outcome_of(error)
             picture = await self._browser._take_picture(self._name)
-            note = describe(error) + (f"; screenshot {picture}" if picture else "")
+            note = f"{_error_text(error)} ({_scenario_line(traceback)}{f'; screenshot {picture}' if picture else ''})"
             self._handle.end(category, code, note)
             with contextlib.suppress(AttributeError):
                 error.__squall_step_failed__ = True  # type: ignore[attr-defined]
@@ -402,15 +411,26 @@ def _outcome_of(error: BaseException) -> tuple[str, str]:
         return "timeout", "STEP_TIMEOUT"
     if "net::ERR_" in text or "NS_ERROR_" in text:
         return "transport_error", "NAVIGATION_FAILED"
-    if "crashed" in text.lower():
-        return "exception", "PAGE_CRASHED"
     if name == "TargetClosedError" or isinstance(error, BrowserLost):
         return "exception", "BROWSER_LOST"
     return "exception", name
 
 
-def _first_lines(error: BaseException) -> str:
-    return " ".join(line.strip() for line in str(error).splitlines()[:3])
+def _error_text(error: BaseException) -> str:
+    """Returns the text of an exception without Playwright's log of the call."""
+    text = " ".join(str(error).partition("Call log:")[0].split())
+    return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
+
+
+def _scenario_line(traceback: TracebackType | None) -> str:
+    """Returns the innermost line of the scenario's own code in a traceback, as in ``shop.py:12``."""
+    place = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if is_scenario_file(file):
+            place = f"{display_path(file)}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
 
 
 @functools.cache

@@ -57,7 +57,7 @@ def test_the_example_runs(squall, target, tmp_path):
 def test_a_failed_step_is_one_error_with_a_screenshot_and_ends_the_task(run, tmp_path):
     ended = run(
         """
-        @scenario(browser={"timeout": "2s", "screenshots": "pictures"})
+        @scenario(browser={"timeout": "60s", "screenshots": "pictures"})
         class Shopper(VUser):
             @task
             async def buy(self, browser):
@@ -65,7 +65,7 @@ def test_a_failed_step_is_one_error_with_a_screenshot_and_ends_the_task(run, tmp
                 async with browser.step("home"):
                     await page.goto("/shop")
                 async with browser.step("pay"):
-                    await page.click("#pay")
+                    await page.click("#pay", timeout=1000)
                 async with browser.step("never"):
                     await page.click("#buy")
         """,
@@ -177,6 +177,48 @@ def test_a_killed_browser_fails_its_iteration_and_the_next_one_gets_another(run)
         requests=3,
     )
     assert ended.outcomes("look/home") == {"OK": 2, "BROWSER_LOST": 1}, ended.messages()
+
+
+def test_unusual_pages_do_not_stop_a_user(run):
+    ended = run(
+        """
+        @scenario(browser={"timeout": "60s"})
+        class Shopper(VUser):
+            @task
+            async def crash(self, page):
+                async with self.browser.step("page"):
+                    await page.goto("chrome://crash")
+
+            @task
+            async def popup(self, page):
+                async with self.browser.step("opener"):
+                    await page.goto("/shop")
+                async with self.browser.step("popup"):
+                    async with page.expect_popup() as opened:
+                        await page.evaluate("window.open('/shop/1')")
+                    popup = await opened.value
+                    await popup.locator("#buy").wait_for()
+
+            @task
+            async def dialog(self, page):
+                async with self.browser.step("dialog"):
+                    await page.goto("/shop")
+                    assert await page.evaluate("confirm('sure?')") is False
+
+            @task
+            async def frame(self, page):
+                async with self.browser.step("frame"):
+                    await page.goto("/shop")
+                    await page.evaluate("document.body.innerHTML = '<iframe src=/shop/1></iframe>'")
+                    await page.frame_locator("iframe").locator("#buy").wait_for()
+        """,
+        requests=8,
+    )
+    assert ended.outcomes("crash/page") == {"PAGE_CRASHED": 2}, ended.messages()
+    for step in ("popup/opener", "popup/popup", "dialog/dialog", "frame/frame"):
+        assert ended.outcomes(step) == {"OK": 2}, ended.messages()
+    assert ended.metric("popup/popup:load")["requests"] == 2, "the figures of a popup belong to the step that opened it"
+    assert ended.metric("frame/frame:load")["requests"] == 2, "a frame is no page load"
 
 
 def test_cpu_time_of_browser_and_driver_counts_and_no_process_is_left(run, tmp_path):
