@@ -45,7 +45,9 @@ pub use connection::CdpError;
 pub use executable::{ExecutableError, find_executable};
 pub use keys::is_known_key;
 #[cfg(feature = "cdp")]
-pub use page::{ConsoleError, PAGE_SCRIPT, Page, PageLoad, PageMeasurements, RequestResult, SentRequest, StepRun, Vitals};
+pub use page::{
+    ConsoleError, PAGE_SCRIPT, Page, PageLoad, PageMeasurements, RequestResult, SentRequest, StepRun, Vitals,
+};
 pub use step::{BrowserAction, BrowserStep, Expectation};
 #[cfg(feature = "cdp")]
 pub use step_error::StepError;

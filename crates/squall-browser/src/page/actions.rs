@@ -9,8 +9,10 @@ use crate::{BrowserAction, CdpError, Expectation, StepError, keys::key_events};
 
 /// How long a page that is replaced is left alone before the action is tried on the next one.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
-/// The page answers this long before the step's deadline, so that its reason is not lost.
+/// The page stops trying this long before the step's deadline.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
+/// How long after the deadline a page that is busy may still say what stood in the way.
+const ANSWER_GRACE: Duration = Duration::from_secs(1);
 
 impl Page {
     pub(super) async fn interact(&self, action: &BrowserAction, deadline: Instant) -> Result<(), StepError> {
@@ -97,7 +99,7 @@ impl Page {
             }
             let budget = left.saturating_sub(ANSWER_MARGIN).as_millis();
             let expression = format!("globalThis[Symbol.for('squall')].act('{function}', {args}, {budget})");
-            let outcome = match tokio::time::timeout(left, self.evaluate(&expression)).await {
+            let outcome = match tokio::time::timeout(left + ANSWER_GRACE, self.evaluate(&expression)).await {
                 Err(_) => continue,
                 // The document was replaced, or the next one has not run its script yet.
                 Ok(Err(CdpError::Refused { .. })) => {

@@ -209,7 +209,9 @@ fn frames_are_measured_with_their_page_and_are_no_page_loads() {
         ]);
         let browser = launch().await;
         let page = browser.new_page().await.expect("a page");
-        run_steps(&page, &[goto(server.url("/")), expect_text("Outer")]).await.unwrap_or_else(|error| panic!("{error}"));
+        run_steps(&page, &[goto(server.url("/")), expect_text("Outer")])
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
         let measured = page.close().await;
         assert_eq!(measured.loads.len(), 1, "{measured:?}");
         assert_eq!(measured.requests.len(), 3, "{measured:?}");
@@ -225,8 +227,7 @@ fn popups_and_downloads_leave_the_page_as_it_is() {
         let server = PageServer::start(&[("/", BODY), ("/other", "<h1>Other</h1>"), ("/file", "!attach content")]);
         let browser = launch().await;
         let page = browser.new_page().await.expect("a page");
-        let steps =
-            [goto(server.url("/")), click("#open"), click("#tab"), click("#file"), expect_text("Opener")];
+        let steps = [goto(server.url("/")), click("#open"), click("#tab"), click("#file"), expect_text("Opener")];
         run_steps(&page, &steps).await.unwrap_or_else(|error| panic!("{error}"));
         let direct = failure(&page, &goto(server.url("/file"))).await.to_string();
         assert!(direct.contains("ERR_ABORTED"), "a URL that is a download opens no page: {direct}");

@@ -45,7 +45,8 @@ fn a_killed_browser_fails_the_step_and_says_so() {
         let server = PageServer::start(&[("/", "<h1>x</h1>")]);
         let browser = launch().await;
         let page = browser.new_page().await.expect("a page");
-        kill_process_group(Pid::from_raw(browser.process_group().expect("started")).expect("a pid"), Signal::KILL).expect("it runs");
+        kill_process_group(Pid::from_raw(browser.process_group().expect("started")).expect("a pid"), Signal::KILL)
+            .expect("it runs");
         let step = page.run_step(0, &goto(server.url("/")), Instant::now() + DEADLINE).await;
         assert_eq!(step.result.expect_err("the browser is gone").to_string(), "the browser ended");
         assert!(browser.has_ended());

@@ -36,7 +36,6 @@ impl PreparedBrowserStep {
             pictured: Cell::new(false),
         }
     }
-
 }
 
 /// The metrics of what pages measure in one step, beside the metric of the step itself.
@@ -118,7 +117,14 @@ impl<'p> MeasuredPage<'p> {
         shared: &'p ScenarioThreadState,
         steps: &'p [PreparedBrowserStep],
     ) -> MeasuredPage<'p> {
-        MeasuredPage { page: Some(page), _browser: browser, shared, steps, due: Vec::new(), received_bytes: Cell::new(0) }
+        MeasuredPage {
+            page: Some(page),
+            _browser: browser,
+            shared,
+            steps,
+            due: Vec::new(),
+            received_bytes: Cell::new(0),
+        }
     }
 
     pub(super) async fn run_step(
