@@ -8,17 +8,26 @@ are the same in Python 3.8 to 3.14."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import os
+import shutil
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from squall import _not_awaited
+from squall import _not_awaited, _squall
 from squall._squall import Operation
 
 #: How often the loop runs at the end of a run to let cancelled tasks finish.
 _MAX_FINISH_TURNS = 100
+#: How long to wait for Playwright's driver to end.
+_DRIVER_END_SECONDS = 5.0
+#: The task that the current user runs.
+task_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("squall_task_name", default=None)
 
 
 #: Thread id to its loop.
@@ -45,6 +54,10 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         self.finishing = False
         #: The queue of each user's task.
         self.queues: dict[asyncio.Task[None], Any] = {}
+        #: Playwright's driver, once it runs.
+        self._browser_driver: asyncio.SubprocessTransport | None = None
+        self._starts_browser_driver = False
+        self._driver_folder = ""
         # A stopping loop polls its selector without waiting, which is what this loop must always
         # do.
         this._stopping = True
@@ -70,10 +83,68 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         task.add_done_callback(self.queues.pop)
         return task
 
+    def connect_browser(self, on_connected: Callable[[str | None], None]) -> None:
+        """Starts Playwright and its browser, and calls ``on_connected`` with what is wrong, or None."""
+        from squall import _browser
+
+        def report(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            on_connected(None if error is None else str(error))
+
+        self.create_task(_browser.connect()).add_done_callback(report)
+
+    @contextlib.contextmanager
+    def starting_browser_driver(self) -> Iterator[None]:
+        """Makes the process that is started inside a part of the generator, in a process group of its own:
+        Ctrl-C must not end it before the run."""
+        self._starts_browser_driver = True
+        try:
+            yield
+        finally:
+            self._starts_browser_driver = False
+
+    async def subprocess_exec(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        if not self._starts_browser_driver:
+            return await super().subprocess_exec(protocol_factory, *args, **options)
+        self._driver_folder = tempfile.mkdtemp(prefix="squall-playwright-")
+        options |= {"env": {**(options.get("env") or os.environ), "TMPDIR": self._driver_folder}, "process_group": 0}
+        transport, protocol = await super().subprocess_exec(protocol_factory, *args, **options)
+        self._browser_driver = transport
+        _squall.register_browser_driver(transport.get_pid())
+        return transport, protocol
+
+    def _end_browser_driver(self) -> None:
+        """Ends Playwright's driver and waits until it has ended, because asyncio complains of a process that
+        outlives its loop."""
+        from squall import _browser
+
+        _browser.forget(self)
+        transport, self._browser_driver = self._browser_driver, None
+        if transport is None:
+            return
+        _squall.release_browser_driver()
+        # The driver ends when its input does.
+        pipe: Any = transport.get_pipe_transport(0)
+        pipe.close()
+        self._run_until_ended(transport)
+        if transport.get_returncode() is None:
+            transport.kill()
+            self._run_until_ended(transport)
+        shutil.rmtree(self._driver_folder, ignore_errors=True)
+
+    def _run_until_ended(self, process: asyncio.SubprocessTransport) -> None:
+        this: Any = self
+        deadline = time.monotonic() + _DRIVER_END_SECONDS
+        while process.get_returncode() is None and time.monotonic() < deadline:
+            this._run_once()
+            time.sleep(0.001)
+
     def finish(self) -> None:
         """Cancels all tasks and closes the loop."""
         this: Any = self
         self.finishing = True
+        if self._browser_driver is not None:
+            self._end_browser_driver()
         for _ in range(_MAX_FINISH_TURNS):
             tasks = asyncio.all_tasks(self)
             if not tasks:
@@ -131,15 +202,30 @@ async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
         if work is None:
             return
         function, arguments = work
+        mark = getattr(function, "__squall_task__", None)
+        task_name.set(None if mark is None else mark.name)
         try:
             await function(*arguments)
         except BaseException as error:
             if loop.finishing and isinstance(error, GeneratorExit):
                 raise
+            browser = _finish_browser(arguments[0])
             queue.done(error)
             _clear_cancellation()
         else:
+            browser = _finish_browser(arguments[0])
             queue.done()
+        if browser is not None:
+            await browser.close()
+
+
+def _finish_browser(user: Any) -> Any:
+    """Records what the pages of a user have measured. Returns its browser, or None if it has used none."""
+    browser: Any = getattr(user, "__dict__", {}).get("browser")
+    if type(browser).__module__ != "squall._browser":
+        return None
+    browser.finish()
+    return browser
 
 
 def _clear_cancellation() -> None:

@@ -16,11 +16,14 @@ from squall._errors import ScenarioError
 from squall._thresholds import DeclaredThresholds, number_text, read_thresholds
 
 if TYPE_CHECKING:
+    from squall._browser import UserBrowser
     from squall._resources import Resources
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
+#: The keys of the argument ``browser``, beside ``args``.
+BROWSER_KEYS = ("executable", "timeout", "viewport", "screenshots", "grid", "token")
 #: All tasks declared while a scenario file is loaded: (file, qualified name, line).
 declared: list[tuple[str, str, int]] = []
 #: The set-up and tear-down of the file that is loaded.
@@ -69,6 +72,9 @@ class ScenarioMark:
     file: str
     line: int
     threads_for_blocking: int | None = None
+    #: The keys of ``browser`` as text, and the switches of the browser.
+    browser: Mapping[str, str] = field(default_factory=dict)
+    browser_args: Sequence[str] = ()
     #: Whether ``loadpilot.scenario`` made it.
     from_loadpilot: bool = False
 
@@ -115,6 +121,13 @@ class VUser:
     step_strategy: Any = None
 
     @cached_property
+    def browser(self) -> UserBrowser:
+        """The user's browser: ``page = await self.browser.new_page()`` is a page of Playwright."""
+        from squall._browser import UserBrowser
+
+        return UserBrowser(self)
+
+    @cached_property
     def random(self) -> random.Random:
         """The user's random numbers: runs with the same ``--seed`` draw the same ones."""
         return random.Random(self.seed)
@@ -145,6 +158,7 @@ def scenario(
     target: str | None = None,
     name: str | None = None,
     threads_for_blocking: int | None = None,
+    browser: Mapping[str, Any] | None = None,
 ) -> Callable[[C], C]:
     """Sets the load of a class of users. Flags of the command line override it.
 
@@ -154,7 +168,8 @@ def scenario(
     is a list of (duration, level) instead. ``thresholds`` decide whether the run passes:
     ``["p99<500ms", "error_rate<1%"]``, ``{"p99": "500ms", "error_rate": "1%"}`` or ``{"p99_ms": 500,
     "error_rate": 1.0}`` (the rate in percent). ``threads_for_blocking`` runs plain functions on up to that number of threads,
-    so that calls such as ``time.sleep`` block only their own user; 0 never does.
+    so that calls such as ``time.sleep`` block only their own user; 0 never does. ``browser`` has the keys of
+    ``[browser]`` in TOML: ``{"grid": "ws://host:8080", "token": "$GRID_TOKEN"}``.
     """
     file, line = _caller()
     if cls is not None:
@@ -180,7 +195,8 @@ def scenario(
     }
     times = {"pause", "duration", "ramp_up", "warm_up"}
     load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
-    mark = ScenarioMark(name, target, load, read_thresholds(thresholds, file, line), file, line, threads_for_blocking)
+    keys, args = _browser_keys(browser, file, line)
+    mark = ScenarioMark(name, target, load, read_thresholds(thresholds, file, line), file, line, threads_for_blocking, keys, args)
 
     def decorate(cls: C) -> C:
         if not isinstance(cls, type):
@@ -366,6 +382,35 @@ def _text(value: Any, *, seconds: bool) -> str:
     if seconds and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{number_text(value)}s"
     return number_text(value) if isinstance(value, float) else str(value)
+
+
+def _browser_keys(given: Any, file: str, line: int) -> tuple[dict[str, str], list[str]]:
+    """Returns the keys of ``browser``, with the secret behind ``@FILE`` or ``$NAME``, and the switches."""
+    if not isinstance(given or {}, Mapping):
+        raise ScenarioError(f"browser={given!r}: give a dict, such as {{'viewport': '1280x720'}}", file, line)
+    keys = dict(given or {})
+    args = keys.pop("args", [])
+    if not isinstance(args, (list, tuple)) or not all(isinstance(arg, str) for arg in args):
+        raise ScenarioError(f"browser: args={args!r}: give a list of switches", file, line)
+    for key, value in keys.items():
+        if key not in BROWSER_KEYS:
+            raise ScenarioError(f"browser has no key {key!r}; there are: args, {', '.join(BROWSER_KEYS)}", file, line)
+        if not isinstance(value, (str, int, float)) or (key != "timeout" and not isinstance(value, str)):
+            raise ScenarioError(f"browser: {key}={value!r}: give a string", file, line)
+    texts = {key: _text(value, seconds=key == "timeout") for key, value in keys.items()}
+    token = texts.get("token", "")
+    if token.startswith("$"):
+        if token[1:] not in os.environ:
+            raise ScenarioError(f"browser: token: the environment variable {token[1:]} is not set", file, line)
+        texts["token"] = os.environ[token[1:]]
+    elif token.startswith("@"):
+        path = os.path.join(os.path.dirname(file), token[1:])
+        try:
+            with open(path, encoding="utf-8") as secret:
+                texts["token"] = secret.read().rstrip()
+        except OSError as error:
+            raise ScenarioError(f"browser: token: cannot read {path}: {error.strerror}", file, line) from None
+    return texts, list(args)
 
 
 def _stages(stages: Any, file: str, line: int) -> str | None:

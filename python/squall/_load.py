@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall import _blocking, _dsl, _not_awaited, _probe, _squall, compat
+from squall import _blocking, _browser, _dsl, _not_awaited, _probe, _squall, compat
 from squall._absolute_urls import first_origin
 from squall._asyncio_usage import asyncio_reason
 from squall._blocking_usage import blocking_reason
@@ -95,6 +95,8 @@ class PythonScenario:
     #: Whether coroutines run on an asyncio loop, and why or why not.
     on_asyncio: bool = False
     mode_reason: str = ""
+    #: Whether a task uses a browser, which is then started before the first user.
+    uses_browser: bool = False
     #: Whether these are the probes, which run as long as the scenarios do.
     is_probe: bool = False
     cls: type = object
@@ -225,14 +227,46 @@ def _choose_modes(loaded: PythonScenario, mode: str, sources: ScenarioSources) -
                 raise ScenarioError(message, task.mark.file, task.mark.line) from None
     if mode == "static" and loaded.has_lifecycle_hooks:
         raise ScenarioError("--mode static: on_init, on_start and on_stop need Python", loaded.file, loaded.line)
+    loaded.uses_browser = _uses_browser(loaded, sources)
     _choose_loop(loaded, mode, sources)
+
+
+def _uses_browser(loaded: PythonScenario, sources: ScenarioSources) -> bool:
+    """Returns whether the code names ``self.browser``, or a task takes ``page`` or ``browser``."""
+    place = next((task.mark for task in loaded.tasks if getattr(task.call, "__squall_browser__", False)), None)
+    is_own = inspect.getattr_static(loaded.cls, "browser", None) is vars(VUser)["browser"]
+    named = is_own and sources.reads_attribute(loaded.cls, "browser")
+    if place is None and not named:
+        return False
+    file, line = (place.file, place.line) if place else (loaded.file, loaded.line)
+    if importlib.util.find_spec("playwright") is None:
+        message = "browser users need the package playwright: pip install playwright (its own browsers are not needed)"
+        raise ScenarioError(message, file, line)
+    # Takes long, and the engine's thread has no time for it during the run.
+    importlib.import_module("playwright.async_api")
+    return True
+
+
+def _with_browser(function: Callable[..., Any], mark: TaskMark) -> Callable[..., Any]:
+    """Returns a task of ``(user, client)`` for one that takes ``page`` or ``browser``."""
+    names = _browser.browser_parameters(function)
+    if names is None:
+        return function
+    if not inspect.iscoroutinefunction(function):
+        message = f"task {mark.name!r} takes a browser's page and must be async def: Playwright's API is awaited"
+        raise ScenarioError(message, mark.file, mark.line)
+    return _browser.with_browser(function, names)
 
 
 def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
     """Decides whether the engine resumes the coroutines or an asyncio loop runs them."""
     constant = {task.call for task in loaded.tasks if task.requests is not None}
     running = [function for function in loaded.coroutines if function not in constant]
-    if mode == "asyncio":
+    if loaded.uses_browser:
+        if mode in ("stepped", "static"):
+            raise ScenarioError(f"--mode {mode}: Playwright's pages need asyncio", loaded.file, loaded.line)
+        loaded.on_asyncio, loaded.mode_reason = True, "it uses a browser"
+    elif mode == "asyncio":
         loaded.on_asyncio, loaded.mode_reason = True, "of --mode asyncio"
     elif loaded.strategy is not None:
         loaded.on_asyncio, loaded.mode_reason = True, f"{loaded.strategy} chooses its steps"
@@ -461,7 +495,7 @@ def _tasks(cls: type, path: str, line: int) -> list[ScenarioTask]:
         mark: TaskMark | None = getattr(function, "__squall_task__", None)
         if mark is None:
             continue
-        function = _as_coroutine(function)
+        function = _with_browser(_as_coroutine(function), mark)
         if mark.name in tasks:
             first = tasks[mark.name].mark.line
             raise ScenarioError(f"task {mark.name!r} is already defined in line {first}", mark.file, mark.line)

@@ -57,6 +57,9 @@ class ScenarioPlan:
     load: Mapping[str, Sourced[str]]
     thresholds: list[Sourced[str]]
     tasks: list[PlanTask]
+    #: The keys of the argument ``browser``, and the switches of the browser.
+    browser: Mapping[str, Sourced[str]]
+    browser_args: list[Sourced[str]]
     #: What the reader of the scenario should know about its settings.
     notes: list[str]
 
@@ -82,6 +85,8 @@ def scenario_plan(
         load={argument: given(text, argument) for argument, text in mark.load.items()} if mark else {},
         thresholds=[given(threshold, "thresholds") for threshold in mark.thresholds.texts] if mark else [],
         tasks=[_plan_task(task) for task in tasks],
+        browser={key: given(text, f"browser: {key}") for key, text in mark.browser.items()} if mark else {},
+        browser_args=[given(switch, "browser: args") for switch in mark.browser_args] if mark else [],
         notes=list(mark.thresholds.notes) if mark else [],
     )
 

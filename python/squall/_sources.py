@@ -142,6 +142,16 @@ class ScenarioSources:
     def methods(self, name: str) -> list[Assignment]:
         return [method for source in self.files for method in source.methods.get(name, [])]
 
+    def reads_attribute(self, cls: type, name: str) -> bool:
+        """Returns whether code of a class, or outside of all classes, reads an attribute of a variable, as in
+        ``self.name``, and no code assigns it."""
+        if self.stores(name):
+            return False
+        classes = {base.__name__ for base in cls.__mro__}
+        tops = (top for source in self.files for top in source.tree.body if not isinstance(top, ast.ClassDef) or top.name in classes)
+        nodes = (node for top in tops for node in ast.walk(top) if isinstance(node, ast.Attribute))
+        return any(node.attr == name and isinstance(node.value, ast.Name) for node in nodes)
+
     def has_read(self, module: ModuleType | None) -> bool:
         """Returns whether a module is imported and, if it belongs to the scenario, was scanned."""
         file = getattr(module, "__file__", None)

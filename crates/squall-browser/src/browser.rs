@@ -1,12 +1,20 @@
-//! A browser that this process started, and the pages that it opens. What happens on a page is the
-//! business of [`Page`]. squall-scenario launches one browser for each engine thread.
+//! A browser that this process started, or a session of a browser grid, and the pages that it opens. What
+//! happens on a page is the business of [`Page`]. squall-scenario launches one browser for each engine
+//! thread, or keeps as many sessions of a grid as it has iterations under way.
 
 use serde_json::json;
 use std::{path::PathBuf, rc::Rc, time::Duration};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::{
+    self,
+    client::IntoClientRequest,
+    http::{HeaderValue, header::AUTHORIZATION},
+    protocol::WebSocketConfig,
+};
 
 use crate::{
     CdpError, Page,
-    connection::{Connection, ConnectionTasks},
+    connection::{Connection, ConnectionTasks, MAX_MESSAGE_BYTES},
     executable::{ExecutableError, find_executable},
     process::{BrowserPipes, BrowserProcess},
 };
@@ -22,12 +30,14 @@ pub struct BrowserConfig {
     pub viewport: (u32, u32),
     /// The browser must answer within this time.
     pub launch_timeout: Duration,
+    /// Whether the browser also listens on a port of 127.0.0.1, for a client in another process.
+    pub listens: bool,
 }
 
 impl Default for BrowserConfig {
     fn default() -> BrowserConfig {
         let launch_timeout = Duration::from_secs(60);
-        BrowserConfig { executable: None, args: Vec::new(), viewport: (1280, 720), launch_timeout }
+        BrowserConfig { executable: None, args: Vec::new(), viewport: (1280, 720), launch_timeout, listens: false }
     }
 }
 
@@ -42,17 +52,34 @@ pub enum LaunchError {
     NotReady { executable: PathBuf, reason: String, last_words: String },
 }
 
-/// A running browser. Dropping the last clone ends it; pages do not keep it.
+/// Why a grid gives no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("{0} is no URL of a grid: write ws://host:port")]
+    Url(String),
+    #[error("cannot connect to the grid at {url}: {reason}")]
+    Unreachable { url: String, reason: String },
+    /// The grid's own sentence says what to do.
+    #[error("the grid at {url} refused a session with status {status}: {reason}")]
+    Refused { url: String, status: u16, reason: String },
+    #[error("the grid at {url} gave no session within {waited:?}")]
+    Timeout { url: String, waited: Duration },
+}
+
+/// A running browser. Dropping the last clone ends it, or its session of the grid; pages do not keep it.
 #[derive(Clone)]
 pub struct Browser {
     connection: Connection,
     viewport: (u32, u32),
-    process: Rc<RunningProcess>,
+    held: Rc<HeldBrowser>,
 }
 
-struct RunningProcess {
+/// What ends with the last clone of a [`Browser`].
+struct HeldBrowser {
     _tasks: ConnectionTasks,
-    process: BrowserProcess,
+    /// `None` for a browser of a grid.
+    process: Option<BrowserProcess>,
+    endpoint: Option<String>,
 }
 
 impl Browser {
@@ -61,20 +88,35 @@ impl Browser {
         let executable = find_executable(config.executable.as_deref())?;
         let spawn_error = |source| LaunchError::Spawn { executable: executable.clone(), source };
         let (process, BrowserPipes { commands, messages }) =
-            BrowserProcess::start(&executable, &config.args).map_err(spawn_error)?;
+            BrowserProcess::start(&executable, &config.args, config.listens).map_err(spawn_error)?;
         let writer = tokio::process::ChildStdin::from_std(commands).map_err(spawn_error)?;
         let reader = tokio::process::ChildStdout::from_std(messages).map_err(spawn_error)?;
         let (connection, tasks) = Connection::over_pipe(reader, writer);
-        let version = connection.call(None, "Browser.getVersion", json!({}));
-        let reason = match tokio::time::timeout(config.launch_timeout, version).await {
-            Ok(Ok(_)) => {
-                let process = Rc::new(RunningProcess { _tasks: tasks, process });
-                return Ok(Browser { connection, viewport: config.viewport, process });
+        let ready = async {
+            connection.call(None, "Browser.getVersion", json!({})).await?;
+            Ok::<_, CdpError>(if config.listens { Some(process.endpoint(&connection).await?) } else { None })
+        };
+        let reason = match tokio::time::timeout(config.launch_timeout, ready).await {
+            Ok(Ok(endpoint)) => {
+                let held = Rc::new(HeldBrowser { _tasks: tasks, process: Some(process), endpoint });
+                return Ok(Browser { connection, viewport: config.viewport, held });
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {:?}", config.launch_timeout),
         };
         Err(LaunchError::NotReady { executable, reason, last_words: process.last_words() })
+    }
+
+    /// Opens a session of a grid: `url` is that of its CDP sessions, `ws://host:port/devtools/browser`.
+    /// Waits until the grid has a free slot. Call it inside a [`tokio::task::LocalSet`].
+    pub async fn connect(url: &str, token: Option<&str>, config: &BrowserConfig) -> Result<Browser, ConnectError> {
+        let connecting = connect_websocket(url, token);
+        let waited = config.launch_timeout;
+        let (connection, tasks) = tokio::time::timeout(waited, connecting)
+            .await
+            .map_err(|_| ConnectError::Timeout { url: url.to_owned(), waited })??;
+        let held = Rc::new(HeldBrowser { _tasks: tasks, process: None, endpoint: None });
+        Ok(Browser { connection, viewport: config.viewport, held })
     }
 
     /// Opens a page with cookies, storage and cache of its own, all empty.
@@ -87,8 +129,41 @@ impl Browser {
         self.connection.is_closed()
     }
 
-    /// The process group that all processes of the browser belong to.
-    pub fn process_group(&self) -> i32 {
-        self.process.process.group().as_raw_nonzero().get()
+    /// The process group that all processes of the browser belong to; `None` for a browser of a grid.
+    pub fn process_group(&self) -> Option<i32> {
+        self.held.process.as_ref().map(|process| process.group().as_raw_nonzero().get())
+    }
+
+    /// Where other CDP clients reach the browser, if it [listens](BrowserConfig::listens).
+    pub fn endpoint(&self) -> Option<&str> {
+        self.held.endpoint.as_deref()
+    }
+}
+
+async fn connect_websocket(url: &str, token: Option<&str>) -> Result<(Connection, ConnectionTasks), ConnectError> {
+    let no_url = || ConnectError::Url(url.to_owned());
+    let unreachable = |reason: String| ConnectError::Unreachable { url: url.to_owned(), reason };
+    let mut request = url.into_client_request().map_err(|_| no_url())?;
+    if let Some(token) = token {
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        request.headers_mut().insert(AUTHORIZATION, value.map_err(|_| unreachable("the token is no text".to_owned()))?);
+    }
+    let uri = request.uri();
+    let host = uri.host().filter(|_| uri.scheme_str() == Some("ws")).ok_or_else(no_url)?.to_owned();
+    let port = uri.port_u16().unwrap_or(80);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| unreachable(error.to_string()))?;
+    // Commands are small and wait for their replies. Without it they would wait for acknowledgements too.
+    stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+    let limits =
+        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_BYTES)).max_frame_size(Some(MAX_MESSAGE_BYTES));
+    match tokio_tungstenite::client_async_with_config(request, stream, Some(limits)).await {
+        Ok((socket, _)) => Ok(Connection::over_websocket(socket)),
+        Err(tungstenite::Error::Http(response)) => {
+            let (status, body) = (response.status().as_u16(), response.into_body().unwrap_or_default());
+            let reason = String::from_utf8_lossy(&body).trim().chars().take(500).collect();
+            Err(ConnectError::Refused { url: url.to_owned(), status, reason })
+        }
+        Err(error) => Err(unreachable(error.to_string())),
     }
 }

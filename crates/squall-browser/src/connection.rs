@@ -2,6 +2,7 @@
 //! of their session. It does not know what commands mean. Events are handled as they arrive and are
 //! never queued, so a page that sends many of them does not grow the memory.
 
+use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::{
     cell::{Cell, RefCell},
@@ -14,17 +15,21 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::AbortHandle,
 };
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 use crate::message::CdpMessage;
 
 /// The longest message. A screenshot of a long page has several MB.
-const MAX_MESSAGE_BYTES: usize = 256 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
 /// Why a command of the protocol has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CdpError {
     #[error("the browser ended")]
     Closed,
+    /// The grid ended the session, with its reason.
+    #[error("the grid ended the session: {0}")]
+    SessionEnded(String),
     #[error("{method}: {message}")]
     Refused { method: &'static str, message: String },
 }
@@ -33,8 +38,8 @@ pub enum CdpError {
 pub(crate) trait EventListener {
     fn on_event(&self, method: &str, params: &Value);
 
-    /// No further event will come.
-    fn on_closed(&self);
+    /// No further event will come, for this reason.
+    fn on_closed(&self, reason: CdpError);
 }
 
 type ReplySender = oneshot::Sender<Result<Value, String>>;
@@ -50,6 +55,8 @@ struct ConnectionState {
     /// `None` once the connection has ended.
     pending: RefCell<Option<HashMap<u64, ReplySender>>>,
     sessions: RefCell<HashMap<String, Weak<dyn EventListener>>>,
+    /// Why the grid ended the session, in its own words.
+    end_reason: RefCell<Option<String>>,
     /// Unbounded: a user has a few commands open at most.
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
 }
@@ -64,18 +71,24 @@ impl Drop for ConnectionTasks {
 }
 
 impl Connection {
+    fn new() -> (Connection, mpsc::UnboundedReceiver<Vec<u8>>) {
+        let (outgoing, commands) = mpsc::unbounded_channel::<Vec<u8>>();
+        let state = Rc::new(ConnectionState {
+            next_id: Cell::new(1),
+            pending: RefCell::new(Some(HashMap::new())),
+            sessions: RefCell::default(),
+            end_reason: RefCell::default(),
+            outgoing,
+        });
+        (Connection { state }, commands)
+    }
+
     /// A connection over a pipe, on which a NUL byte ends each message.
     pub(crate) fn over_pipe(
         reader: impl AsyncRead + Unpin + 'static,
         mut writer: impl AsyncWrite + Unpin + 'static,
     ) -> (Connection, ConnectionTasks) {
-        let (outgoing, mut commands) = mpsc::unbounded_channel::<Vec<u8>>();
-        let state = Rc::new(ConnectionState {
-            next_id: Cell::new(1),
-            pending: RefCell::new(Some(HashMap::new())),
-            sessions: RefCell::default(),
-            outgoing,
-        });
+        let (connection, mut commands) = Connection::new();
         let write = tokio::task::spawn_local(async move {
             while let Some(mut message) = commands.recv().await {
                 message.push(0);
@@ -85,13 +98,50 @@ impl Connection {
                 }
             }
         });
-        let reading = state.clone();
+        let reading = connection.state.clone();
         let read = tokio::task::spawn_local(async move {
             // Whether the browser closed the pipe or sent junk, the connection is over.
             let _ = read_messages(BufReader::with_capacity(64 << 10, reader), &reading).await;
             reading.close();
         });
-        (Connection { state }, ConnectionTasks(vec![write.abort_handle(), read.abort_handle()]))
+        (connection, ConnectionTasks(vec![write.abort_handle(), read.abort_handle()]))
+    }
+
+    /// A connection over a WebSocket, which has one message in each frame.
+    pub(crate) fn over_websocket(
+        socket: WebSocketStream<impl AsyncRead + AsyncWrite + Unpin + 'static>,
+    ) -> (Connection, ConnectionTasks) {
+        let (connection, mut commands) = Connection::new();
+        let (mut sink, mut messages) = socket.split();
+        let write = tokio::task::spawn_local(async move {
+            while let Some(message) = commands.recv().await {
+                let Ok(text) = String::from_utf8(message) else { return };
+                // The reader notices a connection that has ended.
+                if sink.send(Message::text(text)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let reading = connection.state.clone();
+        let read = tokio::task::spawn_local(async move {
+            while let Some(Ok(message)) = messages.next().await {
+                let decoded = match &message {
+                    Message::Text(text) => CdpMessage::decode(text.as_bytes()),
+                    Message::Binary(bytes) => CdpMessage::decode(bytes),
+                    Message::Close(frame) => {
+                        let reason = frame.as_ref().map(|frame| frame.reason.to_string());
+                        *reading.end_reason.borrow_mut() = reason.filter(|reason| !reason.is_empty());
+                        break;
+                    }
+                    // The library answers pings.
+                    Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
+                };
+                let Some(decoded) = decoded else { break };
+                reading.dispatch(decoded);
+            }
+            reading.close();
+        });
+        (connection, ConnectionTasks(vec![write.abort_handle(), read.abort_handle()]))
     }
 
     /// Sends a command. The browser runs the commands of a session in the order in which they are sent,
@@ -108,7 +158,7 @@ impl Connection {
         }
         // Without a writer the reply's sender is dropped too.
         let _ = self.state.outgoing.send(message.to_string().into_bytes());
-        CommandReply { method, reply }
+        CommandReply { method, reply, connection: self.state.clone() }
     }
 
     pub(crate) async fn call(
@@ -138,6 +188,7 @@ impl Connection {
 pub(crate) struct CommandReply {
     method: &'static str,
     reply: oneshot::Receiver<Result<Value, String>>,
+    connection: Rc<ConnectionState>,
 }
 
 impl IntoFuture for CommandReply {
@@ -149,7 +200,7 @@ impl IntoFuture for CommandReply {
             match self.reply.await {
                 Ok(Ok(result)) => Ok(result),
                 Ok(Err(message)) => Err(CdpError::Refused { method: self.method, message }),
-                Err(_) => Err(CdpError::Closed),
+                Err(_) => Err(self.connection.end_error()),
             }
         })
     }
@@ -175,11 +226,15 @@ impl ConnectionState {
         }
     }
 
+    fn end_error(&self) -> CdpError {
+        self.end_reason.borrow().clone().map_or(CdpError::Closed, CdpError::SessionEnded)
+    }
+
     /// Fails all open commands.
     fn close(&self) {
         self.pending.borrow_mut().take();
         let listeners: Vec<_> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
-        listeners.iter().for_each(|listener| listener.on_closed());
+        listeners.iter().for_each(|listener| listener.on_closed(self.end_error()));
     }
 }
 

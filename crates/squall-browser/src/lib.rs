@@ -38,14 +38,16 @@ mod step;
 mod step_error;
 
 #[cfg(feature = "cdp")]
-pub use browser::{Browser, BrowserConfig, LaunchError};
+pub use browser::{Browser, BrowserConfig, ConnectError, LaunchError};
 #[cfg(feature = "cdp")]
 pub use connection::CdpError;
 #[cfg(feature = "cdp")]
 pub use executable::{ExecutableError, find_executable};
 pub use keys::is_known_key;
 #[cfg(feature = "cdp")]
-pub use page::{ConsoleError, Page, PageLoad, PageMeasurements, RequestResult, SentRequest, StepRun, Vitals};
+pub use page::{
+    ConsoleError, PAGE_SCRIPT, Page, PageLoad, PageMeasurements, RequestResult, SentRequest, StepRun, Vitals,
+};
 pub use step::{BrowserAction, BrowserStep, Expectation};
 #[cfg(feature = "cdp")]
 pub use step_error::StepError;

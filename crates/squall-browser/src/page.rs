@@ -18,7 +18,8 @@ use crate::{
 use page_state::{BINDING, PageState};
 pub use page_state::{ConsoleError, PageLoad, PageMeasurements, RequestResult, SentRequest, Vitals};
 
-const SCRIPT: &str = include_str!("page/page.js");
+/// What runs in every document: observes the figures of the page, and finds elements for steps.
+pub const PAGE_SCRIPT: &str = include_str!("page/page.js");
 /// A page that paints nothing has no first paint to wait for.
 const PAINT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A page whose script is busy for longer has no vitals.
@@ -75,7 +76,7 @@ impl Page {
             ("Runtime.enable", json!({})),
             ("Log.enable", json!({})),
             ("Runtime.addBinding", json!({ "name": BINDING })),
-            ("Page.addScriptToEvaluateOnNewDocument", json!({ "source": SCRIPT })),
+            ("Page.addScriptToEvaluateOnNewDocument", json!({ "source": PAGE_SCRIPT })),
         ];
         let replies: Vec<_> = commands
             .into_iter()
@@ -223,8 +224,8 @@ impl EventListener for PageListener {
         self.state.on_event(method, params);
     }
 
-    fn on_closed(&self) {
-        self.state.on_closed();
+    fn on_closed(&self, reason: CdpError) {
+        self.state.on_closed(reason);
     }
 }
 

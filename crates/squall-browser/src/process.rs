@@ -2,6 +2,7 @@
 //! of it. It does not speak with the browser. Owned by [`Browser`](crate::Browser).
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use serde_json::json;
 use std::{
     fs::{self, File},
     io,
@@ -10,6 +11,8 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
+
+use crate::{CdpError, connection::Connection};
 
 /// Connects the browser's pipes (descriptors 3 and 4) with the standard streams of this shell. The browser
 /// ends when its pipe is closed, so it does not outlive a killed Squall, and the shell then removes the
@@ -52,9 +55,16 @@ pub(crate) struct BrowserPipes {
 }
 
 impl BrowserProcess {
-    pub(crate) fn start(executable: &Path, args: &[String]) -> io::Result<(BrowserProcess, BrowserPipes)> {
+    /// Starts the browser. One that `listens` also opens a port of 127.0.0.1.
+    pub(crate) fn start(
+        executable: &Path,
+        args: &[String],
+        listens: bool,
+    ) -> io::Result<(BrowserProcess, BrowserPipes)> {
         let folder = tempfile::Builder::new().prefix("squall-browser-").tempdir()?.keep();
-        let started = start_shell(executable, args, &folder);
+        let port = listens.then_some("--remote-debugging-port=0").into_iter();
+        let args: Vec<&str> = port.chain(args.iter().map(String::as_str)).collect();
+        let started = start_shell(executable, &args, &folder);
         let mut shell = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
         let commands = shell.stdin.take().expect("standard input is a pipe");
         let messages = shell.stdout.take().expect("standard output is a pipe");
@@ -66,6 +76,21 @@ impl BrowserProcess {
         Pid::from_child(&self.shell)
     }
 
+    /// The URL of the browser's port, which it writes to its standard error once it listens.
+    pub(crate) async fn endpoint(&self, connection: &Connection) -> Result<String, CdpError> {
+        loop {
+            let text = fs::read(self.folder.join("stderr")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let line = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            if let Some(url) = line.filter_map(|line| line.strip_prefix("DevTools listening on ")).next() {
+                return Ok(url.trim().to_owned());
+            }
+            // Fails when the browser has ended. The round trip also paces the loop.
+            connection.call(None, "Browser.getVersion", json!({})).await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// The last lines that the browser wrote to its standard error.
     pub(crate) fn last_words(&self) -> String {
         let text = fs::read(self.folder.join("stderr")).unwrap_or_default();
@@ -75,7 +100,7 @@ impl BrowserProcess {
     }
 }
 
-fn start_shell(executable: &Path, args: &[String], folder: &Path) -> io::Result<Child> {
+fn start_shell(executable: &Path, args: &[&str], folder: &Path) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", START, "sh"]).arg(folder).arg(executable).args(SWITCHES);
     command.arg(format!("--user-data-dir={}", folder.join("profile").display()));

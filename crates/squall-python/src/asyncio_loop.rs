@@ -2,6 +2,8 @@
 //! and runs one loop iteration per wake-up. The loop itself never blocks. This file does not
 //! inspect the loop's tasks. The driver starts one loop per thread for scenarios that need asyncio.
 
+#[cfg(feature = "browser")]
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use pyo3::{exceptions::PyRuntimeError, prelude::*};
 use std::{
     cell::RefCell,
@@ -86,6 +88,31 @@ impl AsyncioLoop {
         let task = self.event_loop.bind(py).call_method1("start_user_task", (queue, context.bind(py)))?.unbind();
         self.wake.notify_one();
         Ok(task)
+    }
+
+    /// Connects Playwright to the browser of this thread.
+    #[cfg(feature = "browser")]
+    pub(crate) async fn connect_browser(&self) -> Result<(), String> {
+        let (sender, connected) = tokio::sync::oneshot::channel::<Option<String>>();
+        let sender = std::sync::Mutex::new(Some(sender));
+        let on_connected = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
+            let problem: Option<String> = arguments.get_item(0)?.extract()?;
+            let sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            // The engine may have given up meanwhile.
+            sender.map(|sender| drop(sender.send(problem)));
+            Ok(())
+        };
+        Python::attach(|py| {
+            let on_connected = PyCFunction::new_closure(py, None, None, on_connected)?;
+            self.event_loop.bind(py).call_method1("connect_browser", (on_connected,)).map(drop)
+        })
+        .map_err(|error: PyErr| error.to_string())?;
+        self.wake.notify_one();
+        match connected.await {
+            Ok(None) => Ok(()),
+            Ok(Some(problem)) => Err(problem),
+            Err(_) => Err("the asyncio loop ended".to_owned()),
+        }
     }
 
     /// Wakes the loop if it has callbacks to run. Call it after Python code ran outside the loop:

@@ -2,7 +2,7 @@
 //! `squall-scenario`. It validates nothing. The interpreter calls it.
 
 use pyo3::prelude::*;
-use squall_scenario::{CodeLocation, RawCodeScenario, RawCodeTask, RawLoad, SourceLocation, Sourced};
+use squall_scenario::{CodeLocation, RawBrowser, RawCodeScenario, RawCodeTask, RawLoad, SourceLocation, Sourced};
 use std::collections::HashMap;
 
 /// `squall._plan.ScenarioPlan`.
@@ -15,6 +15,8 @@ pub(crate) struct DeclaredPlan {
     load: HashMap<String, DeclaredValue<String>>,
     thresholds: Vec<DeclaredValue<String>>,
     tasks: Vec<DeclaredTask>,
+    browser: HashMap<String, DeclaredValue<String>>,
+    browser_args: Vec<DeclaredValue<String>>,
     notes: Vec<String>,
 }
 
@@ -54,6 +56,7 @@ impl DeclaredPlan {
             load: raw_load(self.load),
             thresholds: self.thresholds.into_iter().map(Sourced::from).collect(),
             tasks: self.tasks.into_iter().map(RawCodeTask::from).collect(),
+            browser: raw_browser(self.browser, self.browser_args),
             notes: self.notes,
         }
     }
@@ -75,6 +78,20 @@ fn raw_load(mut arguments: HashMap<String, DeclaredValue<String>>) -> RawLoad {
         // Only flags give these two.
         requests: None,
         arrivals: None,
+    }
+}
+
+/// The keys of `[browser]` in the argument `browser` of `@scenario`.
+fn raw_browser(mut keys: HashMap<String, DeclaredValue<String>>, args: Vec<DeclaredValue<String>>) -> RawBrowser {
+    let mut take = |key: &str| keys.remove(key).map(Sourced::from);
+    RawBrowser {
+        executable: take("executable"),
+        args: args.into_iter().map(Sourced::from).collect(),
+        timeout: take("timeout"),
+        viewport: take("viewport"),
+        screenshots: take("screenshots"),
+        grid: take("grid"),
+        token: take("token"),
     }
 }
 

@@ -99,6 +99,11 @@ impl Driver for PythonDriver {
             ),
             false => None,
         };
+        #[cfg(feature = "browser")]
+        if scenario.on_asyncio {
+            let names = (scenario.prefix.as_str(), scenario.base.as_str());
+            crate::browser_users::ThreadBrowsers::set_up(&scenario.browser, &recorder, names);
+        }
         let settings = scenario.threads_for_blocking;
         let blocking_threads = BlockingThreads::new(settings.limit());
         let plain_on_threads = Arc::new(AtomicBool::new(matches!(settings, ThreadsForBlocking::Always(_))));
@@ -154,8 +159,28 @@ pub(crate) struct PythonThread {
 impl DriverThread for PythonThread {
     type User = PythonUser;
 
+    /// Starts the browser of this thread and connects Playwright to it, if a task needs one.
+    #[cfg(feature = "browser")]
+    async fn connect(&mut self) -> Result<(), DriverError> {
+        match &self.context.asyncio_loop {
+            Some(asyncio_loop) if self.context.scenario.uses_browser => {
+                asyncio_loop.connect_browser().await.map_err(|reason| DriverError::Connect { reason })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn user(&self, identity: UserIdentity) -> PythonUser {
         PythonUser::new(self.context.clone(), identity)
+    }
+}
+
+#[cfg(feature = "browser")]
+impl Drop for PythonThreadContext {
+    fn drop(&mut self) {
+        // The loop ends Playwright's driver, which counts as the generator's until then.
+        drop(self.asyncio_loop.take());
+        crate::browser_users::ThreadBrowsers::tear_down();
     }
 }
 

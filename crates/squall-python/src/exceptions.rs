@@ -101,8 +101,11 @@ pub(crate) fn mark_unrecorded(py: Python<'_>, error: PyErr) -> PyErr {
     }
 }
 
-/// Whether `error` is a failed request that has been recorded.
+/// Whether `error` is a failed request, or the failure of a step in a browser, that has been recorded.
 pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
+    if error.value(py).hasattr(intern!(py, "__squall_step_failed__")).unwrap_or(false) {
+        return true;
+    }
     static REQUEST_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let recorded =
         || error.value(py).getattr(intern!(py, "recorded")).is_ok_and(|recorded| recorded.is_truthy().unwrap_or(true));

@@ -254,7 +254,8 @@ fn open_one(
     let phases = scenario.connector.config().record_phases;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
     let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(invalid_scenario)?;
-    let http_settings = ScenarioHttpSettings { connector: scenario.connector, base, headers, prefix, prints_notices };
+    let (connector, browser) = (scenario.connector, scenario.browser);
+    let http_settings = ScenarioHttpSettings { connector, base, headers, prefix, browser, prints_notices };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
     check_constant_requests(loaded.py(), &script).map_err(invalid_scenario)?;
     let description = describe(&scenario.plan, &script, &scenario.notes);

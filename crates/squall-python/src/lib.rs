@@ -8,6 +8,8 @@
 mod asyncio_loop;
 mod attach;
 mod blocking_threads;
+#[cfg(feature = "browser")]
+mod browser_users;
 mod client;
 mod combined_plan;
 mod context_variables;
@@ -60,6 +62,13 @@ mod _squall {
         },
         streamed_response::PyStreamedResponse,
         websocket::WebSocket,
+    };
+
+    #[cfg(feature = "browser")]
+    #[pymodule_export]
+    use super::browser_users::{
+        BrowserStep, browser_page_script, browser_settings, register_browser_driver, release_browser_driver,
+        start_browser,
     };
 
     #[pymodule_init]

@@ -8,6 +8,7 @@ use pyo3::{
     types::{PyBool, PyDict, PyTuple},
 };
 use squall_http::Connector;
+use squall_scenario::BrowserSettings;
 use std::time::Duration;
 
 use crate::{response::PyResponse, routes::BaseUrl};
@@ -45,6 +46,10 @@ pub(crate) struct PythonScenario {
     pub(crate) on_asyncio: bool,
     /// Why coroutines run on asyncio, or why the engine resumes them itself.
     pub(crate) mode_reason: String,
+    /// Whether a browser is started before the first user.
+    pub(crate) uses_browser: bool,
+    /// The browsers of users that open pages.
+    pub(crate) browser: BrowserSettings,
     pub(crate) threads_for_blocking: ThreadsForBlocking,
     /// Why plain functions run on threads from the start; `None` if they do not.
     pub(crate) blocking_reason: Option<String>,
@@ -127,6 +132,7 @@ pub(crate) struct ScenarioHttpSettings {
     pub(crate) base: BaseUrl,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) prefix: String,
+    pub(crate) browser: BrowserSettings,
     /// Whether this process prints the notices of the run. One of several processes does.
     pub(crate) prints_notices: bool,
 }
@@ -146,6 +152,8 @@ impl PythonScenario {
             needs_python: has_lifecycle_hooks || tasks.iter().any(|task| task.requests.is_none()),
             on_asyncio: loaded.getattr("on_asyncio")?.extract()?,
             mode_reason: loaded.getattr("mode_reason")?.extract()?,
+            uses_browser: loaded.getattr("uses_browser")?.extract()?,
+            browser: http_settings.browser,
             threads_for_blocking: match (threads_for_blocking, blocking_reason.is_some()) {
                 (0, _) => ThreadsForBlocking::Never,
                 (limit, true) => ThreadsForBlocking::Always(limit),

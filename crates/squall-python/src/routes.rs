@@ -109,6 +109,12 @@ impl RoutedRequest {
 }
 
 impl BaseUrl {
+    /// The base of URLs as text; empty if there is no target.
+    #[cfg(feature = "browser")]
+    pub(crate) fn as_str(&self) -> &str {
+        self.url.as_ref().map_or("", Url::as_str)
+    }
+
     /// Paths are relative to `target`. With `absolute_only`, relative URLs are errors.
     pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, InvalidTargetError> {
         let url = Url::parse(target).map_err(|error| InvalidTargetError { target: target.to_owned(), error })?;

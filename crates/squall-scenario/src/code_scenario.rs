@@ -6,7 +6,7 @@ use squall_http::Connector;
 use squall_model::Plan;
 
 use crate::{
-    NoFiles, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
+    BrowserSettings, NoFiles, RawBrowser, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
     build::{ScenarioBuilder, build_scenario},
     error::{ProblemList, SourceLocation},
     read::{RawRequest, RawScenario, RawTask, ScenarioLanguage},
@@ -28,6 +28,8 @@ pub struct RawCodeScenario {
     pub load: RawLoad,
     pub thresholds: Vec<Sourced<String>>,
     pub tasks: Vec<RawCodeTask>,
+    /// The browsers of tasks that use one.
+    pub browser: RawBrowser,
     /// What the reader should know about the settings.
     pub notes: Vec<String>,
 }
@@ -50,6 +52,7 @@ pub struct CodeScenario {
     pub plan: Plan,
     /// Makes the HTTP clients of its users.
     pub connector: Connector,
+    pub browser: BrowserSettings,
     /// What the code says about its settings, and how the run differs from what it declares, where no flag
     /// says so literally.
     pub notes: Vec<String>,
@@ -84,6 +87,7 @@ impl CodeScenario {
     ///         requires: Vec::new(),
     ///         every: None,
     ///     }],
+    ///     browser: Default::default(),
     ///     notes: Vec::new(),
     /// };
     /// let scenario = CodeScenario::build(shop.clone(), ScenarioOverrides::default()).unwrap();
@@ -101,7 +105,9 @@ impl CodeScenario {
         let built = build_scenario(raw.into(), overrides, &default_name, &mut builder);
         problems.finish(built.map(|built| {
             notes.extend_from_slice(&built.compiled.notes);
-            CodeScenario { plan: built.plan, connector: built.compiled.connector.clone(), notes }
+            let compiled = &built.compiled;
+            let (connector, browser) = (compiled.connector.clone(), compiled.browser.clone());
+            CodeScenario { plan: built.plan, connector, browser, notes }
         }))
     }
 }
@@ -121,6 +127,7 @@ impl From<RawCodeScenario> for RawScenario {
             load: raw.load,
             thresholds: raw.thresholds,
             tasks,
+            browser: raw.browser,
             ..RawScenario::default()
         }
     }

@@ -73,16 +73,49 @@ pub(crate) struct CompiledStep {
 }
 
 /// The browsers of browser tasks.
-#[derive(Debug)]
-pub(crate) struct BrowserSettings {
-    pub(crate) executable: Option<PathBuf>,
-    pub(crate) args: Vec<String>,
+#[derive(Debug, Clone)]
+pub struct BrowserSettings {
+    pub executable: Option<PathBuf>,
+    pub args: Vec<String>,
     /// Width and height.
-    pub(crate) viewport: Option<(u32, u32)>,
+    pub viewport: Option<(u32, u32)>,
     /// The folder for pictures of failed steps.
-    pub(crate) screenshots: Option<PathBuf>,
+    pub screenshots: Option<PathBuf>,
     /// The time limit of each step.
-    pub(crate) step_timeout: Duration,
+    pub step_timeout: Duration,
+    /// Where the browsers are; `None` starts them for the run.
+    pub grid: Option<GridSettings>,
+}
+
+/// A browser grid.
+#[derive(Clone)]
+pub struct GridSettings {
+    /// `ws://host:port`, without a path at its end and without a query.
+    pub base: String,
+    /// What the URL gives after `?`.
+    pub query: Option<String>,
+    /// The API key.
+    pub token: Option<String>,
+}
+
+impl GridSettings {
+    /// The URL of its sessions for CDP clients.
+    pub fn cdp_url(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{}/devtools/browser{query}", self.base)
+    }
+
+    /// The URL of its sessions for Playwright.
+    pub fn playwright_url(&self) -> String {
+        format!("{}/?{}", self.base, self.query.as_deref().unwrap_or("browser=chromium"))
+    }
+}
+
+/// Does not show the token.
+impl std::fmt::Debug for GridSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GridSettings").field("base", &self.base).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -30,11 +30,15 @@ use crate::{
     compiled_scenario::{CompiledFlow, CompiledScenario, CompiledStep},
     data::DataFeeder,
 };
+#[cfg(feature = "browser")]
+pub use browser_metrics::StepFigures;
 pub use ended_request::EndedRequest;
 use render::RenderBuffers;
 pub use request_runner::{
     RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
 };
+#[cfg(feature = "browser")]
+pub use thread_browser::ThreadBrowser;
 pub use user::ScenarioUser;
 
 /// A scenario, ready to make load.
@@ -108,7 +112,7 @@ impl DriverThread for ScenarioThread {
             return Ok(());
         }
         let started = self.shared.browser.start().await;
-        started.map(drop).map_err(|reason| DriverError::Connect { reason })
+        started.map_err(|reason| DriverError::Connect { reason })
     }
 
     fn user(&self, identity: UserIdentity) -> ScenarioUser {

@@ -21,11 +21,17 @@ mod scenario;
 mod template;
 
 pub use code_scenario::{CodeScenario, RawCodeScenario, RawCodeTask};
+pub use compiled_scenario::{BrowserSettings, GridSettings};
 pub use driver::{
     EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, ScenarioDriver,
     ScenarioThread, ScenarioUser, http_error_outcome,
 };
+#[cfg(feature = "browser")]
+pub use driver::{StepFigures, ThreadBrowser};
 pub use error::{CodeLocation, ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles, open_input_file, read_input_text};
 pub use raw_settings::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
+pub use read::RawBrowser;
 pub use scenario::Scenario;
+#[cfg(feature = "browser")]
+pub use squall_browser::{PAGE_SCRIPT, RequestResult, Vitals};

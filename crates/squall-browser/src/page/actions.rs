@@ -9,8 +9,10 @@ use crate::{BrowserAction, CdpError, Expectation, StepError, keys::key_events};
 
 /// How long a page that is replaced is left alone before the action is tried on the next one.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
-/// The page answers this long before the step's deadline, so that its reason is not lost.
+/// The page stops trying this long before the step's deadline.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
+/// How long after the deadline a page that is busy may still say what stood in the way.
+const ANSWER_GRACE: Duration = Duration::from_secs(1);
 
 impl Page {
     pub(super) async fn interact(&self, action: &BrowserAction, deadline: Instant) -> Result<(), StepError> {
@@ -97,9 +99,8 @@ impl Page {
             }
             let budget = left.saturating_sub(ANSWER_MARGIN).as_millis();
             let expression = format!("globalThis[Symbol.for('squall')].act('{function}', {args}, {budget})");
-            let outcome = match tokio::time::timeout(left, self.evaluate(&expression)).await {
+            let outcome = match tokio::time::timeout(left + ANSWER_GRACE, self.evaluate(&expression)).await {
                 Err(_) => continue,
-                Ok(Err(CdpError::Closed)) => return Err(self.state.crash().unwrap_or(CdpError::Closed.into())),
                 // The document was replaced, or the next one has not run its script yet.
                 Ok(Err(CdpError::Refused { .. })) => {
                     if let Some(crash) = self.state.crash() {
@@ -108,6 +109,7 @@ impl Page {
                     tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
+                Ok(Err(ended)) => return Err(self.state.crash().unwrap_or(ended.into())),
                 Ok(Ok(mut outcome)) => {
                     if let Some(reason) = outcome["impossible"].as_str() {
                         return Err(impossible(reason.to_owned()));
@@ -127,8 +129,10 @@ impl Page {
     async fn finish_navigation(&self, action: &str, deadline: Instant) -> Result<(), StepError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let drawn = self.evaluate("globalThis[Symbol.for('squall')].settle()");
-        if let Ok(Err(CdpError::Closed)) = tokio::time::timeout(left, drawn).await {
-            return Err(CdpError::Closed.into());
+        match tokio::time::timeout(left, drawn).await {
+            // The document was replaced, or is busy: its events say what happens.
+            Err(_) | Ok(Ok(_) | Err(CdpError::Refused { .. })) => {}
+            Ok(Err(ended)) => return Err(ended.into()),
         }
         let loaded = self.state.wait_until(deadline, |page| !page.is_navigating() && page.is_loaded()).await;
         let slow = || StepError::Timeout { action: action.to_owned(), problem: self.state.describe_load() };

@@ -33,6 +33,8 @@
     const navigation = performance.getEntriesByType('navigation')[0] ?? {};
     const paint = performance.getEntriesByName('first-contentful-paint')[0];
     return {
+      // Tells the documents of a page apart.
+      document: location.protocol === 'about:' ? null : performance.timeOrigin,
       ttfb: navigation.responseStart || null,
       fcp: paint ? paint.startTime : null,
       dom_ready: navigation.domContentLoadedEventEnd || null,
@@ -44,10 +46,25 @@
   // Sends the last values when the page is left.
   const report = window.__squall;
   delete window.__squall;
-  if (report) window.addEventListener('pagehide', () => report(JSON.stringify(readVitals())), { capture: true });
+  // A page of Playwright may get the function after its first document has begun.
+  const reportLast = () => (report ?? window.__squall)?.(JSON.stringify(readVitals()));
+  window.addEventListener('pagehide', reportLast, { capture: true });
 
   const nextFrame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   const settle = async () => { await nextFrame(); await nextFrame(); };
+
+  // For Playwright's pages, whose events Squall does not see: waits for the first paint of a loaded page, and
+  // at most 2 s.
+  async function settleAndRead() {
+    const painted = new Promise((resolve) => {
+      const isPainted = performance.getEntriesByName('first-contentful-paint').length > 0;
+      if (isPainted || document.readyState !== 'complete') return resolve();
+      new PerformanceObserver(resolve).observe({ type: 'paint' });
+    });
+    const late = new Promise((resolve) => setTimeout(resolve, 2000));
+    await Promise.race([painted.then(settle), late]);
+    return readVitals();
+  }
 
   function find(selector) {
     if (!selector.startsWith('text=')) return document.querySelector(selector);
@@ -183,5 +200,5 @@
     }
   }
 
-  Object.defineProperty(globalThis, Symbol.for('squall'), { value: { act, settle, readVitals } });
+  Object.defineProperty(globalThis, Symbol.for('squall'), { value: { act, settle, readVitals, settleAndRead } });
 })();

@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-use crate::StepError;
+use crate::{CdpError, StepError};
 
 /// The function through which a document sends its vitals when it is left.
 pub(super) const BINDING: &str = "__squall";
@@ -100,7 +100,8 @@ pub(super) struct PageData {
     open_requests: HashMap<String, OpenRequest>,
     finished: PageMeasurements,
     crashed: bool,
-    closed: bool,
+    /// Why no further event will come.
+    closed: Option<CdpError>,
 }
 
 struct Document {
@@ -143,7 +144,7 @@ impl PageState {
             let changed = self.changed.notified();
             {
                 let page = self.inner.borrow();
-                if reached(&page) || page.crashed || page.closed {
+                if reached(&page) || page.crashed || page.closed.is_some() {
                     return Some(());
                 }
             }
@@ -153,10 +154,9 @@ impl PageState {
 
     pub(super) fn crash(&self) -> Option<StepError> {
         let page = self.inner.borrow();
-        match (page.crashed, page.closed) {
-            (true, _) => Some(StepError::Crashed),
-            (false, true) => Some(crate::CdpError::Closed.into()),
-            (false, false) => None,
+        match page.crashed {
+            true => Some(StepError::Crashed),
+            false => page.closed.clone().map(StepError::from),
         }
     }
 
@@ -225,8 +225,8 @@ impl PageState {
         self.changed.notify_waiters();
     }
 
-    pub(super) fn on_closed(&self) {
-        self.inner.borrow_mut().closed = true;
+    pub(super) fn on_closed(&self, reason: CdpError) {
+        self.inner.borrow_mut().closed = Some(reason);
         self.changed.notify_waiters();
     }
 }

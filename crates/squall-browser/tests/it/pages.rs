@@ -176,3 +176,62 @@ fn a_crashed_page_fails_its_step_and_the_next_page_works() {
         assert!(tokio::time::timeout(Duration::from_secs(60), page.close()).await.is_ok());
     });
 }
+
+#[test]
+fn a_page_that_never_answers_or_never_loads_fails_its_step_with_what_is_missing() {
+    run(async {
+        let server = PageServer::start(&[
+            ("/hang", "!hang x"),
+            ("/half", "<h1>Half</h1><img src=\"/hang\">"),
+            ("/", "<a id=\"go\" href=\"/hang\">go</a>"),
+        ]);
+        let browser = launch().await;
+        let page = browser.new_page().await.expect("a page");
+        let silent = failure(&page, &goto(server.url("/hang"))).await.to_string();
+        assert!(silent.contains("took too long: the page has not answered, and 1 requests"), "{silent}");
+        let half = failure(&page, &goto(server.url("/half"))).await.to_string();
+        assert!(half.contains("/half is not loaded, and 1 of its requests have no answer"), "{half}");
+        run_steps(&page, &[goto(server.url("/"))]).await.unwrap_or_else(|error| panic!("{error}"));
+        let link = failure(&page, &click("#go")).await;
+        assert!(matches!(link, StepError::Timeout { .. }), "{link}");
+        let measured = page.close().await;
+        assert_eq!(measured.loads.len(), 1, "only one page has loaded: {measured:?}");
+    });
+}
+
+#[test]
+fn frames_are_measured_with_their_page_and_are_no_page_loads() {
+    run(async {
+        let server = PageServer::start(&[
+            ("/", "<h1>Outer</h1><iframe src=\"/inner\"></iframe>"),
+            ("/inner", "<h1>Inner</h1><script src=\"/a.js\"></script><script>console.error('of the frame')</script>"),
+            ("/a.js", "1"),
+        ]);
+        let browser = launch().await;
+        let page = browser.new_page().await.expect("a page");
+        run_steps(&page, &[goto(server.url("/")), expect_text("Outer")])
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let measured = page.close().await;
+        assert_eq!(measured.loads.len(), 1, "{measured:?}");
+        assert_eq!(measured.requests.len(), 3, "{measured:?}");
+        assert_eq!(measured.console_errors[0].message, "of the frame");
+    });
+}
+
+#[test]
+fn popups_and_downloads_leave_the_page_as_it_is() {
+    const BODY: &str = r#"<!doctype html><h1>Opener</h1><button id="open" onclick="window.open('/other')">Open</button>
+<a id="file" href="/file">File</a><a id="tab" href="/other" target="_blank">Tab</a>"#;
+    run(async {
+        let server = PageServer::start(&[("/", BODY), ("/other", "<h1>Other</h1>"), ("/file", "!attach content")]);
+        let browser = launch().await;
+        let page = browser.new_page().await.expect("a page");
+        let steps = [goto(server.url("/")), click("#open"), click("#tab"), click("#file"), expect_text("Opener")];
+        run_steps(&page, &steps).await.unwrap_or_else(|error| panic!("{error}"));
+        let direct = failure(&page, &goto(server.url("/file"))).await.to_string();
+        assert!(direct.contains("ERR_ABORTED"), "a URL that is a download opens no page: {direct}");
+        assert_eq!(page.close().await.loads.len(), 1);
+        assert!(server.asked().iter().any(|path| path == "/file"), "{:?}", server.asked());
+    });
+}

@@ -30,7 +30,7 @@ fn a_dropped_browser_leaves_no_process_and_no_folder() {
     run(async {
         let browser = launch().await;
         let page = browser.new_page().await.expect("a page");
-        let group = browser.process_group();
+        let group = browser.process_group().expect("this process started it");
         let (pid, folder) = (Pid::from_raw(group).expect("a pid"), folder_of(group));
         assert!(folder.is_dir() && test_kill_process_group(pid).is_ok());
         drop((page, browser));
@@ -45,7 +45,8 @@ fn a_killed_browser_fails_the_step_and_says_so() {
         let server = PageServer::start(&[("/", "<h1>x</h1>")]);
         let browser = launch().await;
         let page = browser.new_page().await.expect("a page");
-        kill_process_group(Pid::from_raw(browser.process_group()).expect("a pid"), Signal::KILL).expect("it runs");
+        kill_process_group(Pid::from_raw(browser.process_group().expect("started")).expect("a pid"), Signal::KILL)
+            .expect("it runs");
         let step = page.run_step(0, &goto(server.url("/")), Instant::now() + DEADLINE).await;
         assert_eq!(step.result.expect_err("the browser is gone").to_string(), "the browser ended");
         assert!(browser.has_ended());
@@ -58,7 +59,7 @@ fn a_killed_browser_fails_the_step_and_says_so() {
 fn a_browser_whose_pipe_closes_ends_and_removes_its_folder() {
     let (group, folder) = run(async {
         let browser = launch().await;
-        let group = browser.process_group();
+        let group = browser.process_group().expect("this process started it");
         let folder = folder_of(group);
         // The runtime ends with the tasks that hold the pipe; the browser itself is not dropped.
         std::mem::forget(browser);

@@ -28,7 +28,8 @@ pub(crate) struct PageServer {
 }
 
 impl PageServer {
-    /// `pages` are paths and bodies. A body that begins with `!` is the status and its body.
+    /// `pages` are paths and bodies. A body that begins with `!` is the status and its body; `!hang` never
+    /// answers, and `!attach` is a download.
     pub(crate) fn start(pages: &'static [(&'static str, &'static str)]) -> PageServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (addr, asked) = (listener.local_addr().expect("bound"), Arc::new(Mutex::new(Vec::new())));
@@ -68,11 +69,19 @@ fn serve(stream: TcpStream, pages: &[(&str, &str)], log: &Mutex<Vec<String>>) ->
             Some((status, body)) => (status, body),
             None => ("200", body),
         };
+        if status == "hang" {
+            // Keeps the connection open for as long as the browser does.
+            return std::io::copy(&mut reader, &mut std::io::sink()).map(drop);
+        }
+        let (status, attached) = match status {
+            "attach" => ("200", "Content-Disposition: attachment; filename=file.txt\r\n"),
+            status => (status, ""),
+        };
         let kind = if bare.ends_with(".js") { "text/javascript" } else { "text/html; charset=utf-8" };
         let location = if status == "302" { format!("Location: {body}\r\n") } else { String::new() };
         write!(
             reader.get_mut(),
-            "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{location}Content-Length: {}\r\n\r\n{body}",
+            "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{location}{attached}Content-Length: {}\r\n\r\n{body}",
             body.len()
         )?;
     }

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     Sourced,
-    compiled_scenario::{BrowserSettings, CompiledBrowserStep},
+    compiled_scenario::{BrowserSettings, CompiledBrowserStep, GridSettings},
     error::SourceLocation,
-    read::{RawBrowserStep, RawScenario, RawTask, TaskKind},
+    read::{RawBrowser, RawBrowserStep, RawScenario, RawTask, ScenarioLanguage, TaskKind},
     template::Template,
 };
 
@@ -40,7 +40,54 @@ impl ScenarioBuilder<'_, '_> {
             viewport: browser.viewport.as_ref().and_then(|given| self.viewport(given)),
             screenshots: path(&browser.screenshots),
             step_timeout: self.step_timeout(raw),
+            grid: self.grid(browser, raw.language),
         }
+    }
+
+    fn grid(&mut self, browser: &RawBrowser, language: ScenarioLanguage) -> Option<GridSettings> {
+        let Some(given) = &browser.grid else {
+            if let Some(token) = &browser.token {
+                self.problems.add(&token.location, "`token` is the API key of a grid, and there is no `grid`");
+            }
+            return None;
+        };
+        let own = browser.executable.as_ref().into_iter().chain(&browser.args);
+        for setting in own {
+            let message = "this is for a browser that the run starts, and `grid` names the place of the browsers";
+            self.problems.add_with_hint(&setting.location, message, "leave one of the two out");
+        }
+        let (base, query) = match given.value.split_once('?') {
+            Some((base, query)) => (base, Some(query.to_owned()).filter(|query| !query.is_empty())),
+            None => (given.value.as_str(), None),
+        };
+        let base = base.trim_end_matches('/').to_owned();
+        if !["ws://", "wss://"].iter().any(|scheme| base.strip_prefix(scheme).is_some_and(|host| !host.is_empty())) {
+            let message = format!("`{}` is no URL of a grid", given.value);
+            self.problems.add_with_hint(&given.location, message, "write grid = \"ws://host:8080\"");
+        }
+        if base.starts_with("wss://") && language == ScenarioLanguage::Toml {
+            let message = "tasks in TOML do not connect to a grid with TLS";
+            self.problems.add_with_hint(&given.location, message, "write ws://, or write the task in Python");
+        }
+        let token = browser.token.as_ref().and_then(|token| self.secret(token));
+        Some(GridSettings { base, query, token })
+    }
+
+    /// The value behind `@FILE` or `$NAME`, or the text itself.
+    fn secret(&mut self, given: &Sourced<String>) -> Option<String> {
+        let text = given.value.as_str();
+        if let Some(path) = text.strip_prefix('@') {
+            let read = self.files.read(path).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned());
+            return read
+                .map_err(|error| self.problems.add(&given.location, format!("cannot read {path}: {error}")))
+                .ok();
+        }
+        let Some(name) = text.strip_prefix('$') else { return Some(text.to_owned()) };
+        let value = self.files.env(name);
+        if value.is_none() {
+            self.problems.add(&given.location, format!("the environment variable {name} is not set"));
+        }
+        value
     }
 
     fn step_timeout(&mut self, raw: &RawScenario) -> Duration {

@@ -1,6 +1,6 @@
 //! Records what pages measured: the figures of each loaded document, each request that the browser sent, and
 //! console errors, under the metric of the step that caused them. It drives no page. Called by
-//! `browser_run`.
+//! `browser_run` and, for what Playwright's pages measured, by the Python module.
 
 use squall_browser::{BrowserStep, Page, PageMeasurements, RequestResult, StepRun, Vitals};
 use squall_engine::ThreadRecorder;
@@ -11,16 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ScenarioThreadState, flow_run::PASSED};
+use super::{ScenarioThreadState, flow_run::PASSED, thread_browser::UsedBrowser};
 use crate::{build::PAGE_FIGURES, compiled_scenario::CompiledBrowserStep};
 
 /// A step of a browser task, prepared for one thread.
 pub(super) struct PreparedBrowserStep {
     pub(super) metric: MetricId,
     pub(super) group: Option<MetricId>,
-    key: MetricKey,
-    /// The metrics of [`PAGE_FIGURES`], made when they are first needed, because most steps load no page.
-    figures: [Cell<Option<MetricId>>; PAGE_FIGURES.len()],
+    figures: StepFigures,
     /// Whether this thread has kept a picture of this step's failure. One is enough to see what happened.
     pictured: Cell<bool>,
 }
@@ -34,10 +32,59 @@ impl PreparedBrowserStep {
         PreparedBrowserStep {
             metric: recorder.metric(step.metric.clone()),
             group: step.group.as_ref().map(|group| recorder.metric(MetricKey::group(group))),
-            key: step.metric.clone(),
-            figures: Default::default(),
+            figures: StepFigures::new(step.metric.clone()),
             pictured: Cell::new(false),
         }
+    }
+}
+
+/// The metrics of what pages measure in one step, beside the metric of the step itself.
+pub struct StepFigures {
+    key: MetricKey,
+    /// The metrics of [`PAGE_FIGURES`], made when they are first needed, because most steps load no page.
+    figures: [Cell<Option<MetricId>>; PAGE_FIGURES.len()],
+}
+
+impl StepFigures {
+    /// `step` is the metric of the step.
+    pub fn new(step: MetricKey) -> StepFigures {
+        StepFigures { key: step, figures: Default::default() }
+    }
+
+    /// Records the figures of a document. Times are as the browser measured them, from the start of the
+    /// navigation. CLS has no unit: 1 is recorded as 1 s.
+    pub fn record_load(&self, vitals: &Vitals, due: Instant, recorder: &ThreadRecorder) {
+        let Vitals { ttfb, fcp, dom_ready, load, lcp, cls, inp } = *vitals;
+        let cls = cls.map(|shift| shift * 1000.0);
+        for (index, milliseconds) in [ttfb, fcp, dom_ready, load, lcp, cls, inp].into_iter().enumerate() {
+            if let Some(milliseconds) = milliseconds {
+                let time = Duration::from_secs_f64((milliseconds / 1000.0).clamp(0.0, 86_400.0));
+                recorder.record_span(self.figure(index, recorder), due, due + time, PASSED);
+            }
+        }
+    }
+
+    /// Records a request that the browser sent.
+    pub fn record_request(
+        &self,
+        (result, duration, bytes): (&RequestResult, Duration, u64),
+        due: Instant,
+        recorder: &ThreadRecorder,
+    ) {
+        let metric = self.figure(REQUESTS, recorder);
+        let outcome = request_outcome(result);
+        recorder.record_span(metric, due, due + duration, outcome);
+        recorder.add_bytes(metric, due, bytes, 0);
+        if let RequestResult::Failed(reason) = result {
+            recorder.note_error(metric, due, outcome, reason);
+        }
+    }
+
+    pub fn record_console_error(&self, message: &str, due: Instant, recorder: &ThreadRecorder) {
+        let outcome = Outcome::new(OutcomeCategory::Exception, "CONSOLE_ERROR");
+        let metric = self.figure(CONSOLE_ERRORS, recorder);
+        recorder.record_span(metric, due, due, outcome);
+        recorder.note_error(metric, due, outcome, message);
     }
 
     fn figure(&self, index: usize, recorder: &ThreadRecorder) -> MetricId {
@@ -54,6 +101,8 @@ impl PreparedBrowserStep {
 pub(super) struct MeasuredPage<'p> {
     /// `None` once it is closed.
     page: Option<Page>,
+    /// Dropped after the page.
+    _browser: UsedBrowser<'p>,
     shared: &'p ScenarioThreadState,
     steps: &'p [PreparedBrowserStep],
     /// When each step so far was due.
@@ -64,11 +113,18 @@ pub(super) struct MeasuredPage<'p> {
 
 impl<'p> MeasuredPage<'p> {
     pub(super) fn new(
-        page: Page,
+        (page, browser): (Page, UsedBrowser<'p>),
         shared: &'p ScenarioThreadState,
         steps: &'p [PreparedBrowserStep],
     ) -> MeasuredPage<'p> {
-        MeasuredPage { page: Some(page), shared, steps, due: Vec::new(), received_bytes: Cell::new(0) }
+        MeasuredPage {
+            page: Some(page),
+            _browser: browser,
+            shared,
+            steps,
+            due: Vec::new(),
+            received_bytes: Cell::new(0),
+        }
     }
 
     pub(super) async fn run_step(
@@ -114,26 +170,17 @@ impl<'p> MeasuredPage<'p> {
         let recorder = &self.shared.recorder;
         for load in &measured.loads {
             if let Some((step, due)) = self.step(load.step) {
-                record_vitals(&load.vitals, step, due, recorder);
+                step.figures.record_load(&load.vitals, due, recorder);
             }
         }
         for request in &measured.requests {
             let Some((step, due)) = self.step(request.step) else { continue };
-            let metric = step.figure(REQUESTS, recorder);
-            let outcome = request_outcome(&request.result);
-            recorder.record_span(metric, due, due + request.duration, outcome);
-            recorder.add_bytes(metric, due, request.bytes, 0);
-            if let RequestResult::Failed(reason) = &request.result {
-                recorder.note_error(metric, due, outcome, reason);
-            }
+            step.figures.record_request((&request.result, request.duration, request.bytes), due, recorder);
             self.received_bytes.set(self.received_bytes.get() + request.bytes);
         }
         for error in &measured.console_errors {
             let Some((step, due)) = self.step(error.step) else { continue };
-            let outcome = Outcome::new(OutcomeCategory::Exception, "CONSOLE_ERROR");
-            let metric = step.figure(CONSOLE_ERRORS, recorder);
-            recorder.record_span(metric, due, due, outcome);
-            recorder.note_error(metric, due, outcome, &error.message);
+            step.figures.record_console_error(&error.message, due, recorder);
         }
     }
 
@@ -152,19 +199,6 @@ impl Drop for MeasuredPage<'_> {
 
 /// A page that hangs cannot be drawn.
 const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Times are as the browser measured them, from the start of the navigation. CLS has no unit: 1 is recorded
-/// as 1 s.
-fn record_vitals(vitals: &Vitals, step: &PreparedBrowserStep, due: Instant, recorder: &ThreadRecorder) {
-    let Vitals { ttfb, fcp, dom_ready, load, lcp, cls, inp } = *vitals;
-    let cls = cls.map(|shift| shift * 1000.0);
-    for (index, milliseconds) in [ttfb, fcp, dom_ready, load, lcp, cls, inp].into_iter().enumerate() {
-        if let Some(milliseconds) = milliseconds {
-            let time = Duration::from_secs_f64((milliseconds / 1000.0).clamp(0.0, 86_400.0));
-            recorder.record_span(step.figure(index, recorder), due, due + time, PASSED);
-        }
-    }
-}
 
 fn request_outcome(result: &RequestResult) -> Outcome {
     match result {

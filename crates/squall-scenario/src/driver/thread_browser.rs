@@ -1,28 +1,53 @@
-//! The browser of one engine thread, which its users share: starts it, and starts it again if it has ended.
-//! Each user opens pages of its own. Called by `browser_run`, and before the run by the driver's thread.
+//! The browsers of one engine thread, which its users share: one that the run starts, and starts again if it
+//! has ended, or sessions of a grid. Each user opens pages of its own. Called by `browser_run`, before the
+//! run by the driver's thread, and by the Python module.
 
 use squall_browser::{Browser, BrowserConfig, Page};
 use squall_engine::HelperProcesses;
+use std::cell::RefCell;
 use tokio::sync::Mutex;
 
-use crate::compiled_scenario::BrowserSettings;
+use crate::compiled_scenario::{BrowserSettings, GridSettings};
 
-/// The browser of one engine thread. It is started again after it has ended.
-#[derive(Default)]
-pub(super) struct ThreadBrowser {
+/// The browsers of one engine thread.
+pub struct ThreadBrowser {
     config: BrowserConfig,
+    source: BrowserSource,
+}
+
+enum BrowserSource {
     /// Locked while the browser starts, so that the users of the thread start one together.
-    browser: Mutex<Option<RunningBrowser>>,
+    Launched(Mutex<Option<RunningBrowser>>),
+    Grid {
+        grid: GridSettings,
+        /// Sessions that no iteration uses. A session serves one iteration at a time, so that the load
+        /// is spread over the grid.
+        idle: RefCell<Vec<Browser>>,
+    },
 }
 
 struct RunningBrowser {
     /// Dropped before the browser ends: its CPU time and memory count as the generator's.
-    _usage: HelperProcesses,
+    _usage: Option<HelperProcesses>,
     browser: Browser,
 }
 
+/// A browser in use. Dropping it lets the next iteration use its session of the grid.
+pub(super) struct UsedBrowser<'t> {
+    browser: Browser,
+    idle: Option<&'t RefCell<Vec<Browser>>>,
+}
+
+impl Drop for UsedBrowser<'_> {
+    fn drop(&mut self) {
+        if let Some(idle) = self.idle.filter(|_| !self.browser.has_ended()) {
+            idle.borrow_mut().push(self.browser.clone());
+        }
+    }
+}
+
 impl ThreadBrowser {
-    pub(super) fn new(settings: &BrowserSettings) -> ThreadBrowser {
+    pub fn new(settings: &BrowserSettings) -> ThreadBrowser {
         let default = BrowserConfig::default();
         let config = BrowserConfig {
             executable: settings.executable.clone(),
@@ -30,25 +55,64 @@ impl ThreadBrowser {
             viewport: settings.viewport.unwrap_or(default.viewport),
             ..default
         };
-        ThreadBrowser { config, ..ThreadBrowser::default() }
+        let source = match &settings.grid {
+            None => BrowserSource::Launched(Mutex::default()),
+            Some(grid) => BrowserSource::Grid { grid: grid.clone(), idle: RefCell::default() },
+        };
+        ThreadBrowser { config, source }
     }
 
-    /// Starts the browser, if none runs.
-    pub(super) async fn start(&self) -> Result<Browser, String> {
-        let mut browser = self.browser.lock().await;
-        if let Some(running) = browser.as_ref().filter(|running| !running.browser.has_ended()) {
+    /// The same, with a browser that listens for clients in other processes.
+    pub fn listening(settings: &BrowserSettings) -> ThreadBrowser {
+        let mut browser = ThreadBrowser::new(settings);
+        browser.config.listens = true;
+        browser
+    }
+
+    /// Starts the browser if none runs, or opens the first session of the grid.
+    pub async fn start(&self) -> Result<(), String> {
+        self.acquire().await.map(drop)
+    }
+
+    /// Where other CDP clients reach the browser, which is started if none runs.
+    pub async fn endpoint(&self) -> Result<String, String> {
+        let used = self.acquire().await?;
+        used.browser.endpoint().map(str::to_owned).ok_or_else(|| "this browser does not listen".to_owned())
+    }
+
+    pub(super) async fn open_page(&self) -> Result<(Page, UsedBrowser<'_>), String> {
+        let used = self.acquire().await?;
+        let page = used.browser.new_page().await.map_err(|error| error.to_string())?;
+        Ok((page, used))
+    }
+
+    async fn acquire(&self) -> Result<UsedBrowser<'_>, String> {
+        match &self.source {
+            BrowserSource::Launched(running) => {
+                Ok(UsedBrowser { browser: self.launched(&mut *running.lock().await).await?, idle: None })
+            }
+            BrowserSource::Grid { grid, idle } => {
+                let free = idle.borrow_mut().pop().filter(|session| !session.has_ended());
+                let browser = match free {
+                    Some(session) => session,
+                    None => Browser::connect(&grid.cdp_url(), grid.token.as_deref(), &self.config)
+                        .await
+                        .map_err(|error| error.to_string())?,
+                };
+                Ok(UsedBrowser { browser, idle: Some(idle) })
+            }
+        }
+    }
+
+    async fn launched(&self, running: &mut Option<RunningBrowser>) -> Result<Browser, String> {
+        if let Some(running) = running.as_ref().filter(|running| !running.browser.has_ended()) {
             return Ok(running.browser.clone());
         }
         // The old one first: its folder and its processes are removed before the next one starts.
-        *browser = None;
-        let started = Browser::launch(&self.config).await.map_err(|error| error.to_string())?;
-        let usage = HelperProcesses::register(started.process_group());
-        *browser = Some(RunningBrowser { _usage: usage, browser: started.clone() });
-        Ok(started)
-    }
-
-    pub(super) async fn open_page(&self) -> Result<Page, String> {
-        let browser = self.start().await?;
-        browser.new_page().await.map_err(|error| error.to_string())
+        *running = None;
+        let browser = Browser::launch(&self.config).await.map_err(|error| error.to_string())?;
+        let usage = browser.process_group().map(HelperProcesses::register);
+        *running = Some(RunningBrowser { _usage: usage, browser: browser.clone() });
+        Ok(browser)
     }
 }

@@ -16,6 +16,8 @@ pub(super) fn browser_settings(table: Option<TomlTable<'_, '_>>, problems: &mut 
         timeout: table.string_or_number("timeout", problems),
         viewport: table.string("viewport", problems),
         screenshots: table.string("screenshots", problems),
+        grid: table.string("grid", problems),
+        token: table.string("token", problems),
     };
     table.report_unknown_keys(problems);
     browser

@@ -10,6 +10,7 @@ mod request;
 mod table;
 
 pub(crate) use document::read_scenario;
+pub use raw::RawBrowser;
 pub(crate) use raw::{
     NameValuePairs, RawBody, RawBrowserStep, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck,
     RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage, TaskKind,

@@ -74,16 +74,20 @@ pub(crate) struct RawData {
 }
 
 /// The browsers of browser tasks.
-#[derive(Debug, Default)]
-pub(crate) struct RawBrowser {
-    pub(crate) executable: Option<Sourced<String>>,
-    pub(crate) args: Vec<Sourced<String>>,
+#[derive(Debug, Clone, Default)]
+pub struct RawBrowser {
+    pub executable: Option<Sourced<String>>,
+    pub args: Vec<Sourced<String>>,
     /// The time limit of each step.
-    pub(crate) timeout: Option<Sourced<String>>,
+    pub timeout: Option<Sourced<String>>,
     /// `1280x720`.
-    pub(crate) viewport: Option<Sourced<String>>,
+    pub viewport: Option<Sourced<String>>,
     /// The folder for pictures of failed steps.
-    pub(crate) screenshots: Option<Sourced<String>>,
+    pub screenshots: Option<Sourced<String>>,
+    /// The URL of a grid.
+    pub grid: Option<Sourced<String>>,
+    /// The grid's API key: itself, `@FILE` or `$NAME`.
+    pub token: Option<Sourced<String>>,
 }
 
 /// What the users of a task are.

@@ -3,7 +3,8 @@
 
 use squall_model::LoadModel;
 use squall_scenario::{
-    CodeLocation, CodeScenario, RawCodeScenario, RawCodeTask, RawLoad, ScenarioOverrides, SourceLocation, Sourced,
+    CodeLocation, CodeScenario, RawBrowser, RawCodeScenario, RawCodeTask, RawLoad, ScenarioOverrides, SourceLocation,
+    Sourced,
 };
 
 fn line(line: usize, setting: Option<&str>) -> SourceLocation {
@@ -34,6 +35,7 @@ fn shop(load: RawLoad) -> RawCodeScenario {
         load,
         thresholds: Vec::new(),
         tasks: vec![task("browse")],
+        browser: RawBrowser::default(),
         notes: Vec::new(),
     }
 }
