@@ -18,6 +18,8 @@ mod run_rules;
 mod seeds;
 mod settings;
 mod standard;
+#[cfg(feature = "database")]
+mod tls;
 
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
 #[cfg(feature = "database")]
@@ -51,3 +53,5 @@ pub use settings::{
 pub use standard::{
     CompressionStyle, KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns,
 };
+#[cfg(feature = "database")]
+pub use tls::TlsStoreError;

@@ -192,6 +192,4 @@ fn help_version_and_print_need_no_database() {
     assert!(print.code == 0 && print.stdout.starts_with("% of samples    Range       % of total"), "{print:?}");
     let wrong = folder.squall(&["cql", "wirte", "n=1"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("did you mean write?"), "{wrong:?}");
-    let tls = folder.squall(&["cql", "write", "n=1", "-transport", "truststore=a.jks"]);
-    assert!(tls.code == 2 && tls.stderr.contains("-transport (TLS) is not supported yet"), "{tls:?}");
 }

@@ -17,6 +17,10 @@ mod cql_options;
 #[cfg(feature = "cql")]
 mod cql_report;
 #[cfg(feature = "cql")]
+mod cql_tls;
+#[cfg(feature = "cql")]
+mod cql_two_nodes;
+#[cfg(feature = "cql")]
 mod cql_user;
 mod dashboard_keys;
 mod dashboard_terminal;

@@ -212,12 +212,12 @@ const PORT: &[OptionSpec] = &[
 const TRANSPORT: &[OptionSpec] = &[
     option("truststore=", "", "certificates to trust (JKS, PKCS12 or PEM); switches TLS on"),
     option("truststore-password=", "", "password of the trust store"),
-    option("keystore=", "", "the client's certificate and key"),
+    option("keystore=", "", "the client's certificate and key (JKS, PKCS12 or PEM)"),
     option("keystore-password=", "", "password of the key store"),
     option("ssl-protocol=", "TLS", "TLS, TLSv1.2 or TLSv1.3"),
     option("ssl-alg=", "SunX509", "accepted and not used"),
     option("store-type=", "JKS", "accepted and not used: the type is read from the file"),
-    option("ssl-ciphers=", "", "accepted and not used"),
+    option("ssl-ciphers=", "", "cipher suites to offer, by their names in Java, separated by commas"),
     option("hostname-verification=", "", "true: the certificate must name the node's address"),
     option("factory=", "", "accepted and not used"),
 ];

@@ -5,17 +5,23 @@ use super::{
     OperationError, innermost_message,
     node_failures::{FailedNode, NodeFailures},
 };
-use crate::{ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings};
+use crate::{
+    ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings, TlsSettings, TlsStoreError,
+    tls::{NodeAddresses, TlsTunnel, client_config},
+};
 use scylla::{
     client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
+    cluster::metadata::Peer,
     errors::NewSessionError,
     policies::{
-        host_filter::AllowListHostFilter,
+        host_filter::HostFilter,
         load_balancing::{DefaultPolicy, LoadBalancingPolicy},
         retry::FallthroughRetryPolicy,
     },
 };
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     num::NonZeroUsize,
     sync::Arc,
     time::{Duration, Instant},
@@ -29,8 +35,12 @@ const NODE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Which database to connect to, and how; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct DatabaseTarget {
-    nodes: Arc<[String]>,
+    /// Host and port.
+    nodes: Arc<[(String, u16)]>,
+    /// The port of nodes that are not listed.
+    port: u16,
     mode: ConnectionMode,
+    tls: Option<TlsSettings>,
     only_listed_nodes: bool,
     datacenter: Option<String>,
     rack: Option<String>,
@@ -44,6 +54,9 @@ pub struct Database {
     pub(crate) session: Session,
     failures: Arc<FailedNode>,
 }
+
+/// Lets the driver use listed nodes only.
+struct ListedNodes(BTreeSet<IpAddr>);
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,19 +84,19 @@ pub enum DatabaseConnectError {
     NodeDown { node: String },
     #[error("no node of the cluster is in the data centre {datacenter}: it has {known}")]
     UnknownDatacenter { datacenter: String, known: String },
+    #[error(transparent)]
+    Tls(#[from] TlsStoreError),
 }
 
 impl DatabaseTarget {
     /// `nodes` are those of the settings, read from their file if they name one.
     pub fn new(settings: &StressSettings, nodes: &[NodeAddress]) -> DatabaseTarget {
         let port = settings.nodes.port;
-        let address = |node: &NodeAddress| match node.host.contains(':') {
-            true => format!("[{}]:{}", node.host, node.port.unwrap_or(port)),
-            false => format!("{}:{}", node.host, node.port.unwrap_or(port)),
-        };
         DatabaseTarget {
-            nodes: nodes.iter().map(address).collect(),
+            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(port))).collect(),
+            port,
             mode: settings.mode.clone(),
+            tls: settings.tls.clone(),
             only_listed_nodes: settings.nodes.whitelist,
             datacenter: settings.nodes.datacenter.clone(),
             rack: settings.nodes.rack.clone(),
@@ -95,7 +108,7 @@ impl DatabaseTarget {
 
     /// The addresses as people read them.
     pub fn addresses(&self) -> String {
-        self.nodes.join(", ")
+        self.nodes.iter().map(|(host, port)| address(host, *port)).collect::<Vec<_>>().join(", ")
     }
 
     /// The number of listed nodes.
@@ -125,10 +138,30 @@ impl DatabaseTarget {
         }
     }
 
-    fn session_builder(
+    /// The addresses of the listed nodes.
+    async fn resolve(&self) -> Result<NodeAddresses, DatabaseConnectError> {
+        let mut listed = BTreeMap::new();
+        for (host, port) in self.nodes.iter() {
+            let unknown = |_| DatabaseConnectError::UnknownHost { hosts: address(host, *port) };
+            for found in tokio::net::lookup_host((host.as_str(), *port)).await.map_err(unknown)? {
+                listed.insert(found.ip(), (host.clone(), *port));
+            }
+        }
+        Ok(NodeAddresses { listed, port: self.port })
+    }
+
+    /// The tunnel of a session, if `-transport` asks for TLS.
+    async fn tunnel(&self) -> Result<Option<Arc<TlsTunnel>>, DatabaseConnectError> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let config = client_config(tls)?;
+        Ok(Some(Arc::new(TlsTunnel::new(self.resolve().await?, config, self.mode.connect_timeout))))
+    }
+
+    async fn session_builder(
         &self,
         connections: NonZeroUsize,
         failures: &Arc<FailedNode>,
+        tunnel: Option<&Arc<TlsTunnel>>,
     ) -> Result<SessionBuilder, DatabaseConnectError> {
         let profile = ExecutionProfile::builder()
             .consistency(self.consistency.into())
@@ -139,7 +172,6 @@ impl DatabaseTarget {
             .load_balancing_policy(Arc::new(NodeFailures::new(self.load_balancing(), failures.clone())))
             .build();
         let mut builder = SessionBuilder::new()
-            .known_nodes(self.nodes.iter())
             .connection_timeout(self.mode.connect_timeout)
             .compression(self.mode.compression.of_driver())
             .pool_size(PoolSize::PerHost(connections))
@@ -148,9 +180,18 @@ impl DatabaseTarget {
             builder = builder.user(user, self.mode.password.clone().unwrap_or_default());
         }
         if self.only_listed_nodes {
-            let unknown = |_| DatabaseConnectError::UnknownHost { hosts: self.addresses() };
-            builder = builder.host_filter(Arc::new(AllowListHostFilter::new(self.nodes.iter()).map_err(unknown)?));
+            let listed = self.resolve().await?.listed.into_keys().collect();
+            builder = builder.host_filter(Arc::new(ListedNodes(listed)));
         }
+        builder = match tunnel {
+            Some(tunnel) => {
+                let loopback = tunnel.listed().map_err(|error| self.refused(error.to_string()))?;
+                // The driver would dial the ports of a node's shards without TLS.
+                let builder = builder.known_nodes_addr(loopback).disallow_shard_aware_port(true);
+                builder.address_translator(tunnel.clone())
+            }
+            None => builder.known_nodes(self.nodes.iter().map(|(host, port)| address(host, *port))),
+        };
         Ok(builder)
     }
 }
@@ -161,18 +202,23 @@ impl Database {
     pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
         let (began, limit) = (Instant::now(), target.connect_limit());
         // The driver's own limit covers only TCP: a listener that never answers would block for ever.
-        let failures = Arc::default();
-        let built = tokio::time::timeout(limit, target.session_builder(connections, &failures)?.build()).await;
+        let (failures, tunnel) = (Arc::default(), target.tunnel().await?);
+        let builder = target.session_builder(connections, &failures, tunnel.as_ref()).await?;
+        let built = tokio::time::timeout(limit, builder.build()).await;
         let silent = |_| DatabaseConnectError::Silent { nodes: target.addresses(), limit };
-        let session = built.map_err(silent)?.map_err(|error| match &error {
-            NewSessionError::FailedToResolveAnyHostname(hosts) => {
-                DatabaseConnectError::UnknownHost { hosts: hosts.join(", ") }
+        let session = built.map_err(silent)?.map_err(|error| {
+            // The driver only knows that the connection to the tunnel ended.
+            match (tunnel.and_then(|tunnel| tunnel.failure()), &error) {
+                (Some(reason), _) => target.refused(reason),
+                (None, NewSessionError::FailedToResolveAnyHostname(hosts)) => {
+                    DatabaseConnectError::UnknownHost { hosts: hosts.join(", ") }
+                }
+                (None, _) => target.refused(innermost_message(&error)),
             }
-            _ => target.refused(innermost_message(&error)),
         })?;
         let database = Database { session, failures };
         database.check_datacenter(target)?;
-        while let Some(node) = database.unconnected_node() {
+        while let Some(node) = database.unconnected_node(target) {
             if began.elapsed() >= limit {
                 return Err(DatabaseConnectError::NodeDown { node });
             }
@@ -220,10 +266,15 @@ impl Database {
         self.session.get_cluster_state().replica_locator().ring().iter().map(|(token, _)| token.value()).collect()
     }
 
-    fn unconnected_node(&self) -> Option<String> {
+    /// A node that operations may need and that is not connected.
+    fn unconnected_node(&self, target: &DatabaseTarget) -> Option<String> {
         let state = self.session.get_cluster_state();
-        let unconnected = state.get_nodes_info().iter().find(|node| node.is_enabled() && !node.is_connected());
-        unconnected.map(|node| node.address.to_string())
+        let needed = |datacenter: &Option<String>| {
+            target.remote_datacenters || target.datacenter.is_none() || *datacenter == target.datacenter
+        };
+        let mut nodes = state.get_nodes_info().iter().filter(|node| node.is_enabled() && needed(&node.datacenter));
+        // With TLS the driver knows the port of the tunnel instead of the node's.
+        nodes.find(|node| !node.is_connected()).map(|node| address(&node.address.ip().to_string(), target.port))
     }
 
     fn check_datacenter(&self, target: &DatabaseTarget) -> Result<(), DatabaseConnectError> {
@@ -236,4 +287,14 @@ impl Database {
         }
         Err(DatabaseConnectError::UnknownDatacenter { datacenter: datacenter.clone(), known: known.join(", ") })
     }
+}
+
+impl HostFilter for ListedNodes {
+    fn accept(&self, peer: &Peer) -> bool {
+        self.0.contains(&peer.address.ip())
+    }
+}
+
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -108,6 +108,11 @@ impl ColumnGenerator {
         u64::try_from(cluster.max().max(cluster.min())).unwrap_or(1).max(1)
     }
 
+    /// The average number of values that this clustering column has within its parent; at least 1.
+    pub(super) fn average_cluster(&self) -> u64 {
+        u64::try_from(self.cluster.distribution().average()).unwrap_or(1).max(1)
+    }
+
     /// The next value.
     pub(super) fn generate(&mut self) -> CqlValue {
         match self.cql_type {

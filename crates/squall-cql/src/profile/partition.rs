@@ -80,6 +80,40 @@ impl PartitionGenerator {
         self.clustering.iter().map(ColumnGenerator::max_cluster).fold(1, u64::saturating_mul)
     }
 
+    /// How many rows of a partition cassandra-stress writes with one visit: the first ones, in the order
+    /// in which they are generated. It leaves a clustering level when the level above it passes a row
+    /// that it computed from average sizes, so it omits rows of tables with three or more clustering
+    /// columns.
+    pub fn rows_of_cassandra_stress(&self, partition: &Partition) -> usize {
+        let last = self.last_row_of_cassandra_stress();
+        let sizes: Vec<usize> = partition.levels.iter().map(Vec::len).collect();
+        let (mut row, mut written) = (vec![0; sizes.len()], 1);
+        while next_row(&mut row, &sizes, &last) {
+            written += 1;
+        }
+        written
+    }
+
+    /// The row after which cassandra-stress ends a visit, as a position in each clustering level.
+    fn last_row_of_cassandra_stress(&self) -> Vec<u64> {
+        let averages: Vec<u64> = self.clustering.iter().map(ColumnGenerator::average_cluster).collect();
+        let mut descendants = vec![1; averages.len()];
+        for level in (1..averages.len()).rev() {
+            descendants[level - 1] = averages[level].saturating_mul(descendants[level]);
+        }
+        let mut rest = self.max_rows();
+        let mut last: Vec<u64> = Vec::with_capacity(averages.len());
+        for descendants in descendants {
+            last.push(rest / descendants);
+            rest %= descendants;
+        }
+        for level in (1..last.len()).rev() {
+            last[level - 1] += last[level] / averages[level];
+            last[level] %= averages[level];
+        }
+        last
+    }
+
     /// The partition of a seed.
     pub fn partition(&mut self, seed: i64) -> Partition {
         let mut id = 0;
@@ -139,6 +173,30 @@ impl Partition {
         clustering.reverse();
         clustering
     }
+}
+
+/// Moves to the next row that cassandra-stress visits, given the number of values of each level.
+fn next_row(row: &mut [usize], sizes: &[usize], last: &[u64]) -> bool {
+    let Some(mut level) = row.len().checked_sub(1) else { return false };
+    row[level] += 1;
+    while row[level] == sizes[level] {
+        if level == 0 {
+            return false;
+        }
+        level -= 1;
+        row[level] += 1;
+        if row[level] as u64 > last[level] {
+            return false;
+        }
+    }
+    row[level + 1..].fill(0);
+    // It compares every level on its way down to the row.
+    (level..row.len()).all(|depth| !is_after_last(&row[..=depth], last))
+}
+
+/// Whether the first levels of a row are after those of the last row.
+fn is_after_last(row: &[usize], last: &[u64]) -> bool {
+    row.iter().map(|position| *position as u64).cmp(last.iter().copied().take(row.len())).is_gt()
 }
 
 /// The different values of a clustering column, in the order of the rows; at least one.

@@ -70,6 +70,8 @@ pub struct TlsSettings {
     pub keystore_password: Option<String>,
     /// `TLS`, `TLSv1.2` or `TLSv1.3`.
     pub protocol: &'static str,
+    /// Names as in Java; none: all.
+    pub ciphers: Vec<String>,
     pub verify_hostname: bool,
 }
 
@@ -204,6 +206,7 @@ impl TlsSettings {
             keystore: reader.text("keystore=").map(PathBuf::from),
             keystore_password: reader.text("keystore-password="),
             protocol,
+            ciphers: reader.text("ssl-ciphers=").iter().flat_map(|text| text.split(',')).map(str::to_owned).collect(),
             verify_hostname,
         })
     }
@@ -232,6 +235,7 @@ mod tests {
             keystore: None,
             keystore_password: Some("secret".to_owned()),
             protocol: "TLS",
+            ciphers: Vec::new(),
             verify_hostname: false,
         };
         assert!(!format!("{tls:?}").contains("secret"));

@@ -142,6 +142,31 @@ fn small_seeds_of_a_small_population_give_one_key() {
     assert_eq!(keys.len(), 1, "{keys:?}");
 }
 
+#[test]
+fn the_rows_that_cassandra_stress_leaves_out_are_known() {
+    let table = TableColumns {
+        partition_key: columns("p bigint"),
+        clustering: columns("c int, d text, e int"),
+        values: columns("v int, w text"),
+    };
+    let mut generator =
+        generator(include_str!("../data/three.yaml"), &table, DataSet::Classic, PartitionOrder::Generated);
+    let mut written: BTreeSet<_> = written_rows(include_str!("../data/three.rows")).into_iter().collect();
+    let mut left_out = 0;
+    for seed in 1..=40 {
+        let partition = generator.partition(seed);
+        let rows = generator.rows_of_cassandra_stress(&partition);
+        for number in 0..rows {
+            let row = generator.row(&partition, number);
+            let row = named_row(&table, &partition, &row);
+            assert!(written.remove(&row), "row {number} of seed {seed} was not written: {row:?}");
+        }
+        left_out += partition.row_count() - rows;
+    }
+    assert!(written.is_empty(), "{} written rows are not expected: {:?}", written.len(), written.first());
+    assert!(left_out > 0);
+}
+
 fn two_levels(order: PartitionOrder) -> (PartitionGenerator, Partition) {
     let profile = "keyspace: a\ntable: b\ncolumnspec:\n  - {name: c, cluster: fixed(5), population: uniform(1..8)}\n  \
                    - {name: d, cluster: fixed(3)}\n";

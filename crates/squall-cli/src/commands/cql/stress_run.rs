@@ -33,7 +33,6 @@ use crate::{
 
 /// Runs the command and returns the exit code.
 pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, CliError> {
-    refuse_unsupported(&settings)?;
     read_credentials(&mut settings.mode)?;
     let nodes = read_nodes(&settings.nodes.nodes)?;
     let workload = read_workload(&settings.command.operation)?;
@@ -52,14 +51,6 @@ pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, Cli
     match search {
         Some(search) => run.search(&runtime, &search),
         None => runtime.block_on(run.execute()),
-    }
-}
-
-/// Names the option that `squall cql` reads and cannot carry out.
-fn refuse_unsupported(settings: &StressSettings) -> Result<(), CliError> {
-    match &settings.tls {
-        Some(_) => Err(CliError::new("-transport (TLS) is not supported yet: remove it")),
-        None => Ok(()),
     }
 }
 
@@ -158,7 +149,10 @@ impl StressRun {
             connected = Database::connect(&self.target, NonZeroUsize::MIN) => connected,
             () = self.button.control().stop_requested() => return Ok(None),
         };
-        let database = connected.map_err(|error: DatabaseConnectError| CliError::unreachable(error.to_string()))?;
+        let database = connected.map_err(|error| match error {
+            DatabaseConnectError::Tls(error) => CliError::new(error.to_string()),
+            error => CliError::unreachable(error.to_string()),
+        })?;
         let pending = self.settings.mode.max_pending.map_or_else(|| "32768".to_owned(), |pending| pending.to_string());
         self.log.line(&format!(
             "Connected to cluster: {}, max pending requests per connection {pending}, max connections per host {connections}",

@@ -40,8 +40,22 @@ pub(in crate::driver) struct ValidationWork {
     statement: usize,
     values: RowValues,
     pub(super) key: String,
-    /// All columns of each row, in the order of the database.
-    expected: Vec<Vec<CqlValue>>,
+    /// In the order of the database.
+    expected: Vec<ExpectedRow>,
+}
+
+struct ExpectedRow {
+    /// Of all columns.
+    values: Vec<CqlValue>,
+    /// Whether cassandra-stress writes it, too.
+    of_cassandra_stress: bool,
+}
+
+/// A set of rows that the database may have: all of a partition, or those that cassandra-stress writes.
+struct PossibleRows<'w> {
+    rows: Box<dyn Iterator<Item = &'w ExpectedRow> + 'w>,
+    /// How the result differs.
+    difference: Option<OperationError>,
 }
 
 impl Validation {
@@ -78,9 +92,13 @@ impl Validation {
         let descending = &self.table.description.descending;
         rows.sort_by(|(_, a), (_, b)| compare_rows(a, b, a.len(), descending));
         let mut generator = self.table.generator.borrow_mut();
+        let of_cassandra_stress = generator.rows_of_cassandra_stress(&partition);
         let expected = rows.into_iter().map(|(number, clustering)| {
             let values = generator.row(&partition, number).values;
-            partition.key.iter().cloned().chain(clustering).chain(values).collect()
+            ExpectedRow {
+                values: partition.key.iter().cloned().chain(clustering).chain(values).collect(),
+                of_cassandra_stress: number < of_cassandra_stress,
+            }
         });
         let expected = expected.collect();
         let bounds = lower.into_iter().take(range.depth).chain(upper.into_iter().take(range.depth));
@@ -93,46 +111,80 @@ impl Validation {
         session: &Session,
         work: &ValidationWork,
     ) -> Result<OperationCounts, OperationError> {
-        let (mut expected, mut rows) = (work.expected.iter(), 0);
+        let (mut possible, mut rows) = (PossibleRows::of(&work.expected), 0);
         let statement = self.statement(work);
         let check = |result: scylla::response::query_result::QueryResult| {
             let page = result.into_rows_result().map_err(unreadable)?;
             rows += page.rows_num() as u64;
             if self.compare {
                 for row in page.rows::<ColumnIterator<'_, '_>>().map_err(unreadable)? {
-                    self.check_row(row.map_err(unreadable)?, expected.next())?;
+                    self.check_row(row.map_err(unreadable)?, &mut possible)?;
                 }
             }
             Ok(())
         };
         each_page(session, statement, &work.values, check).await?;
-        match expected.next() {
-            Some(_) if self.compare => {
-                let message = format!("{} of {} rows are missing", expected.len() + 1, work.expected.len());
-                Err(OperationError::invalid("MISSING_ROW", message))
-            }
-            _ => Ok(OperationCounts { partitions: rows.min(1), rows }),
+        if self.compare {
+            possible.iter_mut().for_each(|possible| possible.check_end(work.expected.len()));
+            one_is_equal(&mut possible)?;
         }
+        Ok(OperationCounts { partitions: rows.min(1), rows })
     }
 
     pub(super) fn statement(&self, work: &ValidationWork) -> &PreparedStatement {
         &self.statements[work.statement].1
     }
 
-    fn check_row(&self, row: ColumnIterator<'_, '_>, expected: Option<&Vec<CqlValue>>) -> Result<(), OperationError> {
-        let expected = expected.ok_or_else(|| different("the partition has more rows than were generated".into()))?;
-        let keys = expected.len() - self.table.description.columns.values.len();
-        for (position, (cell, (column, expected))) in row.zip(self.table.columns().zip(expected)).enumerate() {
-            let cell = cell.map_err(unreadable)?;
-            let equal = match cell.slice {
-                Some(slice) => slice.as_slice() == expected.to_bytes(),
-                None => position >= keys && (self.values_may_be_null || is_stored_as_null(&column.cql_type, expected)),
+    /// Compares the next row with each set of possible rows that equals the result so far.
+    fn check_row(&self, row: ColumnIterator<'_, '_>, possible: &mut [PossibleRows<'_>]) -> Result<(), OperationError> {
+        let cells = row.map(|cell| cell.map(|cell| cell.slice.map(|slice| slice.as_slice())));
+        let cells: Vec<Option<&[u8]>> = cells.collect::<Result<_, _>>().map_err(unreadable)?;
+        for possible in possible.iter_mut().filter(|possible| possible.difference.is_none()) {
+            possible.difference = match possible.rows.next() {
+                None => Some(different("the partition has more rows than were generated".into())),
+                Some(expected) => self.difference(&cells, &expected.values),
             };
-            if !equal {
-                return Err(different(format!("{} has another value", column.name)));
-            }
         }
-        Ok(())
+        one_is_equal(possible)
+    }
+
+    fn difference(&self, cells: &[Option<&[u8]>], expected: &[CqlValue]) -> Option<OperationError> {
+        let keys = expected.len() - self.table.description.columns.values.len();
+        let mut pairs = cells.iter().zip(self.table.columns().zip(expected)).enumerate();
+        let differing = pairs.find(|(position, (cell, (column, expected)))| match cell {
+            Some(bytes) => *bytes != expected.to_bytes(),
+            None => *position < keys || !(self.values_may_be_null || is_stored_as_null(&column.cql_type, expected)),
+        });
+        differing.map(|(_, (_, (column, _)))| different(format!("{} has another value", column.name)))
+    }
+}
+
+impl<'w> PossibleRows<'w> {
+    /// All rows first, because its differences are reported.
+    fn of(expected: &'w [ExpectedRow]) -> Vec<PossibleRows<'w>> {
+        let set = |rows| PossibleRows { rows, difference: None };
+        let mut possible = vec![set(Box::new(expected.iter()) as Box<dyn Iterator<Item = _>>)];
+        if expected.iter().any(|row| !row.of_cassandra_stress) {
+            possible.push(set(Box::new(expected.iter().filter(|row| row.of_cassandra_stress))));
+        }
+        possible
+    }
+
+    /// Notes rows that the result does not have.
+    fn check_end(&mut self, expected: usize) {
+        let missing = self.rows.by_ref().count();
+        if missing > 0 && self.difference.is_none() {
+            let message = format!("{missing} of {expected} rows are missing");
+            self.difference = Some(OperationError::invalid("MISSING_ROW", message));
+        }
+    }
+}
+
+/// Fails with the first difference if the result equals none of the possible sets.
+fn one_is_equal(possible: &mut [PossibleRows<'_>]) -> Result<(), OperationError> {
+    match possible.iter().all(|possible| possible.difference.is_some()) {
+        true => possible.iter_mut().find_map(|possible| possible.difference.take()).map_or(Ok(()), Err),
+        false => Ok(()),
     }
 }
 

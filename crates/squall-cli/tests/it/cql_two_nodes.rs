@@ -1,0 +1,65 @@
+//! `squall cql` against two real Cassandra nodes in two data centres, one of which is killed.
+
+use crate::support::{FinishedProcess, RunningProcess, TestFolder};
+use squall_testkit::cassandra::Cassandra;
+use std::io::Read;
+
+const SCHEMA: [&str; 2] = ["-schema", "replication(strategy=NetworkTopologyStrategy,dc1=1,dc2=1)"];
+
+fn words<'w>(command: &[&'w str], port: &'w str, nodes: &[&'w str]) -> Vec<&'w str> {
+    [&["cql"], command, &SCHEMA, &["-port", port, "-log", "no-settings", "-node"], nodes].concat()
+}
+
+/// Reads the table up to a line whose number of errors fulfils the condition.
+fn wait_for_errors(running: &mut RunningProcess, reached: impl Fn(u64) -> bool) {
+    loop {
+        let (mut line, mut byte) = (String::new(), [0]);
+        while !line.ends_with('\n') {
+            assert_eq!(running.stdout().read(&mut byte).expect("readable"), 1, "it ended early: {line}");
+            line.push(char::from(byte[0]));
+        }
+        let errors = line.split(',').nth(13).and_then(|text| text.trim().parse().ok());
+        if line.starts_with("total,") && errors.is_some_and(&reached) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_dies_makes_operations_unavailable_in_its_data_centre_only() {
+    let [first, second] = Cassandra::start_two();
+    let (port, folder) = (format!("native={}", first.port()), TestFolder::new());
+    let rate = ["-rate", "threads=4", "throttle=100/s", "-errors", "ignore", "retries=0"];
+    let write = |level| [&["write", "duration=1h", "no-warmup", level], &rate[..], &["--json=all.json"]].concat();
+    let mut all = folder.start(&words(&write("cl=ALL"), &port, &["127.0.0.1"]));
+    wait_for_errors(&mut all, |errors| errors == 0);
+    let local = &write("cl=LOCAL_ONE")[..10];
+    let mut local = folder.start(&words(local, &port, &["127.0.0.1", "datacenter=dc1"]));
+    wait_for_errors(&mut local, |errors| errors == 0);
+    second.kill();
+    wait_for_errors(&mut all, |errors| errors > 20);
+    wait_for_errors(&mut local, |errors| errors == 0);
+    all.interrupt();
+    let ended = all.end();
+    assert!(ended.code == 130 && ended.stderr.contains("WRITE UNAVAILABLE: "), "{ended:?}");
+    assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1)"), "{ended:?}");
+    let json = folder.read("all.json");
+    assert!(json.contains("\"UNAVAILABLE\"") && json.contains("(node 127.0.0.1, data centre dc1)"), "{json}");
+    local.interrupt();
+    let ended = local.end();
+    // No request went to the other data centre.
+    assert!(ended.code == 130 && !ended.stderr.contains("WRITE "), "{ended:?}");
+
+    let run = |nodes: &[&str]| -> FinishedProcess {
+        folder.squall(&words(&["write", "n=20", "no-warmup", "-rate", "threads=2"], &port, nodes))
+    };
+    let down = run(&["127.0.0.1"]);
+    assert!(down.code == 3 && down.stderr.contains("node 127.0.0.2:"), "{down:?}");
+    assert!(down.stderr.contains("use -node with whitelist to leave it out"), "{down:?}");
+    for nodes in [&["127.0.0.1", "whitelist"][..], &["127.0.0.1", "datacenter=dc1"]] {
+        let ended = run(nodes);
+        assert_eq!(ended.code, 0, "{nodes:?}: {ended:?}");
+    }
+    let unknown = run(&["127.0.0.1", "datacenter=dc3"]);
+    assert!(unknown.code == 3 && unknown.stderr.contains("it has dc1, dc2"), "{unknown:?}");
+}
