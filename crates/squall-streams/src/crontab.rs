@@ -1,7 +1,7 @@
-//! A crontab line: minute, hour, day of the month, month, day of the week. Computes the time that follows
-//! another one in a time zone. Waits for nothing; `background_task` does.
+//! A crontab line: minute, hour, day of the month, month, day of the week, and perhaps seconds before
+//! them. Computes the time that follows another one in a time zone. Waits for nothing; `background_task` does.
 
-use jiff::{Zoned, civil::Date, tz::TimeZone};
+use jiff::{SignedDuration, Zoned, civil::Date};
 
 const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
@@ -14,6 +14,8 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@midnight", "0 0 * * *"),
     ("@hourly", "0 * * * *"),
 ];
+/// Clocks change by at most this.
+const CLOCK_CHANGE: SignedDuration = SignedDuration::from_hours(3);
 const EVERY_HOUR: u64 = (1 << 24) - 1;
 /// A 29th of February is at most eight years away, as after 2096.
 const SEARCHED_DAYS: usize = 366 * 8 + 1;
@@ -21,6 +23,7 @@ const SEARCHED_DAYS: usize = 366 * 8 + 1;
 /// The times of a crontab line.
 #[derive(Debug, Clone)]
 pub(crate) struct Crontab {
+    seconds: Field,
     minutes: Field,
     hours: Field,
     days: Field,
@@ -57,11 +60,14 @@ impl Crontab {
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let nickname = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(line.trim()));
         let fields: Vec<_> = nickname.map_or(line, |(_, fields)| fields).split_ascii_whitespace().collect();
-        let [minutes, hours, days, months, weekdays] = fields[..] else {
-            return Err(format!("it has {} fields instead of 5", fields.len()));
+        let (seconds, [minutes, hours, days, months, weekdays]) = match fields[..] {
+            [minutes, hours, days, months, weekdays] => ("0", [minutes, hours, days, months, weekdays]),
+            [seconds, minutes, hours, days, months, weekdays] => (seconds, [minutes, hours, days, months, weekdays]),
+            _ => return Err(format!("it has {} fields instead of 5", fields.len())),
         };
         let plain = |name, first, last| FieldKind { name, first, last, names: &[] };
         let mut crontab = Crontab {
+            seconds: plain("second", 0, 59).parse(seconds)?,
             minutes: plain("minute", 0, 59).parse(minutes)?,
             hours: plain("hour", 0, 23).parse(hours)?,
             days: plain("day", 1, 31).parse(days)?,
@@ -80,7 +86,13 @@ impl Crontab {
     pub(crate) fn next_after(&self, now: &Zoned) -> Option<Zoned> {
         let days = std::iter::successors(Some(now.date()), |day| day.tomorrow().ok()).take(SEARCHED_DAYS);
         let mut days = days.filter(|day| self.has_day(*day));
-        days.find_map(|day| self.times_of(day, now.time_zone()).filter(|time| time > now).min())
+        days.find_map(|day| {
+            let mut times = self.times_of(day, now).filter(|time| time > now);
+            let first = times.next()?;
+            // In a repeated hour, a later time of the clock may be earlier.
+            let end = first.datetime().saturating_add(CLOCK_CHANGE);
+            Some(times.take_while(|time| time.datetime() <= end).fold(first, Zoned::min))
+        })
     }
 
     /// If both kinds of day are restricted, one of them is enough, as in cron.
@@ -91,15 +103,21 @@ impl Crontab {
         self.months.has(date.month()) && if either { day || weekday } else { day && weekday }
     }
 
+    /// The times of a day, without those that are long before `now`, in the order of the clock.
     /// A time in an hour that the clocks skip is moved by the length of the gap. A repeated time occurs
     /// once, or twice if the line runs in every hour.
-    fn times_of<'a>(&'a self, date: Date, zone: &'a TimeZone) -> impl Iterator<Item = Zoned> + 'a {
+    fn times_of<'a>(&'a self, date: Date, now: &'a Zoned) -> impl Iterator<Item = Zoned> + 'a {
+        let begin = now.datetime().saturating_sub(CLOCK_CHANGE);
         let hours = (0..24).filter(|hour| self.hours.has(*hour));
         let times = hours.flat_map(move |hour| {
             (0..60).filter(move |minute| self.minutes.has(*minute)).map(move |minute| date.at(hour, minute, 0, 0))
         });
-        times.flat_map(move |time| {
-            let first = zone.to_ambiguous_zoned(time);
+        let times = times.flat_map(move |minute| {
+            let seconds = (0..60).filter(move |second| self.seconds.has(*second));
+            seconds.map(move |second| date.at(minute.hour(), minute.minute(), second, 0))
+        });
+        times.filter(move |time| *time >= begin).flat_map(move |time| {
+            let first = now.time_zone().to_ambiguous_zoned(time);
             let second = first.clone();
             let repeats = self.hours.values == EVERY_HOUR && first.is_ambiguous();
             first.compatible().into_iter().chain(second.later().into_iter().filter(move |_| repeats))
@@ -178,6 +196,7 @@ mod tests {
         check("45 17 1 dec *", now, "2026-12-01T17:45:00+00:00[UTC]");
         check("0 0 29 2 *", now, "2028-02-29T00:00:00+00:00[UTC]");
         check("0 0 29 2 *", "2096-03-01T00:00:00+00:00[UTC]", "2104-02-29T00:00:00+00:00[UTC]");
+        check("*/20 * * * * *", now, "2026-11-15T01:01:40+00:00[UTC]");
         check("@hourly", now, "2026-11-15T02:00:00+00:00[UTC]");
         check("@Yearly", now, "2027-01-01T00:00:00+00:00[UTC]");
     }
