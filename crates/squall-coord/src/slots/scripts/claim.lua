@@ -9,13 +9,10 @@ local id, claim, wait = ARGV[3], cjson.decode(ARGV[4]), tonumber(ARGV[5])
 local queue_limit, key_limit, key_queue_limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 if not alive('servers', claim.server) then return {'not_member'} end
 
-local function granted(session)
-  local offer = record('offers', session.worker)
-  return {'granted', session.worker, session.version, offer.endpoint, offer.secret}
-end
+local function granted(worker, version, offer) return {'granted', worker, version, offer.endpoint, offer.secret} end
 
 local session = record('sessions', id)
-if session then return granted(session) end
+if session then return granted(session.worker, session.version, record('offers', session.worker)) end
 local queue = key('queue:' .. claim.kind .. ':' .. claim.version)
 local rank = redis.call('ZRANK', queue, id)
 if rank then return {'waiting', whole(rank), whole(last_call())} end
@@ -39,15 +36,16 @@ local function choose()
   local first = redis.call('ZRANGE', ranked, 0, 0)[1]
   if not first then return nil end
   local offer = record('offers', first)
-  if offer.max_lifetime == 0 then return first end
+  if offer.max_lifetime == 0 then return first, offer end
   local margin = math.max(1, math.floor(offer.max_lifetime / workers))
-  return redis.call('ZRANGEBYSCORE', ranked, (margin + 1) * 4096, '+inf', 'LIMIT', 0, 1)[1] or first
+  local chosen = redis.call('ZRANGEBYSCORE', ranked, (margin + 1) * 4096, '+inf', 'LIMIT', 0, 1)[1] or first
+  return chosen, chosen == first and offer or record('offers', chosen)
 end
 
-local worker = choose()
+local worker, offer = choose()
 if worker then
-  grant(id, claim, worker, record('offers', worker))
-  return granted(record('sessions', id))
+  grant(id, claim, worker, offer)
+  return granted(worker, claim.version == '*' and offer.versions[1] or claim.version, offer)
 end
 if wait == 0 or redis.call('HLEN', key('tickets')) >= queue_limit then return {'queue_full'} end
 if of_key('keys:waiting') >= key_queue_limit then return {'key_queue_full'} end
