@@ -87,7 +87,7 @@ fn worker_json(view: &SlotWorkerView) -> Value {
     json!({
         "browser": view.worker.kind(),
         "name": view.worker.name(),
-        "version": view.version,
+        "version": view.versions.join(", "),
         "slots": view.slots,
         "active": view.active,
         "lifetime": view.lifetime,
