@@ -10,6 +10,8 @@ export class ApiError extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** The field of the request that the message is about. */
+    readonly field: string | null = null,
   ) {
     super(message);
   }
@@ -21,6 +23,8 @@ export type Session = Checked<
     signed_in: boolean;
     /** The server shows a folder of results and has no fleet. */
     results_only: boolean;
+    shows_streams: boolean;
+    shows_grid: boolean;
     version: string;
   },
   doc.Session
@@ -31,32 +35,14 @@ export interface Changed {
   revision: number;
 }
 
-export interface ScenarioParam {
-  name: string;
-  kind: string;
-  required: boolean;
-  annotation: string | null;
-  default: unknown;
-}
-
-export type Scenario = Checked<
-  {
-    configured: boolean;
-    scenario_path: string | null;
-    vu_class: string | null;
-    params: ScenarioParam[];
-  },
-  doc.InitParams
->;
-
-async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
+export async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
   const init: RequestInit = { method, credentials: "same-origin" };
   if (body !== undefined) init.body = JSON.stringify(body);
   const response = await fetch(path, init);
   const answer: unknown = await response.json().catch(() => null);
   if (response.ok) return answer as T;
-  const message = (answer as { error?: { message?: string } } | null)?.error?.message;
-  throw new ApiError(response.status, message ?? `the server answered ${response.status}`);
+  const error = (answer as { error?: { message?: string; details?: { field?: string } } } | null)?.error;
+  throw new ApiError(response.status, error?.message ?? `the server answered ${response.status}`, error?.details?.field);
 }
 
 export const fetchSession = (): Promise<Session> => request("GET", "/api/v1/session");
@@ -69,9 +55,7 @@ export const pause = (): Promise<Changed> => request("POST", "/api/v1/tests/curr
 export const resume = (): Promise<Changed> => request("POST", "/api/v1/tests/current/resume", {});
 export const stop = (abort: boolean): Promise<Changed> => request("POST", "/api/v1/tests/current/stop", { abort });
 
-export const fetchScenario = (): Promise<Scenario> => request("GET", "/scenario/on_init_params");
-export const startTest = (users: number, interval_ms: number, params: Record<string, unknown>): Promise<unknown> =>
-  request("POST", "/start_test", { users, spawn_interval_ms: interval_ms, params });
+export const repeatTest = (epoch: number): Promise<unknown> => request("POST", `/api/v1/tests/${Number(epoch)}/again`, {});
 
 export type Distribution = Checked<
   {

@@ -50,6 +50,12 @@ export type Changed = {
   } | Added | Removed;
 };
 
+export type CheckedRun = {
+  description: string;
+  command: string;
+  plan: PlannedRun;
+};
+
 export type Comparison = {
   base?: Record<string, unknown>;
   new?: Record<string, unknown>;
@@ -101,6 +107,39 @@ export type Error = {
     message: string;
     details: Record<string, unknown>;
   };
+};
+
+export type Grid = {
+  slots: {
+    all: number;
+    used: number;
+    free: number;
+    closed: number;
+  };
+  waiting: Record<string, number>;
+  servers: string[];
+  workers: GridWorker[];
+  sessions: GridSession[];
+};
+
+export type GridSession = {
+  id: string;
+  worker: string;
+  server: string;
+  key: string;
+  age_s: number;
+  state: "starting" | "running" | "detached" | "ending";
+};
+
+export type GridWorker = {
+  browser: string;
+  name: string;
+  version: string;
+  slots: number;
+  active: number;
+  lifetime: number;
+  max_lifetime: number | null;
+  state: "available" | "draining" | "unreachable";
 };
 
 export type History = {
@@ -234,6 +273,17 @@ export type PlacedUser = {
   worker_id: string | null;
 };
 
+export type PlannedRun = {
+  name: string;
+  target: string;
+  model: "open" | "closed";
+  driven_by: "rate" | "users";
+  stages: number[][];
+  duration_s: number;
+  iterations: number | null;
+  thresholds: string[];
+};
+
 export type Probe = {
   probe_name: string;
   last_event_id: string | null;
@@ -265,6 +315,10 @@ export type Ready = {
   alive_workers: number;
   workers: string[];
   workers_status: Worker[];
+};
+
+export type ReleasePartition = {
+  skip?: boolean;
 };
 
 export type Removed = {
@@ -302,6 +356,7 @@ export type Run = {
   version?: string;
   bytes?: number;
   note?: string;
+  can_start?: boolean;
 };
 
 export type RunNote = {
@@ -326,15 +381,43 @@ export type Scale = {
   users: number;
 };
 
+export type ScenarioDetail = {
+  name: string;
+  params: ScenarioParam[];
+  accepts_any_param: boolean;
+  target: string | null;
+  plan: PlannedRun;
+};
+
+export type ScenarioParam = {
+  name: string;
+  kind: string;
+  required: boolean;
+  annotation: string | null;
+  default: unknown;
+};
+
 export type Session = {
   sign_in_required: boolean;
   signed_in: boolean;
   version: string;
   results_only?: boolean;
+  shows_streams?: boolean;
+  shows_grid?: boolean;
 };
 
 export type SignIn = {
   token: string;
+};
+
+export type StartOrder = {
+  target?: string | null;
+  users?: string | null;
+  rate?: string | null;
+  duration?: string | null;
+  ramp_up?: string | null;
+  thresholds?: string[];
+  params?: Record<string, unknown>;
 };
 
 export type StartTest = {
@@ -362,6 +445,11 @@ export type Started = {
   start_result: Told;
 };
 
+export type StartedRun = {
+  epoch: number;
+  command: string | null;
+};
+
 export type Stock = {
   name?: string;
   resource_name?: string;
@@ -371,6 +459,32 @@ export type Stock = {
 
 export type Stop = {
   abort?: boolean;
+};
+
+export type Stream = {
+  stream: string;
+  partitions: number;
+  events: number;
+  processors: StreamProcessor[];
+};
+
+export type StreamPartition = {
+  partition: number;
+  waiting: number;
+  pending: number;
+  owner: string | null;
+  quarantine: unknown;
+};
+
+export type StreamProcessor = {
+  name: string;
+  processor: string;
+  waiting: number;
+  pending: number;
+  processed: number | null;
+  rate: number | null;
+  workers: string[];
+  partitions: StreamPartition[];
 };
 
 export type Told = {

@@ -7,6 +7,7 @@ import { count } from "./format";
 import { Keys } from "./keys";
 import Live from "./pages/live";
 import { Bands } from "./parts/bands";
+import { Dialog } from "./parts/dialog";
 import { Icon, type IconName, Logo } from "./parts/icons";
 import { Age, chipOf, RunBar } from "./parts/run_bar";
 import { toggleTheme } from "./parts/theme";
@@ -25,6 +26,7 @@ interface Page {
 
 const more = () => import("./pages/more");
 const runs = () => import("./pages/runs");
+const control = () => import("./pages/control");
 
 const PAGES: Record<string, Page> = {
   live: { title: "Live", icon: "live", group: "Run", load: () => Promise.resolve(Live) },
@@ -34,8 +36,10 @@ const PAGES: Record<string, Page> = {
   probes: { title: "Probes", icon: "probe", group: "Run", load: () => more().then(({ Probes }) => Probes) },
   workers: { title: "Workers", icon: "workers", group: "Fleet", load: () => more().then(({ Workers }) => Workers) },
   resources: { title: "Resources", icon: "pool", group: "Fleet", load: () => more().then(({ Resources }) => Resources) },
+  streams: { title: "Streams", icon: "stream", group: "Fleet", load: () => control().then(({ Streams }) => Streams) },
+  grid: { title: "Browser grid", icon: "grid", group: "Fleet", load: () => control().then(({ BrowserGrid }) => BrowserGrid) },
   api: { title: "API", icon: "table", group: "", load: () => more().then(({ ApiPage }) => ApiPage) },
-  start: { title: "Start a run", icon: "plus", group: "Runs", load: () => more().then(({ Start }) => Start) },
+  start: { title: "Start a run", icon: "plus", group: "Runs", load: () => control().then(({ Start }) => Start) },
   history: {
     title: "History",
     icon: "history",
@@ -53,15 +57,21 @@ const PAGES: Record<string, Page> = {
 };
 const GROUPS = ["Run", "Fleet", "Runs"];
 
+/** Whether the navigation has the page: streams and the grid only where the server shows them. */
+const isOffered = (name: string, { resultsOnly, shows }: Store): boolean =>
+  resultsOnly ? PAGES[name]?.head !== undefined : (name !== "streams" || shows.streams) && (name !== "grid" || shows.grid);
+
 export function App(): JSX.Element {
-  const { access, stale, resultsOnly } = useStoreOn((store) => `${store.access} ${store.stale} ${store.resultsOnly}`);
+  const { access, stale, state, resultsOnly } = useStoreOn(
+    (store) => `${store.access} ${store.stale} ${store.state?.store_up} ${store.resultsOnly}`,
+  );
   const route = useRoute();
   // Without a fleet there are no other pages.
   const page = resultsOnly && !PAGES[route.page]?.head ? "history" : route.page;
   const head = PAGES[page]?.head;
   const [keysShown, setKeysShown] = useState(false);
   return (
-    <div class={stale ? "shell stale" : "shell"}>
+    <div class={stale || state?.store_up === false ? "shell stale" : "shell"}>
       {/* biome-ignore lint/a11y/useValidAnchor: a link to a part of this page, whose address the route owns */}
       <a class="skip" href="#main" onClick={skipToMain}>
         Skip to the content
@@ -69,7 +79,7 @@ export function App(): JSX.Element {
       <Navigation page={page} onKeys={() => setKeysShown(true)} />
       <div class="main">
         {head ? <PageHead head={head} /> : <RunBar />}
-        {resultsOnly ? null : <Bands />}
+        {resultsOnly ? null : <Bands ofRun={!head} />}
         <main id="main" tabIndex={-1}>
           <PageView page={page} />
         </main>
@@ -105,9 +115,15 @@ function PageHead({ head: [title, detail] }: { head: [string, string] }): JSX.El
   );
 }
 
+/** The pages of the bar on narrow screens; the others are behind More. */
+const NEAR = ["live", "metrics", "errors", "workers"];
+
 function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX.Element {
-  const store = useStoreOn((store) => `${store.hello?.version} ${store.resultsOnly} ${Object.values(badgesOf(store))}`);
+  const store = useStoreOn(
+    (store) => `${store.hello?.version} ${Object.keys(PAGES).map((name) => isOffered(name, store))} ${Object.values(badgesOf(store))}`,
+  );
   const { hello, resultsOnly } = store;
+  const [listed, setListed] = useState(false);
   const badges = badgesOf(store);
   return (
     <nav class="navigation" aria-label="Pages">
@@ -119,9 +135,9 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
         <div class="group" key={group}>
           <h3>{group}</h3>
           {Object.entries(PAGES)
-            .filter(([, entry]) => entry.group === group && (!resultsOnly || entry.head))
+            .filter(([name, entry]) => entry.group === group && isOffered(name, store))
             .map(([name, entry]) => (
-              <a key={name} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
+              <a key={name} class={NEAR.includes(name) ? "" : "far"} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
                 <Icon name={entry.icon} />
                 <span>{entry.title}</span>
                 {badges[name] ? <b class={name === "errors" ? "bad" : ""}>{count(badges[name])}</b> : null}
@@ -129,6 +145,28 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
             ))}
         </div>
       ))}
+      <button type="button" class="more-pages" aria-current={NEAR.includes(page) ? undefined : "page"} onClick={() => setListed(true)}>
+        <Icon name="more" />
+        More
+      </button>
+      {listed ? (
+        <Dialog title="Pages" onClose={() => setListed(false)}>
+          <div class="page-list">
+            {Object.entries(PAGES)
+              .filter(([name, entry]) => entry.group !== "" && isOffered(name, store))
+              .map(([name, entry]) => (
+                <a key={name} href={`#/${name}`} onClick={() => setListed(false)}>
+                  <Icon name={entry.icon} />
+                  {entry.title}
+                </a>
+              ))}
+          </div>
+          <button type="button" class="button" onClick={toggleTheme}>
+            <Icon name="theme" small />
+            Light or dark
+          </button>
+        </Dialog>
+      ) : null}
       <footer>
         <div>
           <Age />
@@ -141,7 +179,9 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
             Keys <kbd>?</kbd>
           </button>
           <a href="#/api">API</a>
-          <span class="version">{hello ? `v${hello.version}` : ""}</span>
+          <span class="version" title={hello?.version}>
+            {hello ? `v${hello.version.split(" ")[0]}` : ""}
+          </span>
         </div>
       </footer>
     </nav>

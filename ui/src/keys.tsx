@@ -14,6 +14,8 @@ const PAGES: Record<string, [string, string]> = {
   p: ["probes", "Probes"],
   w: ["workers", "Workers"],
   r: ["resources", "Resources"],
+  s: ["streams", "Streams"],
+  b: ["grid", "Browser grid"],
   n: ["start", "Start a run"],
   h: ["history", "History"],
   c: ["compare", "Compare"],
@@ -34,6 +36,7 @@ const KEYS: [string, string][] = [
   ["0", "whole run"],
   ["t", "response or service time"],
   ["n", "add a note"],
+  ["space", "pause or resume, after a question"],
   ["s", "swap base and new (Compare)"],
   ["?", "this list"],
   ["Esc", "close"],
@@ -49,6 +52,14 @@ function stepRange(step: 1 | -1): void {
   const next = RANGES[Math.min(Math.max(place + step, 0), RANGES.length - 1)];
   if (next === null || next === undefined) showWholeRun();
   else showLast(next);
+}
+
+/** Asks, then presses the button. Space scrolls where there is none. */
+function pauseOrResume(): boolean {
+  const button = document.getElementById("pause");
+  if (!(button instanceof HTMLButtonElement) || button.disabled) return false;
+  if (window.confirm(`${button.ariaLabel} the load?`)) button.click();
+  return true;
 }
 
 function act(key: string): boolean {
@@ -68,6 +79,8 @@ function act(key: string): boolean {
     case "t":
       setQuery("times", currentRoute().query.get("times") === "service" ? null : "service");
       return true;
+    case " ":
+      return pauseOrResume();
     case "n":
       document.dispatchEvent(new Event(ADD_NOTE));
       return true;
@@ -87,7 +100,8 @@ export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolea
       setLeader(going);
       if (page) go(page[0]);
       else if (event.key === "?") onShow(true);
-      else if (!act(event.key)) return;
+      // Space presses the control that has the focus.
+      else if ((event.key === " " && event.target !== document.body) || !act(event.key)) return;
       event.preventDefault();
     };
     document.addEventListener("keydown", listen);

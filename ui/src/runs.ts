@@ -1,6 +1,6 @@
 // Requests of the pages History and Compare.
 
-import { ApiError } from "./api";
+import { request } from "./api";
 
 export interface Run {
   id: string;
@@ -18,6 +18,8 @@ export interface Run {
   breached_thresholds: number;
   workers: number | null;
   note: string;
+  /** Whether the server has what it needs to start the run again. */
+  can_start: boolean;
 }
 
 export interface RunList {
@@ -76,16 +78,6 @@ export interface Comparison {
   };
 }
 
-async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const init: RequestInit = { method, credentials: "same-origin" };
-  if (body !== undefined) init.body = JSON.stringify(body);
-  const response = await fetch(path, init);
-  const answer: unknown = await response.json().catch(() => null);
-  if (response.ok) return answer as T;
-  const message = (answer as { error?: { message?: string } } | null)?.error?.message;
-  throw new ApiError(response.status, message ?? `the server answered ${response.status}`);
-}
-
 export const runPath = (id: string, part = ""): string => `/api/v1/runs/${encodeURIComponent(id)}${part}`;
 
 export function fetchRuns(search: string, verdict: string): Promise<RunList> {
@@ -95,6 +87,7 @@ export function fetchRuns(search: string, verdict: string): Promise<RunList> {
 }
 
 export const setNote = (id: string, note: string): Promise<Run> => request("POST", runPath(id, "/note"), { note });
+export const repeatRun = (id: string): Promise<unknown> => request("POST", runPath(id, "/again"), {});
 export const deleteRun = (id: string): Promise<unknown> => request("DELETE", runPath(id));
 
 export const compareQuery = (base: string, newer: string, tolerance: number): string =>

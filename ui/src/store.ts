@@ -22,6 +22,8 @@ export class Store {
   access: Access = "unknown";
   /** The server shows a folder of results and has no fleet. */
   resultsOnly = false;
+  /** What the server shows beside the fleet. */
+  shows = { streams: false, grid: false };
   /** The server is of another version than this page. */
   outdated = false;
   /** The age of the run when the server last said it, and when that was. */
@@ -139,11 +141,11 @@ export class Store {
     this.connection.connect();
   }
 
-  /** A refused WebSocket does not say why, so the page asks whether it must sign in. */
-  /** Asks whether to sign in, and what the server is for. */
+  /** Asks whether to sign in, and what the server shows: a refused WebSocket does not say why. */
   async checkAccess(): Promise<void> {
     const session = await fetchSession().catch(() => null);
     this.resultsOnly = session?.results_only ?? this.resultsOnly;
+    if (session) this.shows = { streams: session.shows_streams, grid: session.shows_grid };
     if (session && !session.signed_in) {
       this.access = "sign-in";
       this.connection.stop();

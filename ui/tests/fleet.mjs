@@ -2,11 +2,12 @@
 // own folder and ports, and ends with the test.
 
 import { execFile, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { chromium } from "playwright-core";
 
 const run = promisify(execFile);
 const SQUALL = process.env.SQUALL ?? join(import.meta.dirname, "../../target/debug/squall");
@@ -36,8 +37,9 @@ export class Fleet {
   #folder;
   #target;
   #env;
+  #orchestrator;
 
-  static async start({ workers = 3, token = null, scenario = null, history = false } = {}) {
+  static async start({ workers = 3, token = null, scenario = null, history = false, scenarios = false, extra = [] } = {}) {
     const fleet = new Fleet();
     fleet.#folder = mkdtempSync(join(tmpdir(), "squall-ui-"));
     fleet.#env = { ...process.env, XDG_RUNTIME_DIR: fleet.#folder, ...(token ? { SQUALL_TOKEN: token } : {}) };
@@ -49,7 +51,12 @@ export class Fleet {
     if (scenario) args.push("--scenario", fleet.#copyScenario(scenario));
     fleet.history = join(fleet.#folder, "runs");
     if (history) args.push("--history", fleet.history);
-    await fleet.squall(...args);
+    fleet.scenarios = join(fleet.#folder, "scenarios");
+    if (scenarios) {
+      mkdirSync(fleet.scenarios);
+      args.push("--scenarios", fleet.scenarios);
+    }
+    await fleet.squall(...args, ...extra);
     return fleet;
   }
 
@@ -95,10 +102,63 @@ export class Fleet {
     return { api, child, ended, output: () => text };
   }
 
+  /** The record of `squall up`. */
+  #state() {
+    return JSON.parse(readFileSync(join(this.#folder, "squall/fleet.json"), "utf8"));
+  }
+
   /** The pid of a process of the fleet, such as `worker-2`. */
   pid(role) {
-    const state = JSON.parse(readFileSync(join(this.#folder, "squall/fleet.json"), "utf8"));
-    return state.processes.find((process) => process.role === role).pid;
+    return this.#state().processes.find((process) => process.role === role).pid;
+  }
+
+  /** The address of the fleet's Redis server. */
+  redis() {
+    return this.#state().store.redis;
+  }
+
+  async redisCli(...words) {
+    const { hostname, port, password } = new URL(this.redis());
+    const { stdout } = await run("redis-cli", ["-e", "-h", hostname, "-p", port, "-a", password, "--no-auth-warning", ...words]);
+    return stdout;
+  }
+
+  /** Starts a program of the fleet, and waits until its output has what `found` looks for. */
+  async #start(args, found) {
+    const child = spawn(SQUALL, args, { env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
+    let text = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on("data", (data) => {
+        text += data;
+      });
+    }
+    const stop = async () => {
+      const ended = new Promise((resolve) => child.on("close", resolve));
+      child.kill();
+      await ended;
+    };
+    return { stop, found: await until(`squall ${args.join(" ")}: ${text}`, () => text.match(found)?.[0]) };
+  }
+
+  /** Starts the orchestrator again at its address, after it was killed. */
+  async restartOrchestrator() {
+    const args = ["orchestrator", "--redis", this.redis(), "--listen", new URL(this.api).host, "--history", this.history];
+    this.#orchestrator = await this.#start(args, /serves the API/);
+  }
+
+  /** A server and a worker of a browser grid on the fleet's Redis server. */
+  async startGridWorker() {
+    const server = await this.#start(["grid", "serve", "--redis", this.redis(), "--listen", "127.0.0.1:0"], /127\.0\.0\.1:\d+/);
+    const playwright = join(import.meta.dirname, "../node_modules/playwright-core");
+    const args = ["grid", "worker", "--redis", this.redis(), "--id", "grid-1", "--slots", "2", "--playwright", playwright];
+    const worker = await this.#start([...args, "--arg=--no-sandbox"], /grid-1/);
+    return {
+      connect: () => chromium.connect(`ws://${server.found}/`),
+      stop: async () => {
+        await worker.stop();
+        await server.stop();
+      },
+    };
   }
 
   async get(path) {
@@ -107,6 +167,7 @@ export class Fleet {
   }
 
   async stop() {
+    await this.#orchestrator?.stop();
     await this.squall("down").catch(() => undefined);
     this.#target?.kill();
     rmSync(this.#folder, { recursive: true, force: true });

@@ -180,7 +180,12 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     const names = await page.locator("tbody th.name").allInnerTexts();
     assert.equal(names[1], "checkout", "the slowest metric follows the total");
     await picture(page, "metrics-1440-light");
+    await page.getByText("Columns", { exact: true }).click();
+    await page.getByLabel("p90 ms").uncheck();
+    await until("a column less", async () => (await page.getByRole("button", { name: "p90 ms" }).count()) === 0);
     await page.reload();
+    await page.getByRole("button", { name: "p95 ms" }).waitFor();
+    assert.equal(await page.getByRole("button", { name: "p90 ms" }).count(), 0, "a reload keeps the columns");
     await page.locator("th[aria-sort=descending]", { hasText: "p99" }).waitFor();
   });
 

@@ -48,10 +48,12 @@ describe("an orchestrator with a token and a scenario", { timeout: 10 * PATIENCE
   test("a run starts from the form, and the API's refusal of a change appears at its field", async () => {
     const { page } = view;
     await page.goto(`${fleet.api}/#/start`);
+    await page.getByRole("button", { name: "Users", exact: true }).click();
     await page.getByLabel("Virtual users").fill("7");
     await page.getByLabel("shelf").fill("2");
     await picture(page, "start-form-1440-light");
-    await page.getByRole("button", { name: "Start" }).click();
+    await page.getByText("closed model · 7 users for 5 min").waitFor();
+    await page.getByRole("button", { name: "Start", exact: true }).click();
     await page.locator(".chip", { hasText: "Running" }).waitFor();
     await page.locator(".figure", { hasText: "Users" }).locator(".value", { hasText: "7" }).waitFor();
     await page.getByRole("button", { name: "Change load" }).click();

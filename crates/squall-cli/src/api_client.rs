@@ -20,6 +20,8 @@ pub(crate) const NO_WORKER_MESSAGE: &str = "no worker is alive; waiting a few se
 
 /// Where an orchestrator listens by default.
 const DEFAULT_API_URL: &str = "http://127.0.0.1:8080";
+const NO_FLEET_REMEDY: &str = "Is `squall orchestrator` running there? `squall up` starts a fleet on this machine; \
+                               --api URL names another";
 
 /// A client of the API of one fleet.
 pub(crate) struct ApiClient {
@@ -27,6 +29,8 @@ pub(crate) struct ApiClient {
     /// The URL in messages: without credentials.
     display_url: String,
     token: Option<String>,
+    /// What to do if nothing responds.
+    remedy: &'static str,
     connector: Connector,
     session: Session,
     runtime: tokio::runtime::Runtime,
@@ -79,10 +83,18 @@ impl ApiClient {
             },
             base_url: base,
             token,
+            remedy: NO_FLEET_REMEDY,
             session: Session::new(&connector),
             connector,
             runtime: runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?,
         })
+    }
+
+    /// Says what to do if nothing responds, for an API that is not a fleet's.
+    #[cfg(feature = "grid")]
+    #[must_use]
+    pub(crate) fn with_remedy(self, remedy: &'static str) -> ApiClient {
+        ApiClient { remedy, ..self }
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Result<Value, CliError> {
@@ -150,9 +162,8 @@ impl ApiClient {
             let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");
             let stop = if error.ends_with(['?', '.', '!']) { "" } else { "." };
             CliError::unreachable(format!(
-                "no response from the API at {}: {error}{stop} Is `squall orchestrator` running there? \
-                 `squall up` starts a fleet on this machine; --api URL names another",
-                self.display_url
+                "no response from the API at {}: {error}{stop} {}",
+                self.display_url, self.remedy
             ))
         })?;
         let body: Option<Value> = serde_json::from_slice(response.body()).ok();

@@ -29,7 +29,7 @@ pub(crate) use fleet::{ApiArgs, DownArgs, OrchestratorArgs, Secret, StartArgs, S
 #[cfg(feature = "grid")]
 pub(crate) use grid::{
     BrowserName, GridBrowserArgs, GridClientArgs, GridCommand, GridKeyCommand, GridKeyCreateArgs, GridKeyRevokeArgs,
-    GridServeArgs, GridUpArgs, GridWorkerArgs, IsolationArg, KeyScopeArg, Switch,
+    GridServeArgs, GridStatusArgs, GridUpArgs, GridWorkerArgs, IsolationArg, KeyScopeArg, Switch,
 };
 pub(crate) use history::{
     HistoryArgs, RunsCommand, RunsCompareArgs, RunsListArgs, RunsRemoveArgs, RunsShowArgs, UiArgs,

@@ -146,6 +146,12 @@ fn mask_query_values(url: &str, hidden: impl Fn(&str) -> bool) -> String {
     format!("{base}?{}", query.split('&').map(masked).collect::<Vec<_>>().join("&"))
 }
 
+/// Words of a program and their arguments, quoted for a shell. Hides nothing: they are the reader's own.
+pub(crate) fn shell_line(program: &[&str], arguments: &[String]) -> String {
+    let quoted = arguments.iter().map(|argument| shell_quote(argument));
+    program.iter().map(|&word| word.to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
 fn shell_quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+…".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {

@@ -8,7 +8,7 @@ mod down;
 #[cfg(feature = "grid")]
 mod grid;
 mod new;
-mod orchestrator;
+pub(crate) mod orchestrator;
 mod report;
 pub(crate) mod run;
 mod runs;

@@ -1,7 +1,7 @@
-//! Opens the Redis store of a fleet and explains why it cannot be opened. Stores nothing itself.
+//! Opens the Redis stores of a fleet and of a grid, and explains why it cannot be opened. Stores nothing itself.
 //! The run, worker, orchestrator and up commands call it.
 
-use squall_coord::{RedisClient, RedisConnectError, RedisFleetStores};
+use squall_coord::{RedisClient, RedisConnectError, RedisFleetStores, RedisSlotStore};
 
 use crate::{
     command_line::without_credentials,
@@ -19,6 +19,18 @@ pub(crate) async fn open(url: &str, name: &str, on_wait: impl FnOnce(&str)) -> R
         ));
     }
     Ok(RedisFleetStores::new(&client, name))
+}
+
+/// Opens the store of the browser grid `name` on the server at `url`.
+pub(crate) async fn open_grid(url: &str, name: &str, on_wait: impl FnOnce(&str)) -> Result<RedisSlotStore, CliError> {
+    let client = connect(url, on_wait).await?;
+    if name.is_empty() && client.is_cluster() {
+        return Err(CliError::new(
+            "a grid on a Redis cluster needs a name, because its keys must be on one node. Give --grid NAME",
+        ));
+    }
+    let prefix = if name.is_empty() { String::new() } else { format!("squall-grid:{{{name}}}:") };
+    Ok(RedisSlotStore::new(&client, &prefix))
 }
 
 /// Connects to the server at `url`.

@@ -23,6 +23,7 @@ mod loaded_scenario;
 mod loadpilot_plan;
 mod local_fleet_state;
 mod logs;
+mod offered_scenarios;
 mod open_file_limit;
 mod output_file;
 mod preset_flags;

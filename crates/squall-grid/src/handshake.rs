@@ -64,10 +64,30 @@ pub(crate) enum HandshakeError {
     },
 }
 
+/// Headers of a client that Playwright gets, besides `x-playwright-…`.
+const FORWARDED: [&str; 7] = [
+    "user-agent",
+    "upgrade",
+    "connection",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+];
+
+/// Whether Playwright gets this header of a client. Without compression, client and browser must not
+/// agree on an extension.
+pub(crate) fn is_forwarded(name: &str, compression: bool) -> bool {
+    let playwright = name.starts_with("x-playwright-") && name != "x-playwright-launch-options";
+    playwright || FORWARDED.contains(&name) && (compression || name != "sec-websocket-extensions")
+}
+
 /// The head of a request.
 #[derive(Debug)]
 pub(crate) struct RequestHead {
     pub(crate) method: String,
+    /// With the query.
+    pub(crate) path: String,
     pub(crate) headers: Headers,
 }
 
@@ -78,7 +98,8 @@ pub(crate) async fn read_request(socket: &Socket) -> Result<(RequestHead, Vec<u8
     let mut request = httparse::Request::new(&mut parsed);
     request.parse(&head).map_err(parse_error)?;
     let method = request.method.ok_or(HandshakeError::Malformed)?.to_owned();
-    Ok((RequestHead { method, headers: Headers::from_parsed(request.headers)? }, rest))
+    let path = request.path.ok_or(HandshakeError::Malformed)?.to_owned();
+    Ok((RequestHead { method, path, headers: Headers::from_parsed(request.headers)? }, rest))
 }
 
 /// Sends the head of a WebSocket request and reads the response, which must be 101.

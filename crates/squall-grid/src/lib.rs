@@ -7,13 +7,15 @@
 //! * [`Worker`]: offers slots, and serves them with browsers on its machine.
 //! * [`relay`]: forwards a WebSocket by its frame headers.
 
+mod direct;
 mod handshake;
 mod offer_message;
+mod playwright_version;
 pub mod relay;
 mod server;
 mod worker;
 
-pub use server::{ApiKey, ServerConfig, serve};
+pub use server::{ApiKey, KeyLimits, ServerConfig, serve};
 pub use worker::{
     BrowserRules, GridWorker, GridWorkerConfig, GridWorkerError, Isolation, NodeHostError, PoolError, ServerOffers,
     SlotOffers,

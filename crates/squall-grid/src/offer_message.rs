@@ -10,7 +10,7 @@ use squall_coord::{EndReason, HeldSession, MemberId, OfferOutcome, SlotOffer, Sl
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OfferMessage {
     worker: String,
-    version: String,
+    versions: Vec<String>,
     endpoint: String,
     secret: String,
     slots: u32,
@@ -26,7 +26,9 @@ pub(crate) struct OfferMessage {
 struct HeldMessage {
     id: String,
     key: String,
+    version: String,
     server: String,
+    direct: bool,
     detached: bool,
 }
 
@@ -49,12 +51,14 @@ impl OfferMessage {
         let held = |held: &HeldSession| HeldMessage {
             id: held.id.to_string(),
             key: held.key.clone(),
+            version: held.version.clone(),
             server: held.server.as_str().to_owned(),
+            direct: held.direct,
             detached: held.detached,
         };
         Self {
             worker: offer.worker.to_string(),
-            version: offer.version.clone(),
+            versions: offer.versions.clone(),
             endpoint: offer.endpoint.clone(),
             secret: offer.secret.clone(),
             slots: offer.slots,
@@ -67,19 +71,25 @@ impl OfferMessage {
         }
     }
 
-    /// The offer and how long it is valid; `None` if a name is not valid.
+    /// The offer and how long it is valid; `None` if a name is not valid or the version is missing.
     pub(crate) fn into_offer(self) -> Option<(SlotOffer, Duration)> {
         let held = |held: HeldMessage| {
             Some(HeldSession {
                 id: SlotSessionId::parse(&held.id)?,
                 key: held.key,
+                version: held.version,
                 server: MemberId::new(held.server),
+                direct: held.direct,
                 detached: held.detached,
             })
         };
+        // A store keeps no offer without a version.
+        if self.versions.is_empty() {
+            return None;
+        }
         let offer = SlotOffer {
             worker: SlotWorkerId::parse(&self.worker)?,
-            version: self.version,
+            versions: self.versions,
             endpoint: self.endpoint,
             secret: self.secret,
             slots: self.slots,
@@ -129,7 +139,7 @@ mod tests {
     fn offer_and_answer_have_these_bytes() {
         let offer = SlotOffer {
             worker: SlotWorkerId::new("chromium", "w1").unwrap(),
-            version: "1.65".to_owned(),
+            versions: vec!["1.65".to_owned()],
             endpoint: "ws://w1/".to_owned(),
             secret: "s".to_owned(),
             slots: 2,
@@ -140,12 +150,14 @@ mod tests {
             sessions: vec![HeldSession {
                 id: SlotSessionId::parse("a").unwrap(),
                 key: "blue".to_owned(),
+                version: "1.65".to_owned(),
                 server: MemberId::new("s1"),
+                direct: false,
                 detached: false,
             }],
         };
         let text = serde_json::to_string(&OfferMessage::new(&offer, Duration::from_secs(3))).unwrap();
-        let golden = r#"{"worker":"chromium:w1","version":"1.65","endpoint":"ws://w1/","secret":"s","slots":2,"lifetime":7,"max_lifetime":null,"draining":false,"started_ms":9,"sessions":[{"id":"a","key":"blue","server":"s1","detached":false}],"ttl_ms":3000}"#;
+        let golden = r#"{"worker":"chromium:w1","versions":["1.65"],"endpoint":"ws://w1/","secret":"s","slots":2,"lifetime":7,"max_lifetime":null,"draining":false,"started_ms":9,"sessions":[{"id":"a","key":"blue","version":"1.65","server":"s1","direct":false,"detached":false}],"ttl_ms":3000}"#;
         assert_eq!(text, golden);
         let message: OfferMessage = serde_json::from_str(golden).unwrap();
         assert_eq!(message.into_offer(), Some((offer, Duration::from_secs(3))));

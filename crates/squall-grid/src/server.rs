@@ -20,14 +20,16 @@ use http::{Request, Response, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use squall_coord::{ApiKeyScope, MemberId, SlotStore};
+use squall_coord::{ApiKeyScope, MemberId, SlotStore, StoreError};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::access::ApiKey;
+pub use self::access::{ApiKey, KeyLimits};
+
+pub(crate) use self::refusal::DEBUG_LOG_HEADER;
 
 use self::{
     access::ApiKeys,
@@ -65,6 +67,8 @@ pub struct ServerConfig {
     pub lost_after: Duration,
     /// Whether clients and browsers may compress messages.
     pub compression: bool,
+    /// Whether Playwright clients are sent to the worker itself, which they must reach.
+    pub direct: bool,
     /// Time between heartbeats.
     pub heartbeat: Duration,
     /// How long the server stays a member without a heartbeat.
@@ -84,6 +88,7 @@ impl Default for ServerConfig {
             ping_after: Duration::from_secs(20),
             lost_after: Duration::from_secs(60),
             compression: true,
+            direct: false,
             heartbeat: Duration::from_secs(1),
             ttl: Duration::from_millis(3500),
             drain_timeout: Duration::from_secs(20),
@@ -231,10 +236,27 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
             Err(error) => tracing::warn!(%error, "the server could not renew its membership; its sessions continue"),
         }
         match state.api_keys.reload(&state.store).await {
-            Ok(()) => state.registry.end_revoked(|key| state.api_keys.is_valid(key)),
+            Ok(revoked) => {
+                state.registry.end_revoked(|key| state.api_keys.is_valid(key));
+                if let Err(error) = end_direct_sessions(state, &revoked).await {
+                    tracing::warn!(%error, "sessions of a revoked API key could not be ended");
+                }
+            }
             Err(error) => tracing::warn!(%error, "the server could not read API keys; it uses those that it knows"),
         }
     }
+}
+
+/// Asks workers to end the sessions of revoked keys, because clients that are connected to a worker
+/// itself are not in the registry.
+async fn end_direct_sessions<S: SlotStore>(state: &ServerState<S>, revoked: &[String]) -> Result<(), StoreError> {
+    if revoked.is_empty() || !state.config.direct {
+        return Ok(());
+    }
+    for session in state.store.snapshot().await?.sessions.iter().filter(|session| revoked.contains(&session.key)) {
+        state.store.end_session(&session.id).await?;
+    }
+    Ok(())
 }
 
 /// The value of a query parameter, decoded.

@@ -3,6 +3,7 @@
 
 mod browser_memory;
 mod browser_pool;
+mod browser_pools;
 mod browser_set;
 mod cdp_browser;
 mod cdp_messages;
@@ -11,6 +12,7 @@ mod folder;
 pub(crate) mod gateway;
 mod node_host;
 mod offers;
+mod stopped_process;
 
 use std::{
     collections::HashMap,
@@ -29,11 +31,10 @@ pub use node_host::NodeHostError;
 pub use offers::{ServerOffers, SlotOffers};
 
 use self::{
-    browser_pool::{BrowserPool, PoolConfig},
+    browser_pools::BrowserPools,
     cdp_browser::CdpLauncher,
     folder::WorkerFolder,
     gateway::{Gateway, GatewayConfig},
-    node_host::NodeHostConfig,
 };
 use crate::relay::frame::CloseFrame;
 
@@ -61,8 +62,9 @@ pub struct GridWorkerConfig {
     pub executable: Option<PathBuf>,
     /// More arguments for the browser.
     pub args: Vec<String>,
-    /// The folder of the package `playwright-core`.
-    pub playwright: PathBuf,
+    /// Folders of the package `playwright-core`, at least one, each of another version. Playwright of
+    /// the first starts at once, and that of each other at its first session.
+    pub playwright: Vec<PathBuf>,
     /// The program of Node.
     pub node: PathBuf,
     /// Time between heartbeats.
@@ -119,14 +121,14 @@ impl<S: SlotOffers> GridWorker<S> {
         let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         let folder = WorkerFolder::create().map_err(GridWorkerError::Folder)?;
-        let pool = BrowserPool::new(pool_config(config, folder.path().join("p")));
+        let pools = BrowserPools::new(config, folder.path()).map_err(PoolError::Host)?;
         let secret = unique_id();
         let gateway = Gateway::new(GatewayConfig {
             worker: config.id.name().to_owned(),
             secret: secret.clone(),
             slots: config.slots as usize,
             isolation: config.isolation,
-            pool: pool.clone(),
+            pools: pools.clone(),
             cdp: CdpLauncher {
                 executable: config.executable.clone().filter(|_| config.id.kind() == "chromium"),
                 args: config.args.clone(),
@@ -136,7 +138,7 @@ impl<S: SlotOffers> GridWorker<S> {
         });
         let offer = SlotOffer {
             worker: config.id.clone(),
-            version: String::new(),
+            versions: Vec::new(),
             endpoint: format!("ws://{}/", config.advertise.clone().unwrap_or_else(|| address.to_string())),
             secret,
             slots: config.slots,
@@ -149,7 +151,7 @@ impl<S: SlotOffers> GridWorker<S> {
         let (stop_pool, stop_gateway) = (CancellationToken::new(), CancellationToken::new());
         let close = CloseFrame::new(1001, format!("squall: worker {} was drained", config.id.name()));
         let serving = async {
-            self.offer_until_drained(&pool, &gateway, offer, drain).await;
+            self.offer_until_drained(&pools, &gateway, offer, drain).await;
             stop_gateway.cancel();
         };
         let sessions = async {
@@ -160,7 +162,7 @@ impl<S: SlotOffers> GridWorker<S> {
             }
             stop_pool.cancel();
         };
-        let mut browsers = std::pin::pin!(pool.run(&stop_pool));
+        let mut browsers = std::pin::pin!(pools.run(&stop_pool));
         tokio::select! {
             ended = &mut browsers => return ended.map_err(Into::into),
             () = sessions => {}
@@ -172,18 +174,18 @@ impl<S: SlotOffers> GridWorker<S> {
     /// Sends offers until the worker drains and has no sessions, or its drain timeout is over.
     async fn offer_until_drained(
         &self,
-        pool: &BrowserPool,
+        pools: &BrowserPools,
         gateway: &Gateway,
         mut offer: SlotOffer,
         drain: CancellationToken,
     ) {
         tokio::select! {
-            () = pool.wait_until_ready() => {}
+            () = pools.wait_until_ready() => {}
             () = drain.cancelled() => return,
         }
         tracing::info!(
             worker = %offer.worker, endpoint = offer.endpoint, slots = offer.slots,
-            playwright = pool.ready_version(), "the worker offers its slots"
+            playwright = pools.versions().join(", "), "the worker offers its slots"
         );
         let mut heartbeat = tokio::time::interval(self.config.heartbeat);
         let mut server_misses = HashMap::new();
@@ -194,10 +196,9 @@ impl<S: SlotOffers> GridWorker<S> {
                 () = drain.cancelled(), if !offer.draining => {}
             }
             let (sessions, lifetime) = gateway.held_sessions();
-            let version = pool.ready_version();
             // Without a browser the worker keeps its membership and takes no sessions.
-            offer.slots = if version.is_some() { self.config.slots } else { 0 };
-            offer.version = version.as_deref().map_or(offer.version, major_minor);
+            offer.slots = if pools.is_ready() { self.config.slots } else { 0 };
+            offer.versions = pools.versions();
             (offer.sessions, offer.lifetime) = (sessions, lifetime);
             let at_limit = offer.max_lifetime.is_some_and(|limit| lifetime >= limit);
             offer.draining |= at_limit || drain.is_cancelled();
@@ -248,26 +249,4 @@ impl<S: SlotOffers> GridWorker<S> {
 
 fn log_store_error(error: &StoreError) {
     tracing::warn!(%error, "the worker could not offer its slots; its sessions continue");
-}
-
-fn pool_config(config: &GridWorkerConfig, folder: PathBuf) -> PoolConfig {
-    PoolConfig {
-        host: NodeHostConfig {
-            node: config.node.clone(),
-            playwright: config.playwright.clone(),
-            browser: config.id.kind().to_owned(),
-            folder,
-        },
-        executable: config.executable.clone(),
-        args: config.args.clone(),
-        rules: config.rules,
-        launch_timeout: config.launch_timeout,
-        probe_every: config.probe_every,
-        probe_timeout: config.probe_timeout,
-    }
-}
-
-/// `1.65.1` → `1.65`.
-pub(crate) fn major_minor(version: &str) -> String {
-    version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
 }

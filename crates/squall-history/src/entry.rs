@@ -38,6 +38,8 @@ pub struct RunEntry {
     pub bytes: u64,
     /// What a person wrote about the run.
     pub note: String,
+    /// Whether the folder has what a fleet needs to start the run again.
+    pub can_start: bool,
 }
 
 /// The fields of a result file that an entry shows. Everything else is skipped, which is much faster
@@ -93,6 +95,7 @@ impl RunEntry {
             version: head.version,
             bytes: text.len() as u64,
             note: String::new(),
+            can_start: false,
         })
     }
 }

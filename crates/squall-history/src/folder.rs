@@ -6,6 +6,7 @@ use std::{
     collections::HashMap,
     fs::{self, File, Metadata, OpenOptions},
     io::{self, ErrorKind, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::SystemTime,
@@ -20,6 +21,8 @@ pub const MAX_NOTE_BYTES: usize = 4 << 10;
 
 const RESULT_ENDING: &str = ".json";
 const NOTE_ENDING: &str = ".note.txt";
+/// What a fleet needs to start the run again. Not `.json`: it is not a result.
+const BUNDLE_ENDING: &str = ".bundle";
 /// A larger file is not a result. Reading it would fill the memory.
 const MAX_RESULT_BYTES: u64 = 1 << 30;
 /// The word for the latest run, in place of an id.
@@ -79,6 +82,10 @@ impl RunFolder {
     /// Saves a result, then removes the oldest saved runs while all of them exceed the limit. A result
     /// that is in the folder already is left as it is.
     pub fn save(&self, result: &ResultFile) -> Result<SavedRun, SaveRunError> {
+        self.save_files(result, None)
+    }
+
+    fn save_files(&self, result: &ResultFile, bundle: Option<&[u8]>) -> Result<SavedRun, SaveRunError> {
         fs::create_dir_all(&self.path).map_err(|cause| SaveRunError::Folder { folder: self.path.clone(), cause })?;
         let mut text = serde_json::to_vec(result).expect("every field has a JSON form");
         text.push(b'\n');
@@ -90,6 +97,11 @@ impl RunFolder {
                 Ok(found) if found == text => break,
                 Ok(_) => id = first.numbered(number),
                 Err(_) => {
+                    // The bundle first: the result makes the run appear.
+                    if let Some(bundle) = bundle {
+                        let file = self.bundle_path(&id);
+                        write_private(&file, bundle).map_err(|cause| SaveRunError::Write { file, cause })?;
+                    }
                     write_atomically(&file, &text).map_err(|cause| SaveRunError::Write { file, cause })?;
                     break;
                 }
@@ -97,6 +109,23 @@ impl RunFolder {
         }
         let removed = self.remove_oldest(&id);
         Ok(SavedRun { file: self.result_path(&id), id, removed })
+    }
+
+    /// Saves a result together with the bundle of its run, by which a fleet can start it again. The
+    /// bundle holds values of parameters, so only the owner can read it.
+    pub fn save_with_bundle(&self, result: &ResultFile, bundle: &[u8]) -> Result<SavedRun, SaveRunError> {
+        self.save_files(result, Some(bundle))
+    }
+
+    /// The bundle of a run; `None` if the run was saved without one.
+    pub fn read_bundle(&self, id: &RunId) -> Result<Option<String>, ReadRunError> {
+        self.get(id)?;
+        let file = self.bundle_path(id);
+        match fs::read_to_string(&file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(ReadRunError::Read { file, cause }),
+        }
     }
 
     /// All runs, the latest first. A folder that does not exist has none.
@@ -108,6 +137,7 @@ impl RunFolder {
             match self.entry(&id, &metadata) {
                 Ok(mut entry) => {
                     entry.note = self.note(&id);
+                    entry.can_start = self.bundle_path(&id).is_file();
                     list.runs.push(entry);
                 }
                 Err(reason) => list.skipped.push(SkippedFile { file: format!("{id}{RESULT_ENDING}"), reason }),
@@ -123,7 +153,7 @@ impl RunFolder {
         let file = self.result_path(id);
         let metadata = fs::metadata(&file).ok().filter(Metadata::is_file).ok_or_else(|| self.unknown(id))?;
         match self.entry(id, &metadata) {
-            Ok(entry) => Ok(RunEntry { note: self.note(id), ..entry }),
+            Ok(entry) => Ok(RunEntry { note: self.note(id), can_start: self.bundle_path(id).is_file(), ..entry }),
             Err(_) => Err(self.read(id).err().unwrap_or_else(|| self.unknown(id))),
         }
     }
@@ -183,13 +213,14 @@ impl RunFolder {
         written.map_err(|cause| WriteNoteError::Write { file, cause })
     }
 
-    /// Removes a run and its note.
+    /// Removes a run with its note and its bundle.
     pub fn remove(&self, id: &RunId) -> Result<(), ReadRunError> {
         let file = self.result_path(id);
         match fs::remove_file(&file) {
             Ok(()) => {
-                // Without its result a note is not shown, so one that stays does no harm.
+                // Without its result neither is used, so one that stays does no harm.
                 let _ = fs::remove_file(self.note_path(id));
+                let _ = fs::remove_file(self.bundle_path(id));
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Err(self.unknown(id)),
@@ -207,6 +238,10 @@ impl RunFolder {
 
     fn note_path(&self, id: &RunId) -> PathBuf {
         self.path.join(format!("{id}{NOTE_ENDING}"))
+    }
+
+    fn bundle_path(&self, id: &RunId) -> PathBuf {
+        self.path.join(format!("{id}{BUNDLE_ENDING}"))
     }
 
     fn unknown(&self, id: &RunId) -> ReadRunError {
@@ -264,7 +299,10 @@ impl RunFolder {
             .unwrap_or_default()
             .into_iter()
             .filter(|(id, _)| id.is_made_here())
-            .map(|(id, metadata)| (id, metadata.len()))
+            .map(|(id, metadata)| {
+                let bundle = fs::metadata(self.bundle_path(&id)).map_or(0, |found| found.len());
+                (id, metadata.len() + bundle)
+            })
             .collect();
         // An id begins with the start of its run.
         saved.sort();
@@ -292,10 +330,20 @@ fn nearest(word: &str, ids: &[RunId]) -> Option<RunId> {
 
 /// Writes the whole file under another name first, so that a reader or a crash never leaves a part.
 fn write_atomically(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_by_rename(file, bytes, OpenOptions::new().write(true).create(true).truncate(true))
+}
+
+/// As [`write_atomically`], readable by its owner only.
+fn write_private(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    write_by_rename(file, bytes, options.write(true).create(true).truncate(true).mode(0o600))
+}
+
+fn write_by_rename(file: &Path, bytes: &[u8], options: &OpenOptions) -> io::Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let temporary = file.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let write = || {
-        let mut open = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+        let mut open = options.open(&temporary)?;
         open.write_all(bytes)?;
         open.sync_all()?;
         fs::rename(&temporary, file)

@@ -47,6 +47,7 @@ mod summary;
 mod terminal_text;
 mod verdict;
 mod wording;
+mod xml_element;
 
 pub use compare::{
     ChangeVerdict, ComparedStatistic, ComparisonRow, ComparisonView, DifferenceEstimate, DifferingFact, RowView,

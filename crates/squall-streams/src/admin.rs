@@ -2,6 +2,8 @@
 //! disturb running workers: a reset requires that they are stopped, and a tail takes no events.
 //! `squall stream` uses it.
 
+mod overview;
+
 use std::collections::BTreeMap;
 
 use redis::{FromRedisValue, RedisError, Value, streams::StreamInfoGroupsReply};
@@ -17,6 +19,7 @@ use crate::{
 };
 
 pub use crate::runnel_members::RunnelMember;
+pub use overview::{PartitionOverview, ProcessorOverview, StreamOverview};
 
 /// How long the lock of an administrator lives. Meanwhile the lease store grants no partition.
 const ADMIN_LOCK_MS: u64 = 30_000;
@@ -56,6 +59,9 @@ pub enum AdminError {
     /// Another administrator holds the lock.
     #[error("another administrator holds the lock `{0}`; try again in 30 s")]
     AdminLocked(String),
+    /// A scan of a cluster would see one node only.
+    #[error("streams of a Redis cluster cannot be listed; name one, as in `squall stream lag APP.STREAM.PROCESSOR`")]
+    ClusterScan,
     /// A step of the lease store failed, or a key holds another type.
     #[error(transparent)]
     Store(#[from] StoreError),

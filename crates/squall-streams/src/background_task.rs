@@ -2,16 +2,15 @@
 //! the leader only. A failing task does not end the worker: the worker logs the failure, and the
 //! task keeps its schedule.
 
-use std::{future::Future, panic::AssertUnwindSafe, str::FromStr, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use croner::Cron;
 use futures_util::{FutureExt, future::BoxFuture};
 use jiff::{Zoned, tz::TimeZone};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::middleware::BoxError;
+use crate::{crontab::Crontab, middleware::BoxError};
 
 type TaskAction = Arc<dyn Fn() -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
@@ -37,7 +36,7 @@ pub enum TaskScheduleError {
 enum TaskTrigger {
     Once,
     Interval(Duration),
-    Crontab(Box<Cron>, TimeZone),
+    Crontab(Crontab, TimeZone),
 }
 
 /// A function that a worker runs beside its processors.
@@ -82,10 +81,10 @@ impl BackgroundTask {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        let cron = Cron::from_str(line)
-            .map_err(|error| TaskScheduleError::InvalidCrontab { line: line.to_owned(), reason: error.to_string() })?;
+        let crontab = Crontab::parse(line)
+            .map_err(|reason| TaskScheduleError::InvalidCrontab { line: line.to_owned(), reason })?;
         let zone = TimeZone::get(zone).map_err(|_| TaskScheduleError::UnknownTimeZone(zone.to_owned()))?;
-        Ok(Self { trigger: TaskTrigger::Crontab(Box::new(cron), zone), ..Self::once(name, action) })
+        Ok(Self { trigger: TaskTrigger::Crontab(crontab, zone), ..Self::once(name, action) })
     }
 
     /// Runs the task on the leader only. A worker stops the task when it loses leadership, and
@@ -129,8 +128,8 @@ impl BackgroundTask {
                 tokio::time::sleep(*interval).await;
                 self.run_once().await;
             },
-            TaskTrigger::Crontab(cron, zone) => {
-                while let Some(wait) = delay_until_next(cron, &Zoned::now().with_time_zone(zone.clone())) {
+            TaskTrigger::Crontab(crontab, zone) => {
+                while let Some(wait) = delay_until_next(crontab, &Zoned::now().with_time_zone(zone.clone())) {
                     tokio::time::sleep(wait).await;
                     self.run_once().await;
                 }
@@ -148,8 +147,8 @@ impl BackgroundTask {
 }
 
 /// The time from `now` to the next time of the crontab line.
-fn delay_until_next(cron: &Cron, now: &Zoned) -> Option<Duration> {
-    let next = cron.find_next_occurrence(now, false).ok()?;
+fn delay_until_next(crontab: &Crontab, now: &Zoned) -> Option<Duration> {
+    let next = crontab.next_after(now)?;
     Duration::try_from(now.duration_until(&next)).ok()
 }
 
@@ -159,8 +158,8 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, now: &str, expected: Duration) {
-        let cron = Cron::from_str(line).unwrap();
-        assert_eq!(delay_until_next(&cron, &now.parse().unwrap()), Some(expected), "{line} after {now}");
+        let crontab = Crontab::parse(line).unwrap();
+        assert_eq!(delay_until_next(&crontab, &now.parse().unwrap()), Some(expected), "{line} after {now}");
     }
 
     const HOUR: Duration = Duration::from_secs(3600);

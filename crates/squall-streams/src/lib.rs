@@ -34,6 +34,7 @@ mod background_task;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod codec;
+mod crontab;
 mod entry;
 mod events;
 mod executor;

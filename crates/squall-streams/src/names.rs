@@ -177,6 +177,11 @@ impl Namespace {
         self.key("__meta", format_args!("{name}"))
     }
 
+    /// What the keys of all definitions begin with.
+    pub(crate) fn definition_prefix(&self) -> String {
+        self.key("__meta", format_args!(""))
+    }
+
     /// The owner that may acknowledge events of one partition: a hash with owner, epoch and until.
     pub fn lock_key(&self, name: &ProcessorName, partition: u32) -> String {
         self.key("__lock", format_args!("{name}.{}", self.hash_tag(partition)))

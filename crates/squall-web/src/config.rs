@@ -1,8 +1,10 @@
 //! The configuration of the API: access, TLS and the scenario of `/start_test`. It rejects an
 //! address that other machines can reach unless a token is set.
 
+use squall_coord::RedisSlotStore;
 use squall_history::RunFolder;
 use squall_model::Bundle;
+use squall_streams::admin::StreamAdmin;
 use std::{
     fmt,
     net::SocketAddr,
@@ -14,7 +16,7 @@ use std::{
 };
 use subtle::ConstantTimeEq;
 
-use crate::{TlsError, TlsFiles, tls::TlsServer};
+use crate::{SharedCatalog, TlsError, TlsFiles, tls::TlsServer};
 
 /// Shorter tokens can be guessed over a network.
 const MIN_TOKEN_LENGTH: usize = 16;
@@ -28,6 +30,12 @@ pub struct WebConfig {
     pub tls: Option<TlsFiles>,
     /// The scenario that `/start_test` starts.
     pub scenario: Option<StartableScenario>,
+    /// The scenarios that the web UI starts.
+    pub catalog: Option<SharedCatalog>,
+    /// The streams that the web UI shows.
+    pub streams: Option<ShownStreams>,
+    /// The browser grid that the web UI shows.
+    pub grid: Option<ShownGrid>,
     /// Web pages of these origins may use the API.
     pub allowed_origins: Vec<AllowedOrigin>,
     /// Where finished runs are saved and read.
@@ -47,6 +55,30 @@ pub struct RunHistory {
     pub baseline: PathBuf,
     /// Whether the server saves the fleet's runs; otherwise it only reads the folder.
     pub saves_runs: bool,
+}
+
+/// The streams of one namespace.
+#[derive(Clone)]
+pub struct ShownStreams {
+    pub admin: StreamAdmin,
+}
+
+impl fmt::Debug for ShownStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShownStreams(…)")
+    }
+}
+
+/// A browser grid.
+#[derive(Clone)]
+pub struct ShownGrid {
+    pub store: RedisSlotStore,
+}
+
+impl fmt::Debug for ShownGrid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShownGrid(…)")
+    }
 }
 
 /// How many people look at the live feed. Clones share the count.
@@ -206,6 +238,9 @@ impl WebConfig {
             token: None,
             tls: None,
             scenario: None,
+            catalog: None,
+            streams: None,
+            grid: None,
             allowed_origins: Vec::new(),
             history: None,
             mode: ServerMode::Fleet,

@@ -21,6 +21,7 @@ mod router;
 mod routes;
 mod run_saver;
 mod run_watcher;
+mod scenario_catalog;
 mod server;
 mod session;
 mod tls;
@@ -28,11 +29,12 @@ mod vikhry_json;
 mod vikhry_probes;
 
 pub use config::{
-    AllowedOrigin, ApiToken, MakeResource, ResourceFactory, RunHistory, ServerMode, StartableParam, StartableScenario,
-    ViewerCount, WebConfig, WebConfigError,
+    AllowedOrigin, ApiToken, MakeResource, ResourceFactory, RunHistory, ServerMode, ShownGrid, ShownStreams,
+    StartableParam, StartableScenario, ViewerCount, WebConfig, WebConfigError,
 };
 pub use requests::MAX_USERS;
 pub use router::{OPENAPI, router_paths};
 pub use routes::ui::has_ui;
+pub use scenario_catalog::{CatalogError, OrderedRun, ScenarioCatalog, ScenarioDescription, SharedCatalog, StartOrder};
 pub use server::serve;
 pub use tls::{TlsError, TlsFiles};

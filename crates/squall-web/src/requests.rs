@@ -208,6 +208,19 @@ impl ApiRequestBody for StopTestRequest {
     const OPTIONAL: bool = true;
 }
 
+/// `POST /api/v1/streams/{processor}/partitions/{partition}/release`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReleasePartitionRequest {
+    /// Acknowledge the events that failed instead of processing them again.
+    #[serde(default)]
+    pub(crate) skip: bool,
+}
+
+impl ApiRequestBody for ReleasePartitionRequest {
+    const OPTIONAL: bool = true;
+}
+
 /// `POST /api/v1/tests/current/scale`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -286,6 +299,8 @@ mod tests {
         let _ = parse_body::<ScaleUsersRequest>(bytes);
         let _ = parse_body::<ChangeRateRequest>(bytes);
         let _ = parse_body::<AddNoteRequest>(bytes);
+        let _ = parse_body::<ReleasePartitionRequest>(bytes);
+        let _ = parse_body::<crate::StartOrder>(bytes);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::{
     access_guard::{AccessGuard, check_access},
     error::ApiError,
     routes::{
-        ApiState, api_v1, compare, dashboard, fleet_actions, live, live_feed, metric, ops, resources, runs, sign_in,
-        ui, vikhry, vikhry_metrics,
+        ApiState, api_v1, compare, dashboard, fleet_actions, grid, live, live_feed, metric, ops, resources, runs,
+        scenarios, sign_in, streams, ui, vikhry, vikhry_metrics,
     },
 };
 
@@ -88,10 +88,22 @@ fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
         .get("/api/v1/runs/{id}/report", runs::report)
         .get("/api/v1/runs/{id}/histograms", runs::histograms)
         .post("/api/v1/runs/{id}/note", runs::note)
+        .post("/api/v1/runs/{id}/again", runs::again)
         .get("/api/v1/compare", compare::show)
         .get("/api/v1/compare/report", compare::report);
+    let table = table
+        .get("/api/v1/scenarios", scenarios::list)
+        .get("/api/v1/scenarios/{name}", scenarios::describe)
+        .post("/api/v1/scenarios/{name}/check", scenarios::check)
+        .post("/api/v1/scenarios/{name}/start", scenarios::start)
+        .get("/api/v1/streams", streams::list)
+        .post("/api/v1/streams/{processor}/partitions/{partition}/release", streams::release)
+        .get("/api/v1/grid", grid::show)
+        .post("/api/v1/grid/sessions/{id}/end", grid::end_session)
+        .post("/api/v1/grid/workers/{browser}/{name}/drain", grid::drain);
     table
         .post("/api/v1/tests", api_v1::start)
+        .post("/api/v1/tests/{epoch}/again", api_v1::again)
         .get("/api/v1/tests/current", api_v1::current)
         .get("/api/v1/tests/current/dashboard", dashboard::dashboard)
         .get("/api/v1/tests/{epoch}", api_v1::result)

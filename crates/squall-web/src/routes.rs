@@ -5,13 +5,16 @@ pub(crate) mod api_v1;
 pub(crate) mod compare;
 pub(crate) mod dashboard;
 pub(crate) mod fleet_actions;
+pub(crate) mod grid;
 pub(crate) mod live;
 pub(crate) mod live_feed;
 pub(crate) mod metric;
 pub(crate) mod ops;
 pub(crate) mod resources;
 pub(crate) mod runs;
+pub(crate) mod scenarios;
 pub(crate) mod sign_in;
+pub(crate) mod streams;
 pub(crate) mod ui;
 pub(crate) mod vikhry;
 pub(crate) mod vikhry_metrics;
@@ -36,6 +39,7 @@ pub(crate) struct ApiState<C: FleetStores> {
     pub(crate) watcher: RunWatcher<C>,
     pub(crate) config: WebConfig,
     pub(crate) sign_in_failures: FailureLimit,
+    pub(crate) stream_looks: streams::StreamLooks,
     pub(crate) stop: CancellationToken,
 }
 

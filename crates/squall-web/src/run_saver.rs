@@ -45,7 +45,8 @@ impl RunSaver {
             version,
         });
         let folder = self.folder.clone();
-        match tokio::task::spawn_blocking(move || folder.save(&result)).await {
+        let bundle = serde_json::to_vec(&watched.bundle).expect("a bundle is text and numbers");
+        match tokio::task::spawn_blocking(move || folder.save_with_bundle(&result, &bundle)).await {
             Ok(Ok(saved)) => {
                 info!(id = %saved.id, "the run is saved");
                 for id in saved.removed {

@@ -21,7 +21,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    WebConfig, WebConfigError, router::router, routes::ApiState, run_watcher::RunWatcher, session::FailureLimit,
+    WebConfig, WebConfigError,
+    router::router,
+    routes::{ApiState, streams::StreamLooks},
+    run_watcher::RunWatcher,
+    session::FailureLimit,
     tls::TlsServer,
 };
 
@@ -48,8 +52,14 @@ pub async fn serve<C: FleetStores>(
     }
     let folder = config.history.as_ref().filter(|history| history.saves_runs).map(|history| history.folder.clone());
     let watcher = RunWatcher::new(fleet.clone(), config.version).saving_runs_to(folder);
-    let app =
-        Arc::new(ApiState { fleet, watcher, config, sign_in_failures: FailureLimit::default(), stop: stop.clone() });
+    let app = Arc::new(ApiState {
+        fleet,
+        watcher,
+        config,
+        sign_in_failures: FailureLimit::default(),
+        stream_looks: StreamLooks::default(),
+        stop: stop.clone(),
+    });
     let service = router(app.clone());
     let mut connections = JoinSet::new();
     let mut watching = pin!(app.watcher.watch(stop.clone()));

@@ -6,6 +6,8 @@ import { reconnectDelay } from "./reconnect";
 
 /** Without any message for this long the figures count as stale: the server sends one each second. */
 export const SILENCE_MS = 3000;
+/** A busy server may take this long to greet; giving up sooner would only ask it again. */
+const GREETING_MS = 10_000;
 
 export interface ConnectionEvents {
   onMessage(message: Message): void;
@@ -19,6 +21,7 @@ export class Connection {
   private socket: WebSocket | null = null;
   private attempt = 0;
   private startedAt = 0;
+  private greeted = false;
   private timer: number | undefined;
   /** When the next attempt is due; null while connected or connecting. */
   retryAt: number | null = null;
@@ -33,7 +36,7 @@ export class Connection {
     // A connection can end without any sign, so silence ends it too.
     window.setInterval(() => {
       const since = Math.max(this.lastMessageAt ?? 0, this.startedAt);
-      if (this.socket && Date.now() - since > SILENCE_MS) this.lose(this.socket);
+      if (this.socket && Date.now() - since > (this.greeted ? SILENCE_MS : GREETING_MS)) this.lose(this.socket);
     }, 500);
   }
 
@@ -53,9 +56,11 @@ export class Connection {
     const socket = new WebSocket(address);
     this.socket = socket;
     this.startedAt = Date.now();
+    this.greeted = false;
     socket.onmessage = ({ data }) => {
       if (this.socket !== socket) return;
       this.attempt = 0;
+      this.greeted = true;
       this.lastMessageAt = Date.now();
       this.events.onMessage(JSON.parse(String(data)) as Message);
     };

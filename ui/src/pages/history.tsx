@@ -208,6 +208,11 @@ function RunRow({ run, ticked, onTick, onAsk }: RowProps): JSX.Element {
         </a>
       </td>
       <td class="links">
+        {run.can_start ? (
+          <button type="button" class="link" onClick={() => go(`start?${new URLSearchParams({ scenario: `run:${run.id}` })}`)}>
+            Run again<span class="hidden-text"> {visible(run.name)}</span>
+          </button>
+        ) : null}
         <button type="button" class="link" onClick={() => onAsk("note")}>
           Note<span class="hidden-text"> on {visible(run.name)}</span>
         </button>

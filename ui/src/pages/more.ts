@@ -7,5 +7,4 @@ export { default as Metric } from "./metric";
 export { default as Metrics } from "./metrics";
 export { default as Probes } from "./probes";
 export { default as Resources } from "./resources";
-export { default as Start } from "./start";
 export { default as Workers } from "./workers";

@@ -1,31 +1,85 @@
-// Starts the orchestrator's scenario: users, how fast they come, and the scenario's own parameters.
+// Starts a run: a scenario that the orchestrator offers, with a form made of its parameters, or a run of
+// the history again. The server checks every change of the form and says what would run.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import * as api from "../api";
+import { ApiError } from "../api";
+import type { StartOrder } from "../api_types";
+import { type CheckedRun, checkScenario, fetchScenario, fetchScenarios, type ScenarioDetail, startScenario } from "../control_api";
 import { visible } from "../format";
-import { go } from "../route";
-import { useStore } from "../store";
+import { loadText } from "../parts/profile";
+import { ProfileShape } from "../parts/profile_shape";
+import { Segments } from "../parts/segments";
+import { go, setQuery, useRoute } from "../route";
+import { dateText, fetchRuns, type Run, repeatRun } from "../runs";
+import { useStoreOn } from "../store";
+
+/** The form is checked this long after the latest change. */
+const CHECK_MS = 400;
+/** Runs of the history that the list offers. */
+const RECENT = 20;
+const RUN_PREFIX = "run:";
+
+/** A text of several lines without invisible characters. */
+const lines = (text: string): string => text.split("\n").map(visible).join("\n");
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export default function Start(): JSX.Element {
-  const { state } = useStore();
-  const [scenario, setScenario] = useState<api.Scenario | null>(null);
+  const { state, stale } = useStoreOn((store) => `${store.state?.phase} ${store.stale}`);
+  const [names, setNames] = useState<string[] | null>(null);
+  const [runs, setRuns] = useState<Run[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
+  const wanted = useRoute().query.get("scenario");
   useEffect(() => {
-    api.fetchScenario().then(setScenario, (error: Error) => setProblem(error.message));
+    fetchScenarios().then(
+      ({ scenarios }) => setNames(scenarios),
+      (error: unknown) => setProblem(messageOf(error)),
+    );
+    // A server without a history has no runs to offer.
+    fetchRuns("", "").then(
+      (list) => setRuns(list.runs.filter((run) => run.can_start).slice(0, RECENT)),
+      () => undefined,
+    );
   }, []);
   const busy = state?.phase !== undefined && state.phase !== "IDLE";
+  const chosen = wanted ?? names?.[0] ?? (runs[0] ? RUN_PREFIX + runs[0].id : "");
+  const run = runs.find(({ id }) => RUN_PREFIX + id === chosen);
+  const off = busy || stale;
   return (
     <section class="card start">
       <h2>Start a run</h2>
       {problem ? (
         <p class="problem" role="alert">
-          {problem}
+          {visible(problem)}
         </p>
       ) : null}
-      {busy ? <p>A run is under way. Stop it before you start another one.</p> : null}
-      {scenario && !scenario.configured ? <WithoutScenario /> : null}
-      {scenario?.configured ? <Form scenario={scenario} busy={busy} /> : null}
+      {busy ? <p role="status">A run is under way. Stop it before you start another one.</p> : null}
+      {names?.length === 0 && runs.length === 0 ? <WithoutScenario /> : null}
+      {names && (names.length > 0 || runs.length > 0) ? (
+        <>
+          <label>
+            Scenario
+            <select class="field wide" value={chosen} onChange={(event) => setQuery("scenario", event.currentTarget.value)}>
+              {names.map((name) => (
+                <option key={name} value={name}>
+                  {visible(name)}
+                </option>
+              ))}
+              {runs.length > 0 ? (
+                <optgroup label="A run of the history again">
+                  {runs.map(({ id, name, started_unix_ms }) => (
+                    <option key={id} value={RUN_PREFIX + id}>
+                      {`${visible(name)}, ${dateText(started_unix_ms)}`}
+                    </option>
+                  ))}
+                </optgroup>
+              ) : null}
+            </select>
+          </label>
+          {run ? <Again run={run} off={off} /> : <Scenario key={chosen} name={chosen} off={off} />}
+        </>
+      ) : null}
     </section>
   );
 }
@@ -34,12 +88,65 @@ function WithoutScenario(): JSX.Element {
   return (
     <>
       <p>
-        This orchestrator has no scenario of its own: start it with <code>--scenario FILE</code>. A run of any file starts from the command
-        line:
+        This orchestrator offers no scenario: start it with <code>--scenarios DIR</code> or <code>--scenario FILE</code>. A run of any file
+        starts from the command line:
       </p>
       <pre>squall test start shop.toml --users 50 --for 5m --api {window.location.origin}</pre>
     </>
   );
+}
+
+function Again({ run, off }: { run: Run; off: boolean }): JSX.Element {
+  const [problem, setProblem] = useState<string | null>(null);
+  const start = (): void => {
+    repeatRun(run.id).then(
+      () => go("live"),
+      (error: unknown) => setProblem(messageOf(error)),
+    );
+  };
+  return (
+    <>
+      <p>
+        {visible(run.name)} against <code>{visible(run.target)}</code>: {visible(run.load)}, as it was on {dateText(run.started_unix_ms)}.
+      </p>
+      <p class="problem" role="alert">
+        {problem}
+      </p>
+      <div>
+        <button type="button" class="button primary" disabled={off} onClick={start}>
+          Start
+        </button>
+      </div>
+    </>
+  );
+}
+
+function Scenario({ name, off }: { name: string; off: boolean }): JSX.Element {
+  const [detail, setDetail] = useState<ScenarioDetail | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    fetchScenario(name).then(setDetail, (error: unknown) => setProblem(messageOf(error)));
+  }, [name]);
+  if (problem)
+    return (
+      <p class="problem" role="alert">
+        {visible(problem)}
+      </p>
+    );
+  return detail ? <Form detail={detail} off={off} /> : <p class="soft">Loading…</p>;
+}
+
+type LoadKind = "scenario" | "users" | "rate";
+
+interface Fields {
+  kind: LoadKind;
+  target: string;
+  users: string;
+  rate: string;
+  duration: string;
+  ramp_up: string;
+  thresholds: string;
+  params: Record<string, string>;
 }
 
 /** A parameter as the person typed it. Numbers and booleans keep their type. */
@@ -48,75 +155,219 @@ function parseValue(text: string): unknown {
   return text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
-function Form({ scenario, busy }: { scenario: api.Scenario; busy: boolean }): JSX.Element {
-  const [users, setUsers] = useState(10);
-  const [rampSeconds, setRampSeconds] = useState(0);
-  const [values, setValues] = useState<Record<string, string>>({});
-  const [problem, setProblem] = useState<string | null>(null);
+/** What the person asks for; empty fields stay as the scenario has them. */
+export function orderOf({ kind, target, users, rate, duration, ramp_up, thresholds, params }: Fields): StartOrder {
+  const text = (value: string): string | null => value.trim() || null;
+  const lines = thresholds.split("\n").map((line) => line.trim());
+  const given = Object.entries(params).filter(([, value]) => value !== "");
+  return {
+    target: text(target),
+    users: kind === "users" ? text(users) : null,
+    rate: kind === "rate" ? text(rate) : null,
+    duration: kind === "scenario" ? null : text(duration),
+    ramp_up: kind === "scenario" ? null : text(ramp_up),
+    thresholds: lines.filter((line) => line !== ""),
+    params: Object.fromEntries(given.map(([name, value]) => [name, parseValue(value)])),
+  };
+}
+
+interface Check {
+  /** The order that the answer is about. */
+  order: string;
+  run: CheckedRun | null;
+  problem: string | null;
+  field: string | null;
+}
+
+function useCheck(name: string, order: StartOrder): Check | null {
+  const [check, setCheck] = useState<Check | null>(null);
+  const key = JSON.stringify(order);
+  useEffect(() => {
+    let ended = false;
+    const timer = window.setTimeout(() => {
+      checkScenario(name, order).then(
+        (run) => ended || setCheck({ order: key, run, problem: null, field: null }),
+        (error: unknown) => {
+          const field = error instanceof ApiError ? error.field : null;
+          if (!ended) setCheck({ order: key, run: null, problem: messageOf(error), field });
+        },
+      );
+    }, CHECK_MS);
+    return () => {
+      ended = true;
+      window.clearTimeout(timer);
+    };
+  }, [name, key]);
+  return check;
+}
+
+function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.Element {
+  const { plan } = detail;
+  const [fields, setFields] = useState<Fields>({
+    kind: "scenario",
+    target: "",
+    users: "10",
+    rate: "100",
+    duration: "5m",
+    ramp_up: "",
+    thresholds: "",
+    params: {},
+  });
+  const [refusal, setRefusal] = useState<string | null>(null);
   const [sending, setSending] = useState(false);
+  const order = orderOf(fields);
+  const check = useCheck(detail.name, order);
+  const current = check?.order === JSON.stringify(order) ? check : null;
+  const set = (part: Partial<Fields>): void => setFields({ ...fields, ...part });
+  const problemAt = (...names: string[]): JSX.Element | null =>
+    check?.problem && names.includes(check.field ?? "") ? (
+      <p class="problem" role="alert">
+        {lines(check.problem)}
+      </p>
+    ) : null;
+  const known = ["target", "users", "rate", "duration", "ramp_up", "thresholds", "params"];
   const start = async (event: Event): Promise<void> => {
     event.preventDefault();
-    setProblem(null);
+    setRefusal(null);
     setSending(true);
-    const given = Object.entries(values).filter(([, text]) => text !== "");
-    const params = Object.fromEntries(given.map(([name, text]) => [name, parseValue(text)]));
     try {
-      await api.startTest(users, users > 0 ? Math.round((rampSeconds * 1000) / users) : 0, params);
+      await startScenario(detail.name, order);
       go("live");
     } catch (error) {
-      setProblem(error instanceof Error ? error.message : String(error));
+      setRefusal(messageOf(error));
     } finally {
       setSending(false);
     }
   };
+  const field = (label: string, name: "target" | "users" | "rate" | "duration" | "ramp_up", hint: string): JSX.Element => (
+    <label>
+      {label}
+      <input
+        type="text"
+        value={fields[name]}
+        placeholder={hint}
+        required={name === "target" && detail.target === null}
+        onInput={(event) => set({ [name]: event.currentTarget.value })}
+      />
+      {problemAt(name)}
+    </label>
+  );
   return (
     <form onSubmit={(event) => void start(event)}>
-      <p>
-        <code>{visible(scenario.scenario_path ?? "")}</code> · {visible(scenario.vu_class ?? "")}
-      </p>
-      <label>
-        Virtual users
-        <input
-          type="number"
-          min="0"
-          max="1000000"
-          required
-          value={users}
-          onInput={(event) => setUsers(Number(event.currentTarget.value))}
+      {field("Target", "target", detail.target ?? "https://shop.example")}
+      <div class="load">
+        <Segments
+          label="Load"
+          value={fields.kind}
+          options={[
+            ["scenario", "Load of the scenario"],
+            ["users", "Users"],
+            ["rate", "Rate"],
+          ]}
+          onChoose={(kind) => set({ kind })}
         />
-      </label>
-      <label>
-        Ramp in seconds
-        <input
-          type="number"
-          min="0"
-          step="any"
-          value={rampSeconds}
-          onInput={(event) => setRampSeconds(Number(event.currentTarget.value))}
+      </div>
+      {fields.kind === "scenario" ? null : (
+        <div class="row">
+          {fields.kind === "users" ? field("Virtual users", "users", "10") : field("Starts per second", "rate", "100, 90/m")}
+          {field("Length", "duration", "30s, 5m, 1h30m")}
+          {field("Ramp-up", "ramp_up", "none")}
+        </div>
+      )}
+      {detail.params.map((param) => (
+        <Param
+          key={param.name}
+          param={param}
+          value={fields.params[param.name] ?? ""}
+          onInput={(value) => set({ params: { ...fields.params, [param.name]: value } })}
         />
-      </label>
-      {scenario.params.map((param) => (
-        <label key={param.name}>
-          {visible(param.name)}
-          {param.annotation ? <span class="soft"> {visible(param.annotation)}</span> : null}
-          <input
-            type="text"
-            required={param.required}
-            placeholder={param.default === null || param.default === undefined ? "" : String(param.default)}
-            value={values[param.name] ?? ""}
-            onInput={(event) => setValues({ ...values, [param.name]: event.currentTarget.value })}
-          />
-        </label>
       ))}
-      <p class="soft">
-        {users} users{rampSeconds > 0 ? `, one by one within ${rampSeconds} s` : " at once"}, until the run is stopped.
-      </p>
+      {problemAt("params")}
+      <label>
+        More thresholds, one in a line
+        <textarea
+          rows={2}
+          value={fields.thresholds}
+          placeholder="p99 < 250ms"
+          onInput={(event) => set({ thresholds: event.currentTarget.value })}
+        />
+        {plan.thresholds.length > 0 ? <span class="soft">The scenario has {plan.thresholds.map(visible).join(", ")}.</span> : null}
+        {problemAt("thresholds")}
+      </label>
+      <WhatRuns check={check} />
+      {check?.problem && !known.includes(check.field ?? "") ? (
+        <p class="problem" role="alert">
+          {lines(check.problem)}
+        </p>
+      ) : null}
       <p class="problem" role="alert">
-        {problem}
+        {refusal === null ? "" : lines(refusal)}
       </p>
-      <button type="submit" class="button primary" disabled={busy || sending}>
+      <button type="submit" class="button primary" disabled={off || sending || current?.run === null}>
         {sending ? "Starting…" : "Start"}
       </button>
     </form>
+  );
+}
+
+type ScenarioParam = ScenarioDetail["params"][number];
+
+/** A field by the type of the default. */
+function Param({ param, value, onInput }: { param: ScenarioParam; value: string; onInput: (value: string) => void }): JSX.Element {
+  const { default: standard } = param;
+  const hint = standard === null || standard === undefined ? "" : typeof standard === "string" ? standard : JSON.stringify(standard);
+  const id = `param-${param.name}`;
+  const typed = { id, required: param.required, placeholder: visible(hint), value };
+  return (
+    <label for={id}>
+      {visible(param.name)}
+      {param.annotation ? <span class="soft"> {visible(param.annotation)}</span> : null}
+      {typeof standard === "boolean" ? (
+        <select id={id} class="field" value={value} onChange={(event) => onInput(event.currentTarget.value)}>
+          <option value="">{`${standard} (as in the scenario)`}</option>
+          <option value={String(!standard)}>{String(!standard)}</option>
+        </select>
+      ) : typeof standard === "number" ? (
+        <input type="number" step="any" {...typed} onInput={(event) => onInput(event.currentTarget.value)} />
+      ) : (
+        <input type="text" {...typed} onInput={(event) => onInput(event.currentTarget.value)} />
+      )}
+    </label>
+  );
+}
+
+/** The plan as a shape, in words and as a command line. */
+function WhatRuns({ check }: { check: Check | null }): JSX.Element | null {
+  const [copied, setCopied] = useState(false);
+  const run = check?.run;
+  useEffect(() => setCopied(false), [run?.command]);
+  if (!run) return check ? null : <p class="soft">Checking…</p>;
+  const command = `${run.command} --api ${window.location.origin}`;
+  const copy = (): void => {
+    navigator.clipboard.writeText(command).then(
+      () => setCopied(true),
+      () => setCopied(false),
+    );
+  };
+  const { plan } = run;
+  const { stages } = plan;
+  return (
+    <div class="what-runs">
+      <ProfileShape plan={plan} />
+      <p>
+        <b>{visible(plan.name)}</b> against <code>{visible(plan.target)}</code>,{" "}
+        {loadText({ ...plan, stages: stages as [number, number, number][] })}
+        {plan.thresholds.length === 0 ? "" : `, ${plan.thresholds.length} ${plan.thresholds.length === 1 ? "threshold" : "thresholds"}`}.
+      </p>
+      <details>
+        <summary>The check of the scenario</summary>
+        <pre>{lines(run.description.trim())}</pre>
+      </details>
+      <p class="soft">The same from the command line:</p>
+      <pre>{visible(command)}</pre>
+      <button type="button" class="button tiny" onClick={copy}>
+        {copied ? "Copied" : "Copy"}
+      </button>
+    </div>
   );
 }

@@ -113,7 +113,7 @@ function Shares({ workers }: { workers: Worker[] }): JSX.Element {
         viewBox={`0 0 ${SHARES} 30`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={holders.map((worker) => `${worker.id}: ${worker.shares} shares`).join(", ")}
+        aria-label={holders.map((worker) => `${worker.id}: ${worker.shares} shares`).join(", ") || "No shares are held"}
       >
         {holders.map((worker) => {
           const left = start;

@@ -5,12 +5,13 @@ import { clock, visible } from "../format";
 import { store, useStore } from "../store";
 import { Icon } from "./icons";
 
-export function Bands(): JSX.Element {
+/** `ofRun` is false on pages that are about no current run. */
+export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
   const { state, stale, outdated, data, connection } = useStore();
   const silence = Math.round((connection.silence(Date.now()) ?? 0) / 1000);
   const wait = connection.retryAt === null ? 0 : Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
-  const saturated = state?.result?.saturated_because ?? [];
-  const stop = state?.stop?.message;
+  const saturated = (ofRun && state?.result?.saturated_because) || [];
+  const stop = ofRun && state?.stop?.message;
   return (
     <>
       {stale ? (

@@ -67,6 +67,8 @@ export function ChangeLoad({ plan, change, onClose }: { plan: Plan; change: Chan
   useStore();
   const now = levelAt(plan.stages, store.elapsedSeconds ?? 0) ?? 0;
   const [edited, setEdited] = useState<number | null>(null);
+  const stages = JSON.stringify(plan.stages);
+  const [opened] = useState(stages);
   const byRate = plan.driven_by === "rate";
   const unit = byRate ? "starts per second" : "users";
   const value = edited ?? now;
@@ -84,6 +86,7 @@ export function ChangeLoad({ plan, change, onClose }: { plan: Plan; change: Chan
       <form onSubmit={(event) => void apply(event)}>
         <p>
           Now: {three(now)} {unit}
+          {edited !== null && stages !== opened ? ". Somebody has changed the load meanwhile." : ""}
         </p>
         <label>
           New number of {unit}

@@ -9,6 +9,7 @@ import { setQuery, useRoute } from "../route";
 import { store } from "../store";
 import type { Flag, Tone } from "./flags";
 import { forget, withinFrame } from "./frame_budget";
+import { Icon } from "./icons";
 import { color, font, onTheme } from "./theme";
 import { drawingOf, parseRange, showWholeRun, visibleSeconds, zoomTo } from "./time_view";
 
@@ -16,7 +17,7 @@ const HEIGHT = 196;
 const DEFAULT_WIDTH = 400;
 const SYNC = "run";
 /** Room for the names at the end of the lines; equal in all charts, so that their times are aligned. */
-const LABEL_ROOM = 68;
+const LABEL_ROOM = 76;
 /** A log axis helps from this ratio between the highest and the lowest value on. */
 const LOG_RATIO = 20;
 
@@ -211,8 +212,15 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
         </ul>
         <div class="right">
           {props.controls}
-          <button type="button" class="link" aria-pressed={asTable} aria-label="Show as table" onClick={() => setAsTable(!asTable)}>
-            {asTable ? "Chart" : "Table"}
+          <button
+            type="button"
+            class="link"
+            aria-pressed={asTable}
+            aria-label="Show as table"
+            title={asTable ? "Show as chart" : "Show as table"}
+            onClick={() => setAsTable(!asTable)}
+          >
+            <Icon name={asTable ? "live" : "table"} small />
           </button>
         </div>
       </header>

@@ -27,7 +27,7 @@ export function KeyFigures(): JSX.Element {
   const over = state?.result !== null && state?.result !== undefined;
   // After the end the latest seconds say nothing about the run.
   const shown = over ? figures?.total : (figures?.last ?? figures?.total);
-  const list = shown && figures ? figureList(shown, figures.total, over) : emptyFigures();
+  const list = shown && figures && data.times.length > 0 ? figureList(shown, figures.total, over) : emptyFigures();
   return (
     <dl class="card figures" aria-label={over ? "Key figures of the whole run" : "Key figures of the last 10 seconds"}>
       {list.map((figure) => (
@@ -61,8 +61,10 @@ function emptyFigures(): Figure[] {
 function figureList(shown: Figures, total: Figures, over: boolean): Figure[] {
   const { data } = store;
   const whole = (text: string): string => (over ? "the whole run" : `whole run ${text}`);
-  const [p50, p50Unit] = time(shown.p50);
-  const [p99, p99Unit] = time(shown.p99);
+  // Without requests there is no time, which is not a time of 0.
+  const timeOf = (us: number): [string, string] => (shown.requests > 0 ? time(us) : [UNKNOWN, ""]);
+  const [p50, p50Unit] = timeOf(shown.p50);
+  const [p99, p99Unit] = timeOf(shown.p99);
   return [
     { name: "Requests per second", value: three(shown.rate), unit: "/s", detail: askedFor(total, over), column: "requests", tone: "rate" },
     {

@@ -13,7 +13,7 @@ const ROW_HEIGHT = 32;
 /** Rows beyond the visible ones, so that scrolling does not show gaps. */
 const OVERSCAN = 10;
 
-interface Column {
+export interface Column {
   name: string;
   title: string;
   /** The unit in the head. */
@@ -27,7 +27,7 @@ interface Column {
 type Row = Record<string, number>;
 
 const ms = (value: number): string => tableMs(value);
-const COLUMNS: readonly Column[] = [
+export const COLUMNS: readonly Column[] = [
   { name: "requests", title: "Requests", show: count },
   { name: "now", title: "Now/s", show: count },
   { name: "errors", title: "Errors", show: count },
@@ -46,7 +46,7 @@ const BRIEF = new Set(["requests", "now", "errors", "p50", "p95", "p99", "max"])
 /** Columns that service times do not have. */
 const RESPONSE_ONLY = new Set(["p90", "p999", "max", "mean"]);
 
-interface Entry {
+export interface Entry {
   id: number;
   metric: Metric | null;
   row: Row;
@@ -70,9 +70,9 @@ function entriesOf(window: string, times: string): Entry[] {
 }
 
 /** Requests of the latest second, which change more often than the rest of a row. */
-const nowOf = ({ id, metric }: Entry): number => (id === -1 ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0));
+export const nowOf = ({ id, metric }: Entry): number => (id === -1 ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0));
 
-const nameOf = ({ id, metric }: Entry): string => (id === -1 ? "all requests" : (metric?.name ?? `metric ${id}`));
+export const nameOf = ({ id, metric }: Entry): string => (id === -1 ? "all requests" : (metric?.name ?? `metric ${id}`));
 
 function sorted(entries: Entry[], sort: string, ascending: boolean): Entry[] {
   const direction = ascending ? 1 : -1;
@@ -85,9 +85,13 @@ function sorted(entries: Entry[], sort: string, ascending: boolean): Entry[] {
 interface Props {
   /** At most this many rows; all of them in a region that scrolls without it. */
   brief?: number;
+  /** Columns that are left out. */
+  hidden?: ReadonlySet<string>;
+  /** More controls in the head. */
+  tools?: (columns: Column[], entries: Entry[]) => JSX.Element;
 }
 
-export function MetricsTable({ brief }: Props): JSX.Element {
+export function MetricsTable({ brief, hidden, tools }: Props): JSX.Element {
   const { data } = useMeasurements();
   const { query } = useRoute();
   const window = query.get("window") ?? "run";
@@ -101,8 +105,8 @@ export function MetricsTable({ brief }: Props): JSX.Element {
     return sorted(wanted, sort, ascending);
   }, [all, filter, sort, ascending, sort === "now" ? data.version : 0]);
   const columns = useMemo(
-    () => COLUMNS.filter(({ name }) => (!brief || BRIEF.has(name)) && (times !== "service" || !RESPONSE_ONLY.has(name))),
-    [brief, times],
+    () => COLUMNS.filter(({ name }) => (brief ? BRIEF.has(name) : !hidden?.has(name)) && (times !== "service" || !RESPONSE_ONLY.has(name))),
+    [brief, hidden, times],
   );
   const setSort = (name: string): void => {
     setQuery("order", name === sort && !ascending ? "up" : null);
@@ -122,7 +126,7 @@ export function MetricsTable({ brief }: Props): JSX.Element {
           onChoose={(value) => setQuery("window", value === "run" ? null : value)}
         />
         <div class="right">
-          {brief ? null : <CopyButton columns={columns} entries={entries} />}
+          {tools?.(columns, entries)}
           <input
             id="filter"
             class="field"
@@ -274,25 +278,5 @@ function RowCells({ entry, columns }: RowProps): JSX.Element {
         <Spark values={trend} tone="p99" label={`p99 of ${visible(shorten(name))}, the last minute`} />
       </td>
     </tr>
-  );
-}
-
-function CopyButton({ columns, entries }: { columns: Column[]; entries: Entry[] }): JSX.Element {
-  const [copied, setCopied] = useState(false);
-  const copy = async (): Promise<void> => {
-    const quote = (text: string): string => `"${text.replaceAll('"', '""')}"`;
-    const head = ["metric", ...columns.map(({ title, unit }) => (unit ? `${title} ${unit}` : title))].map(quote).join(",");
-    const line = (entry: Entry): string =>
-      [
-        quote(nameOf(entry)),
-        ...columns.map(({ name, show }) => quote(show(name === "now" ? nowOf(entry) : (entry.row[name] ?? 0), entry.row))),
-      ].join(",");
-    await navigator.clipboard.writeText([head, ...entries.map(line)].join("\n"));
-    setCopied(true);
-  };
-  return (
-    <button type="button" class="button tiny" onClick={() => void copy()}>
-      {copied ? "Copied" : "Copy as CSV"}
-    </button>
   );
 }

@@ -18,7 +18,7 @@ export function levelAt(stages: Stages, t: number): number | null {
 export const peakLevel = (stages: Stages): number => Math.max(1, ...stages.flatMap(([, from, to]) => [from, to]));
 
 /** The load in words: `open model · up to 1,500/s for 10 min`. */
-export function loadText(plan: Plan): string {
+export function loadText(plan: Pick<Plan, "model" | "driven_by" | "stages" | "duration_s" | "iterations">): string {
   const peak = peakLevel(plan.stages);
   const level = plan.driven_by === "rate" ? `${three(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
   const changes = plan.stages.some(([, from, to]) => from !== peak || to !== peak);

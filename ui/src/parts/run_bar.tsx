@@ -75,6 +75,15 @@ export function RunBar(): JSX.Element {
   );
 }
 
+/** The workers whose report of the next second is missing, if it is known. */
+function waitedFor(): string {
+  const next = store.data.lastSecond + 1;
+  const behind = (store.fleet?.workers ?? []).filter(
+    ({ present, state, second }) => present && state === "working" && second && second[0] < next,
+  );
+  return behind.length > 0 && behind.length < 4 ? `: waiting for ${behind.map(({ id }) => visible(id)).join(", ")}` : "";
+}
+
 /** How old the data is. */
 export function Age(): JSX.Element {
   const { dataAge, stale, connection } = useStore();
@@ -83,7 +92,7 @@ export function Age(): JSX.Element {
   let text = "Connected";
   if (silence === null) text = "Connecting";
   else if (stale) text = `Data ${Math.round(silence / 1000)} s old`;
-  else if (dataAge !== null) text = `Data ${dataAge.toFixed(1)} s old`;
+  else if (dataAge !== null) text = `Data ${dataAge.toFixed(1)} s old${late ? waitedFor() : ""}`;
   return (
     <span class={late ? "age late" : "age"}>
       <i class="dot" />
@@ -192,20 +201,34 @@ function Actions(): JSX.Element | null {
 }
 
 function ResultActions({ epoch }: { epoch: number }): JSX.Element {
+  const [problem, setProblem] = useState<string | null>(null);
+  const again = (): void => {
+    setProblem(null);
+    api.repeatTest(epoch).catch((error: Error) => setProblem(error.message));
+  };
   return (
     <div class="actions">
-      <a class="button" href={`/api/v1/tests/${Number(epoch)}/report`} download>
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}/report`} download aria-label="Report">
         <Icon name="download" />
         <span class="label">Report</span>
       </a>
-      <a class="button" href={`/api/v1/tests/${Number(epoch)}`} download={`squall-result-${Number(epoch)}.json`}>
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}`} download={`squall-result-${Number(epoch)}.json`} aria-label="JSON">
         <Icon name="download" />
         <span class="label">JSON</span>
       </a>
-      <a class="button" href="#/start">
+      <a class="button" href="#/compare" aria-label="Compare with…">
+        <Icon name="compare" />
+        <span class="label">Compare with…</span>
+      </a>
+      <button type="button" class="button" disabled={store.stale} onClick={again} aria-label="Run again">
         <Icon name="plus" />
         <span class="label">Run again</span>
-      </a>
+      </button>
+      {problem ? (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      ) : null}
     </div>
   );
 }

@@ -65,6 +65,8 @@ pub(crate) struct OrchestratorArgs {
     /// parameters of the test
     #[arg(long, value_name = "URL", requires = "scenario")]
     pub(crate) target: Option<String>,
+    #[command(flatten)]
+    pub(crate) shown: WebUiArgs,
     /// Let web pages of this origin use the API, e.g. http://localhost:5173; repeatable
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
@@ -85,6 +87,29 @@ pub(crate) struct OrchestratorArgs {
     /// Run a whole fleet in this process, without Redis; `squall up` uses it without a Redis server
     #[arg(long, value_name = "N", hide = true, conflicts_with = "redis")]
     pub(crate) memory_workers: Option<u16>,
+}
+
+/// What the web UI offers beside the fleet.
+#[derive(Debug, Args)]
+pub(crate) struct WebUiArgs {
+    /// Offer the .toml and .py scenarios of this folder in the web UI
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scenarios: Option<PathBuf>,
+    /// Show the streams of this namespace on the same Redis server [default: squall]
+    #[arg(long, value_name = "NAMESPACE", num_args = 0..=1, default_missing_value = "squall")]
+    pub(crate) streams: Option<String>,
+    /// Show the browser grid of this name on the same Redis server [default: main]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "main")]
+    pub(crate) grid: Option<String>,
+}
+
+impl WebUiArgs {
+    /// The flags again, for the orchestrator that `squall up` starts.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let folder = self.scenarios.as_ref().map(|folder| folder.display().to_string());
+        let given = [("--scenarios", folder), ("--streams", self.streams.clone()), ("--grid", self.grid.clone())];
+        given.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?])).flatten().collect()
+    }
 }
 
 /// The API of a fleet and its credentials.
@@ -295,6 +320,8 @@ pub(crate) struct UpArgs {
     /// parameters of the test
     #[arg(long, value_name = "URL", requires = "scenario")]
     pub(crate) target: Option<String>,
+    #[command(flatten)]
+    pub(crate) shown: WebUiArgs,
     /// Let web pages of this origin use the API, e.g. http://localhost:5173; repeatable
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,

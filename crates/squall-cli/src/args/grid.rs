@@ -68,6 +68,9 @@ pub(crate) struct GridKeyCreateArgs {
     /// The most sessions and waiting clients of the key
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sessions: Option<u64>,
+    /// The most waiting clients of the key
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) waiting: Option<u64>,
     #[command(flatten)]
     pub(crate) store: GridStoreArgs,
 }
@@ -108,7 +111,7 @@ pub(crate) struct GridStoreArgs {
 /// The store of a server, in Redis or in its memory.
 #[derive(Debug, Args)]
 pub(crate) struct GridServerStoreArgs {
-    /// Redis server of the grid [default: the store is in the server's memory]
+    /// Redis server of the grid [default: the slots are in a server's memory]
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     pub(crate) redis: Option<String>,
     /// Name of the grid, if several share a server; empty for playwright-distributed's key names
@@ -134,6 +137,9 @@ pub(crate) struct GridClientArgs {
     /// The most sessions and waiting clients of a key
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) key_sessions: Option<u64>,
+    /// The most waiting clients of a key, so that one key does not fill the queue
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) key_waiting: Option<u64>,
     /// The most clients that wait for a browser, over all servers
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) queue: u64,
@@ -146,6 +152,9 @@ pub(crate) struct GridClientArgs {
     /// Whether clients and browsers may compress messages; off saves CPU
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub(crate) compression: Switch,
+    /// Send Playwright clients to the worker itself, which they must reach
+    #[arg(long)]
+    pub(crate) direct: bool,
     /// Let --listen use addresses that other machines reach, without API keys
     #[arg(long, env = "SQUALL_ALLOW_REMOTE")]
     pub(crate) allow_remote: bool,
@@ -197,9 +206,9 @@ pub(crate) struct GridBrowserArgs {
     /// Another argument for the browser; repeatable
     #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) args: Vec<String>,
-    /// Folder of the package playwright-core
+    /// Folder of the package playwright-core; repeat it to serve clients of several versions
     #[arg(long, value_name = "DIR", default_value = "node_modules/playwright-core", env = "SQUALL_PLAYWRIGHT")]
-    pub(crate) playwright: PathBuf,
+    pub(crate) playwright: Vec<PathBuf>,
     /// The program of Node.js
     #[arg(long, value_name = "FILE", default_value = "node")]
     pub(crate) node: PathBuf,
@@ -247,6 +256,8 @@ Examples:
   squall grid worker --redis redis://10.0.0.5 --listen 0.0.0.0:3131 \\
     --advertise worker-1:3131 --slots 10
   squall grid worker --server http://10.0.0.5:8080 --server-key @host.key
+  squall grid worker --redis redis://10.0.0.5 --playwright v1.65/node_modules/playwright-core \\
+    --playwright v1.64/node_modules/playwright-core
 
 It needs Node.js, the package playwright-core and a browser, and installs
 nothing. SIGTERM drains: open sessions may last for --drain-timeout.")]
@@ -304,10 +315,19 @@ pub(crate) struct GridUpArgs {
 #[command(after_help = "\
 Examples:
   squall grid status --redis redis://127.0.0.1:6379
-  squall grid status --redis redis://127.0.0.1:6379 --grid ci --watch")]
+  squall grid status --redis redis://127.0.0.1:6379 --grid ci --watch
+  squall grid status --server http://127.0.0.1:8080 --watch
+
+--server shows a grid without Redis, such as that of `squall grid up`.")]
 pub(crate) struct GridStatusArgs {
     #[command(flatten)]
-    pub(crate) store: GridStoreArgs,
+    pub(crate) store: GridServerStoreArgs,
+    /// A server of the grid, in place of --redis [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", conflicts_with = "redis")]
+    pub(crate) server: Option<String>,
+    /// API key for --server, which shows the key's sessions: SECRET, @FILE or $VARIABLE
+    #[arg(long, value_name = "SECRET", conflicts_with = "redis")]
+    pub(crate) server_key: Option<String>,
     /// Show it again every second, until Ctrl-C
     #[arg(long)]
     pub(crate) watch: bool,

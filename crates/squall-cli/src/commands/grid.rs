@@ -2,6 +2,7 @@
 //! settings, their store and their signals.
 
 mod keys;
+mod server_status;
 mod settings;
 mod status;
 
@@ -20,6 +21,12 @@ use crate::{
 };
 
 pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
+    if let GridCommand::Status(args) = &command
+        && args.store.redis.is_none()
+    {
+        // The client of an API has a runtime of its own.
+        return server_status::show(args).map(|()| PASSED);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
     let ended = runtime.block_on(async {
@@ -28,7 +35,8 @@ pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
             GridCommand::Worker(args) => run_worker(&args).await,
             GridCommand::Up(args) => up(&args).await,
             GridCommand::Status(args) => {
-                let store = open_store(&args.store.redis, &args.store.grid).await?;
+                let redis = args.store.redis.as_deref().expect("checked above");
+                let store = open_store(redis, &args.store.grid).await?;
                 if args.watch { status::watch(&store, listen_for_signals()?).await } else { status::show(&store).await }
             }
             GridCommand::Key(command) => keys::run(&command).await,
@@ -38,14 +46,7 @@ pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
 }
 
 async fn open_store(redis: &str, grid: &str) -> Result<RedisSlotStore, CliError> {
-    let client = fleet_store::connect(redis, |reason| tracing::info!("{reason}")).await?;
-    if grid.is_empty() && client.is_cluster() {
-        return Err(CliError::new(
-            "a grid on a Redis cluster needs a name, because its keys must be on one node. Give --grid NAME",
-        ));
-    }
-    let prefix = if grid.is_empty() { String::new() } else { format!("squall-grid:{{{grid}}}:") };
-    Ok(RedisSlotStore::new(&client, &prefix))
+    fleet_store::open_grid(redis, grid, |reason| tracing::info!("{reason}")).await
 }
 
 fn listen_for_signals() -> Result<StopSignals, CliError> {
@@ -180,7 +181,8 @@ async fn wait_until_ready<S: SlotStore>(store: &S, args: &GridUpArgs, address: S
     }
     let token = if args.clients.key.is_empty() { "" } else { "&token=SECRET" };
     let text = format!(
-        "the grid is at ws://{address}/ with {} slots        (Ctrl-C stops)\n\n\
+        "the grid is at ws://{address}/ with {} slots; Ctrl-C ends it\n\
+         squall grid status --server http://{address} --watch shows it\n\n\
          const {{ chromium }} = require('playwright-core');\n\
          const browser = await chromium.connect('ws://{address}/?browser=chromium{token}');\n\
          const page = await browser.newPage();\n",

@@ -5,9 +5,13 @@ use clap::Parser;
 use squall_coord::{FleetStores, MemoryFleetStores};
 use squall_engine::Driver;
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
-use squall_web::{AllowedOrigin, ApiToken, ResourceFactory, StartableParam, StartableScenario, TlsFiles, WebConfig};
+use squall_streams::{Namespace, admin::StreamAdmin};
+use squall_web::{
+    AllowedOrigin, ApiToken, ResourceFactory, SharedCatalog, ShownGrid, ShownStreams, StartableParam,
+    StartableScenario, TlsFiles, WebConfig,
+};
 use squall_worker::{Worker, WorkerConfig};
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 use tokio::{
     net::{TcpListener, lookup_host},
     task::LocalSet,
@@ -22,6 +26,7 @@ use crate::{
     fleet_store,
     loaded_scenario::LoadedScenario,
     logs,
+    offered_scenarios::OfferedScenarios,
     run_history::{self, SavedBy},
     run_input::RunInput,
     run_settings::CHECK_TARGET,
@@ -49,8 +54,12 @@ async fn run_orchestrator<H: ScriptHost>(args: &OrchestratorArgs, host: &H, conf
     let working = async {
         match (&args.redis, args.memory_workers) {
             (Some(redis), _) => {
+                let config = add_stores(args, config, redis).await?;
                 let stores = fleet_store::open(redis, &args.fleet, |reason| tracing::info!("{reason}")).await?;
                 Box::pin(lead_and_serve(stores, id, config, listener, stop.clone())).await
+            }
+            (None, _) if args.shown.streams.is_some() || args.shown.grid.is_some() => {
+                Err(CliError::new("--streams and --grid need a Redis server: give --redis URL"))
             }
             (None, workers) => {
                 let stores = MemoryFleetStores::default();
@@ -70,6 +79,25 @@ async fn run_orchestrator<H: ScriptHost>(args: &OrchestratorArgs, host: &H, conf
         // The second signal: another orchestrator leads when the lease expires.
         () = signals.next() => Ok(()),
     }
+}
+
+/// The streams and the grid that the web UI shows.
+async fn add_stores(args: &OrchestratorArgs, config: WebConfig, redis: &str) -> Result<WebConfig, CliError> {
+    let grid = match &args.shown.grid {
+        Some(name) => {
+            Some(ShownGrid { store: fleet_store::open_grid(redis, name, |reason| tracing::info!("{reason}")).await? })
+        }
+        None => None,
+    };
+    let streams = match &args.shown.streams {
+        Some(name) => {
+            let namespace = Namespace::new(name).map_err(|error| CliError::new(format!("--streams: {error}")))?;
+            let client = fleet_store::connect(redis, |reason| tracing::info!("{reason}")).await?;
+            Some(ShownStreams { admin: StreamAdmin::new(client, namespace) })
+        }
+        None => None,
+    };
+    Ok(WebConfig { grid, streams, ..config })
 }
 
 /// Leads and serves until `stop`.
@@ -131,10 +159,27 @@ fn web_config<H: ScriptHost>(args: &OrchestratorArgs, host: &H) -> Result<WebCon
         token: token.map_err(|error| CliError::new(format!("--token: {error}")))?,
         tls,
         scenario: args.scenario.as_deref().map(|path| build_offer(path, args.target.as_deref(), host)).transpose()?,
+        catalog: catalog(args, host)?,
         allowed_origins: allowed_origins.map_err(|error| CliError::new(format!("--allow-origin: {error}")))?,
         history: run_history::open(&args.history)?.map(|folder| run_history::for_server(folder, SavedBy::Server)),
         ..WebConfig::local(env!("SQUALL_VERSION"))
     })
+}
+
+/// The scenarios that the web UI starts.
+fn catalog<H: ScriptHost>(args: &OrchestratorArgs, host: &H) -> Result<Option<SharedCatalog>, CliError> {
+    let scenario = args.scenario.as_ref().map(|path| path.display().to_string());
+    let (target, folder) = (args.target.clone(), args.shown.scenarios.clone());
+    let offered = OfferedScenarios { scenario, target, folder, host: host.clone() };
+    let files = offered.files()?;
+    // The program without Python becomes the one of the Python package now, because it cannot while it serves.
+    if let (Some(folder), Some(script), None) =
+        (&offered.folder, files.iter().find(|name| name.ends_with(".py")), host.interpreter())
+        && let Err(error) = build_offer(&folder.join(script), None, host)
+    {
+        tracing::warn!("{script} and the other Python scenarios of --scenarios cannot be started here: {error}");
+    }
+    Ok(offered.is_configured().then(|| SharedCatalog(Arc::new(offered))))
 }
 
 /// The variables of a scenario file, as optional parameters, and its pools.
@@ -155,7 +200,7 @@ fn describe_scenario_file<D: Driver>(loaded: &LoadedScenario<D>) -> ScriptDescri
 }
 
 /// The scenario that `POST /start_test` starts, or that a worker runs for vikhry's orchestrator.
-pub(super) fn build_offer<H: ScriptHost>(
+pub(crate) fn build_offer<H: ScriptHost>(
     path: &Path,
     target: Option<&str>,
     host: &H,

@@ -130,6 +130,7 @@ impl FleetStarter {
         if let Some(scenario) = &args.scenario {
             arguments.extend(["--scenario".to_owned(), scenario.display().to_string()]);
         }
+        arguments.extend(args.shown.words());
         if let Some(folder) = &args.history.history {
             arguments.extend(["--history".to_owned(), folder.display().to_string()]);
             let limit = args.history.history_limit.map(|mib| ["--history-limit".to_owned(), mib.to_string()]);

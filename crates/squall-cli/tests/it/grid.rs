@@ -47,6 +47,8 @@ fn grid_up_serves_a_stock_client_until_a_stop_signal() {
     assert_eq!(page_title(&format!("ws://{address}/?browser=chromium")), "squall");
     let capacity = get(address.parse().expect("an address"), "/v1/capacity", "*/*");
     assert!(capacity.contains("\"max_slots\":2"), "{capacity}");
+    let status = folder.squall(&["grid", "status", "--server", &format!("http://{address}")]);
+    assert!(status.stdout.contains("chromium:worker-2") && status.stdout.contains("1 server, "), "{status:?}");
     running.terminate();
     assert_eq!(running.end().code, 0);
     let left: Vec<_> = std::fs::read_dir(folder.path("")).expect("the folder").flatten().collect();
@@ -76,11 +78,11 @@ fn server_and_worker_share_a_grid_on_redis() {
     let client_url = format!("ws://{}/?browser=chromium&token={KEY}", address_in(&first));
     assert_eq!(page_title(&client_url), "squall");
     let status = folder.squall(&["grid", "status", "--redis", &url]);
-    assert!(status.stdout.contains("chromium:w1") && status.stdout.contains("1 servers"), "{status:?}");
+    assert!(status.stdout.contains("chromium:w1") && status.stdout.contains("1 server, "), "{status:?}");
     let mut watching = folder.start(&["grid", "status", "--redis", &url, "--watch"]);
     let mut shown = BufReader::new(watching.stdout()).lines().map(|line| line.expect("text"));
     for _ in 0..2 {
-        assert!(shown.any(|line| line.starts_with("1 servers")), "it shows the grid again");
+        assert!(shown.any(|line| line.starts_with("1 server, ")), "it shows the grid again");
     }
     watching.interrupt();
     assert_eq!(watching.end().code, 0);

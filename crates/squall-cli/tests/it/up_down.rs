@@ -489,6 +489,26 @@ fn looks_like(printed: &Value, documented: &Value) -> bool {
 }
 
 /// Only the addresses differ, because those of the page may be in use.
+/// The scenario is short; the value of one parameter makes its last variable 4 GB long.
+#[test]
+fn parameter_that_makes_a_text_too_long_is_refused_and_no_worker_dies() {
+    let (fleet, target) = (LocalFleet::new(), target());
+    let doubled: String = (0..16).map(|n| format!("v{} = '{{{{ v{n} }}}}{{{{ v{n} }}}}'\n", n + 1)).collect();
+    let task = "[[task]]\nname = 'x'\nget = '/health'\n";
+    fleet.folder.write("shop.toml", &format!("target = '{}'\n[variables]\nv0 = 'x'\n{doubled}{task}", target.url("")));
+    let output = fleet.ok(&["up", "--workers", "2", "--listen", &fleet.api.to_string(), "--scenario", "shop.toml"]);
+    let start = |params: &Value| {
+        let body = serde_json::json!({"users": 2, "init_params": params}).to_string();
+        fleet.request("POST", "/start_test", "", &body)
+    };
+    let (status, refused) = start(&serde_json::json!({"v0": "a".repeat(60_000)}));
+    assert_eq!(status, 400, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("longer than 16 MiB"), "{refused}");
+    assert!(LocalFleet::pids(&output).into_iter().all(is_alive), "{output}");
+    wait_until("the next test", || start(&serde_json::json!({})).0 == 200);
+    wait_until("requests", || target.requests() > 0);
+}
+
 #[test]
 fn example_of_the_api_page_runs_as_printed() {
     let (fleet, target) = (LocalFleet::new(), target());

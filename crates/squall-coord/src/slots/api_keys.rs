@@ -27,6 +27,9 @@ pub struct StoredApiKey {
     /// The most sessions and waiting clients at once.
     #[serde(default)]
     pub max_sessions: Option<u64>,
+    /// The most waiting clients at once.
+    #[serde(default)]
+    pub max_waiting: Option<u64>,
     /// When it was created, in seconds since 1970.
     pub created: u64,
 }

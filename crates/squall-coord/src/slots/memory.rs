@@ -150,9 +150,7 @@ impl SlotState {
     /// The worker that is nearest to its lifetime limit but not within the margin, so that workers
     /// reach their limits one after another.
     fn choose(&self, kind: &str, version: &str) -> Option<SlotWorkerId> {
-        let fits = |worker: &SlotWorkerId, offer: &OfferRecord| {
-            worker.kind() == kind && (version == ANY_VERSION || offer.version == version)
-        };
+        let fits = |worker: &SlotWorkerId, offer: &OfferRecord| worker.kind() == kind && offer.fits(version);
         let fitting: Vec<_> = self.workers.iter().filter(|(worker, entry)| fits(worker, &entry.offer)).collect();
         let mut ranked: Vec<(u64, u32, &SlotWorkerId, u64)> = fitting
             .iter()
@@ -173,7 +171,7 @@ impl SlotState {
         entry.offer.lifetime += 1;
         let record = SessionRecord {
             worker: worker.to_string(),
-            version: entry.offer.version.clone(),
+            version: entry.offer.version_for(&claim.version),
             server: claim.server.clone(),
             key: claim.key.clone(),
             since: now,
@@ -190,11 +188,11 @@ impl SlotState {
     }
 
     fn grant_of(&self, session: &SlotSessionId) -> Option<SlotGrant> {
-        let worker = self.sessions.get(session)?.worker.clone();
-        let offer = &self.workers.get(&worker)?.offer;
+        let session = self.sessions.get(session)?;
+        let offer = &self.workers.get(&session.worker)?.offer;
         Some(SlotGrant {
-            worker,
-            version: offer.version.clone(),
+            worker: session.worker.clone(),
+            version: session.record.version.clone(),
             endpoint: offer.endpoint.clone(),
             secret: offer.secret.clone(),
         })
@@ -239,17 +237,18 @@ impl SlotState {
     fn first_waiting(&self, worker: &SlotWorkerId) -> Option<u64> {
         let offer = &self.workers.get(worker)?.offer;
         self.rank(worker, offer)?;
-        let fits = |claim: &TicketRecord| {
-            claim.kind == worker.kind() && (claim.version == ANY_VERSION || claim.version == offer.version)
-        };
+        let fits = |claim: &TicketRecord| claim.kind == worker.kind() && offer.fits(&claim.version);
         self.queue.iter().find(|(_, ticket)| fits(&ticket.claim)).map(|(arrival, _)| *arrival)
     }
 
     /// Sessions and waiting claims of a key.
     fn count_of_key(&self, key: &str) -> u64 {
         let sessions = self.sessions.values().filter(|session| session.record.key == key).count();
-        let waiting = self.queue.values().filter(|ticket| ticket.claim.key == key).count();
-        (sessions + waiting) as u64
+        sessions as u64 + self.waiting_of_key(key)
+    }
+
+    fn waiting_of_key(&self, key: &str) -> u64 {
+        self.queue.values().filter(|ticket| ticket.claim.key == key).count() as u64
     }
 
     /// Claims of the same queue before `arrival`.
@@ -282,12 +281,12 @@ impl SlotState {
             .workers
             .iter()
             .filter(|(id, _)| id.kind() == claim.kind)
-            .map(|(_, entry)| &entry.offer.version)
+            .flat_map(|(_, entry)| &entry.offer.versions)
             .collect();
         if ticket.version != ANY_VERSION && !versions.is_empty() && !versions.contains(&ticket.version) {
             return ClaimOutcome::NoVersion(versions.into_iter().cloned().collect());
         }
-        if claim.key_limit.is_some_and(|limit| limit > 0 && self.count_of_key(&claim.key) >= limit) {
+        if claim.key_limit.is_some_and(|limit| self.count_of_key(&claim.key) >= limit) {
             return ClaimOutcome::KeyFull;
         }
         if let Some(worker) = self.choose(&ticket.kind, &ticket.version) {
@@ -296,6 +295,9 @@ impl SlotState {
         }
         if claim.wait.is_zero() || self.queue.len() as u64 >= claim.queue_limit {
             return ClaimOutcome::QueueFull;
+        }
+        if claim.key_queue_limit.is_some_and(|limit| self.waiting_of_key(&claim.key) >= limit) {
+            return ClaimOutcome::KeyQueueFull;
         }
         self.last_arrival += 1;
         let ahead = self.ahead(&ticket, self.last_arrival);
@@ -314,7 +316,7 @@ impl SlotState {
             } else if !self.released.contains_key(&held.id) {
                 let adopted = SessionRecord {
                     worker: offer.worker.to_string(),
-                    version: offer.version.clone(),
+                    version: held.version.clone(),
                     server: held.server.as_str().to_owned(),
                     key: held.key.clone(),
                     since: now,
@@ -328,7 +330,7 @@ impl SlotState {
             }
             if self.sessions.get(&held.id).is_some_and(|session| session.record.ending) {
                 outcome.end.push((held.id.clone(), EndReason::Deleted));
-            } else if !held.detached && !self.servers.contains_key(&held.server) {
+            } else if !held.detached && !held.direct && !self.servers.contains_key(&held.server) {
                 outcome.end.push((held.id.clone(), EndReason::ServerLost));
             }
         }

@@ -91,8 +91,8 @@ fn is_name(text: &str) -> bool {
 pub struct SlotOffer {
     /// The worker.
     pub worker: SlotWorkerId,
-    /// The version that a claim may ask for.
-    pub version: String,
+    /// The versions that a claim may ask for, at least one. A claim of any version gets the first.
+    pub versions: Vec<String>,
     /// Where servers reach it.
     pub endpoint: String,
     /// What a server must show to the worker. No view for other programs contains it.
@@ -118,8 +118,12 @@ pub struct HeldSession {
     pub id: SlotSessionId,
     /// The API key of its claim.
     pub key: String,
+    /// The version that it uses.
+    pub version: String,
     /// The server that claimed it or attached to it last.
     pub server: MemberId,
+    /// Whether its client is connected to the worker itself, so that it does not end with its server.
+    pub direct: bool,
     /// Whether no client is connected to it, so that a server may attach.
     pub detached: bool,
 }
@@ -166,6 +170,8 @@ pub struct SlotClaim {
     pub queue_limit: u64,
     /// The most sessions and waiting claims of the key.
     pub key_limit: Option<u64>,
+    /// The most waiting claims of the key, so that one key does not fill the queue.
+    pub key_queue_limit: Option<u64>,
 }
 
 /// A granted slot.
@@ -173,7 +179,7 @@ pub struct SlotClaim {
 pub struct SlotGrant {
     /// The worker.
     pub worker: SlotWorkerId,
-    /// Its version.
+    /// The version of the session.
     pub version: String,
     /// Where to reach it.
     pub endpoint: String,
@@ -198,6 +204,8 @@ pub enum ClaimOutcome {
     QueueFull,
     /// The key has as many sessions and waiting claims as it may have.
     KeyFull,
+    /// No slot is free, and the key has as many waiting claims as it may have.
+    KeyQueueFull,
     /// Workers of this kind have only these other versions.
     NoVersion(Vec<String>),
     /// The server is not a member.
@@ -248,8 +256,8 @@ pub enum ReleaseCause {
 pub struct SlotWorkerView {
     /// The worker.
     pub worker: SlotWorkerId,
-    /// Its version.
-    pub version: String,
+    /// Its versions.
+    pub versions: Vec<String>,
     /// Where servers reach it.
     pub endpoint: String,
     /// The most sessions at once.
@@ -273,7 +281,7 @@ pub struct SlotSessionView {
     pub id: SlotSessionId,
     /// Its worker.
     pub worker: SlotWorkerId,
-    /// The version of its worker.
+    /// The version that it uses.
     pub version: String,
     /// The server that claimed it.
     pub server: MemberId,

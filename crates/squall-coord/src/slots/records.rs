@@ -13,7 +13,7 @@ pub(super) const ANY_VERSION: &str = "*";
 /// An offer. Redis adds the fields with defaults.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OfferRecord {
-    pub(super) version: String,
+    pub(super) versions: Vec<String>,
     pub(super) endpoint: String,
     pub(super) secret: String,
     pub(super) slots: u32,
@@ -29,9 +29,20 @@ pub(super) struct OfferRecord {
 }
 
 impl OfferRecord {
+    /// Whether it serves a claim of this version.
+    pub(super) fn fits(&self, version: &str) -> bool {
+        version == ANY_VERSION || self.versions.iter().any(|own| own == version)
+    }
+
+    /// The version of a session whose claim asked for `version`.
+    pub(super) fn version_for(&self, version: &str) -> String {
+        let any = self.versions.first().map_or("", String::as_str);
+        if version == ANY_VERSION { any } else { version }.to_owned()
+    }
+
     pub(super) fn new(offer: &SlotOffer) -> Self {
         Self {
-            version: offer.version.clone(),
+            versions: offer.versions.clone(),
             endpoint: offer.endpoint.clone(),
             secret: offer.secret.clone(),
             slots: offer.slots,
@@ -47,7 +58,7 @@ impl OfferRecord {
     pub(super) fn view(self, worker: SlotWorkerId, active: u32) -> SlotWorkerView {
         SlotWorkerView {
             worker,
-            version: self.version,
+            versions: self.versions,
             endpoint: self.endpoint,
             slots: self.slots,
             active,
@@ -92,6 +103,7 @@ impl SessionRecord {
     pub(super) fn list(&mut self, held: &HeldSession) {
         self.state = SessionState::Held;
         self.reserved = false;
+        self.version.clone_from(&held.version);
         if !held.detached {
             self.server = held.server.as_str().to_owned();
         }
@@ -132,6 +144,8 @@ pub(super) struct TicketRecord {
 pub(super) struct HeldRecord<'a> {
     pub(super) id: &'a str,
     pub(super) key: &'a str,
+    pub(super) version: &'a str,
     pub(super) server: &'a str,
+    pub(super) direct: bool,
     pub(super) detached: bool,
 }

@@ -124,7 +124,7 @@ impl RedisSlotStore {
 }
 
 /// The keys whose names do not depend on data, and their types.
-const FIXED_KEYS: [(&str, &str); 14] = [
+const FIXED_KEYS: [(&str, &str); 15] = [
     ("sessions", "hash"),
     ("offers", "hash"),
     ("workers", "zset"),
@@ -135,6 +135,7 @@ const FIXED_KEYS: [(&str, &str); 14] = [
     ("waiting", "zset"),
     ("arrivals", "string"),
     ("keys", "hash"),
+    ("keys:waiting", "hash"),
     ("calls", "stream"),
     ("api_keys", "hash"),
     ("cluster:active_connections", "hash"),
@@ -160,7 +161,9 @@ impl SlotStore for RedisSlotStore {
             .map(|held| HeldRecord {
                 id: held.id.as_str(),
                 key: &held.key,
+                version: &held.version,
                 server: held.server.as_str(),
+                direct: held.direct,
                 detached: held.detached,
             })
             .collect();
@@ -206,7 +209,9 @@ impl SlotStore for RedisSlotStore {
         };
         let mut call = self.invocation(&self.inner.scripts.claim);
         call.arg(claim.session.as_str()).arg(to_json(&ticket)).arg(millis(claim.wait));
-        call.arg(claim.queue_limit).arg(claim.key_limit.unwrap_or(0));
+        // A limit that no key reaches stands for none.
+        let limit = |limit: Option<u64>| limit.unwrap_or(u64::from(u32::MAX));
+        call.arg(claim.queue_limit).arg(limit(claim.key_limit)).arg(limit(claim.key_queue_limit));
         let reply: Vec<String> = self.invoke(&call).await?;
         let number = |at: usize| reply.get(at).and_then(|text| text.parse().ok()).unwrap_or_default();
         let text = |at: usize| reply.get(at).cloned().unwrap_or_default();
@@ -217,7 +222,12 @@ impl SlotStore for RedisSlotStore {
             ("waiting", _) => ClaimOutcome::Waiting { ahead: number(1), seen_notifications: Revision(number(2)) },
             ("queue_full", _) => ClaimOutcome::QueueFull,
             ("key_full", _) => ClaimOutcome::KeyFull,
-            ("no_version", _) => ClaimOutcome::NoVersion(reply[1..].to_vec()),
+            ("key_queue_full", _) => ClaimOutcome::KeyQueueFull,
+            ("no_version", _) => {
+                let mut versions = reply[1..].to_vec();
+                versions.sort_unstable();
+                ClaimOutcome::NoVersion(versions)
+            }
             _ => ClaimOutcome::NotMember,
         })
     }

@@ -50,13 +50,16 @@ on_both_slot_stores! {
     worker_never_gets_more_sessions_than_slots
     claim_of_a_version_that_no_worker_has_is_answered_at_once
     claim_without_a_version_takes_any_worker
+    worker_of_several_versions_shares_its_slots_between_them
     claim_waits_while_no_worker_of_its_kind_is_there
     waiting_claims_are_served_in_order
     waiting_claim_that_is_released_leaves_the_queue
     queue_and_key_limits_are_kept
+    key_does_not_fill_the_queue_beyond_its_own_limit
     repeated_claim_counts_once
     session_that_its_worker_never_lists_ends_after_the_dial_timeout
     granted_session_ends_with_its_server_and_a_listed_one_does_not
+    direct_session_outlives_its_server
     sessions_of_a_lost_worker_end
     session_that_its_worker_lists_no_more_is_over
     unknown_session_of_an_offer_is_adopted
@@ -80,7 +83,7 @@ pub(crate) fn worker(name: &str) -> SlotWorkerId {
 pub(crate) fn offer(name: &str, slots: u32) -> SlotOffer {
     SlotOffer {
         worker: worker(name),
-        version: "1.65".to_owned(),
+        versions: vec!["1.65".to_owned()],
         endpoint: format!("ws://{name}/"),
         secret: format!("secret of {name}"),
         slots,
@@ -108,11 +111,19 @@ pub(crate) fn claim() -> SlotClaim {
         reserved: false,
         queue_limit: 100,
         key_limit: None,
+        key_queue_limit: None,
     }
 }
 
-fn held(claim: &SlotClaim) -> HeldSession {
-    HeldSession { id: claim.session.clone(), key: claim.key.clone(), server: claim.server.clone(), detached: false }
+pub(crate) fn held(claim: &SlotClaim) -> HeldSession {
+    HeldSession {
+        id: claim.session.clone(),
+        key: claim.key.clone(),
+        version: claim.version.clone().unwrap(),
+        server: claim.server.clone(),
+        direct: false,
+        detached: false,
+    }
 }
 
 async fn granted<S: SlotStore>(store: &S, claim: &SlotClaim) -> SlotGrant {
@@ -155,7 +166,7 @@ async fn worker_never_gets_more_sessions_than_slots<S: SlotStore>(store: S) {
 }
 
 async fn claim_of_a_version_that_no_worker_has_is_answered_at_once<S: SlotStore>(store: S) {
-    joined(&store, &[offer("a", 1), SlotOffer { version: "1.64".to_owned(), ..offer("b", 1) }]).await;
+    joined(&store, &[offer("a", 1), SlotOffer { versions: vec!["1.64".to_owned()], ..offer("b", 1) }]).await;
     let old = SlotClaim { version: Some("1.58".to_owned()), ..claim() };
     let versions = vec!["1.64".to_owned(), "1.65".to_owned()];
     assert_eq!(store.claim(&old).await.unwrap(), ClaimOutcome::NoVersion(versions));
@@ -163,7 +174,7 @@ async fn claim_of_a_version_that_no_worker_has_is_answered_at_once<S: SlotStore>
 }
 
 async fn claim_without_a_version_takes_any_worker<S: SlotStore>(store: S) {
-    joined(&store, &[SlotOffer { version: "1.64".to_owned(), ..offer("b", 1) }]).await;
+    joined(&store, &[SlotOffer { versions: vec!["1.64".to_owned()], ..offer("b", 1) }]).await;
     let any = SlotClaim { version: None, ..claim() };
     assert_eq!(granted(&store, &any).await.version, "1.64");
     let (first, second) =
@@ -174,6 +185,26 @@ async fn claim_without_a_version_takes_any_worker<S: SlotStore>(store: S) {
     granted(&store, &first).await;
     store.release(&first.session, ReleaseCause::Ended).await.unwrap();
     granted(&store, &second).await;
+}
+
+async fn worker_of_several_versions_shares_its_slots_between_them<S: SlotStore>(store: S) {
+    let versions = vec!["1.65".to_owned(), "1.64".to_owned()];
+    joined(&store, &[SlotOffer { versions: versions.clone(), ..offer("a", 2) }]).await;
+    let of = |version: &str| SlotClaim { version: Some(version.to_owned()), ..claim() };
+    let (newer, older) = (of("1.65"), of("1.64"));
+    assert_eq!(granted(&store, &newer).await.version, "1.65");
+    assert_eq!(granted(&store, &older).await.version, "1.64");
+    let (next, last) = (of("1.64"), SlotClaim { version: None, ..claim() });
+    assert_eq!((waiting(&store, &next).await, waiting(&store, &last).await), (0, 0), "the worker has two slots");
+    assert!(store.release(&newer.session, ReleaseCause::Ended).await.unwrap());
+    assert!(store.release(&older.session, ReleaseCause::Ended).await.unwrap());
+    assert_eq!(granted(&store, &next).await.version, "1.64");
+    assert_eq!(granted(&store, &last).await.version, "1.65", "a claim of any version gets the first");
+    let snapshot = store.snapshot().await.unwrap();
+    assert_eq!(snapshot.workers[0].versions, versions);
+    // A host of a version that is away is not offered.
+    store.offer(&SlotOffer { sessions: vec![held(&next)], ..offer("a", 2) }, TTL).await.unwrap();
+    assert_eq!(store.claim(&of("1.64")).await.unwrap(), ClaimOutcome::NoVersion(vec!["1.65".to_owned()]));
 }
 
 async fn claim_waits_while_no_worker_of_its_kind_is_there<S: SlotStore>(store: S) {
@@ -240,6 +271,19 @@ async fn queue_and_key_limits_are_kept<S: SlotStore>(store: S) {
     assert_eq!(store.claim(&of_key()).await.unwrap(), ClaimOutcome::KeyFull);
 }
 
+async fn key_does_not_fill_the_queue_beyond_its_own_limit<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 1)]).await;
+    let of = |key: &str| SlotClaim { key: key.to_owned(), key_queue_limit: Some(1), ..claim() };
+    let (first, second) = (of("blue"), of("blue"));
+    granted(&store, &first).await;
+    waiting(&store, &second).await;
+    assert_eq!(store.claim(&of("blue")).await.unwrap(), ClaimOutcome::KeyQueueFull);
+    waiting(&store, &of("red")).await;
+    assert!(store.release(&first.session, ReleaseCause::Ended).await.unwrap());
+    granted(&store, &second).await;
+    waiting(&store, &of("blue")).await;
+}
+
 async fn repeated_claim_counts_once<S: SlotStore>(store: S) {
     joined(&store, &[offer("a", 1)]).await;
     let (first, second, third) = (claim(), claim(), claim());
@@ -284,6 +328,23 @@ async fn granted_session_ends_with_its_server_and_a_listed_one_does_not<S: Advan
     let again = SlotOffer { sessions: vec![held(&listed)], lifetime: 1, ..offer("a", 2) };
     let outcome = store.offer(&again, TTL).await.unwrap();
     assert_eq!(outcome.end, [(listed.session.clone(), EndReason::ServerLost)]);
+}
+
+async fn direct_session_outlives_its_server<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 1)]).await;
+    let direct = claim();
+    granted(&store, &direct).await;
+    let list = |direct: bool, claim: &SlotClaim| SlotOffer {
+        sessions: vec![HeldSession { direct, ..held(claim) }],
+        lifetime: 1,
+        ..offer("a", 1)
+    };
+    store.offer(&list(true, &direct), TTL).await.unwrap();
+    store.leave_server(&server()).await.unwrap();
+    assert_eq!(store.offer(&list(true, &direct), TTL).await.unwrap().end, []);
+    assert_eq!(active(&store).await, 1);
+    let relayed = store.offer(&list(false, &direct), TTL).await.unwrap();
+    assert_eq!(relayed.end, [(direct.session.clone(), EndReason::ServerLost)]);
 }
 
 async fn sessions_of_a_lost_worker_end<S: AdvanceSlotClock>(store: S) {
@@ -469,6 +530,7 @@ async fn api_key_names_are_unique_and_a_revoked_key_is_gone<S: SlotStore>(store:
         hash: hash.to_owned(),
         scope: ApiKeyScope::Client,
         max_sessions: Some(3),
+        max_waiting: None,
         created: 7,
     };
     assert!(store.add_api_key(&key("red", "1")).await.unwrap());

@@ -58,9 +58,10 @@ fn numbered_server(who: u8) -> MemberId {
 }
 
 fn numbered_offer(who: u8) -> SlotOffer {
-    let version = if who == 2 { "1.64" } else { "1.65" };
+    let versions: &[&str] = if who == 2 { &["1.64", "1.65"] } else { &["1.65"] };
+    let versions = versions.iter().map(|&version| version.to_owned()).collect();
     let max_lifetime = (who == 1).then_some(6);
-    SlotOffer { version: version.to_owned(), max_lifetime, ..offer(&format!("w{who}"), 2) }
+    SlotOffer { versions, max_lifetime, ..offer(&format!("w{who}"), 2) }
 }
 
 fn numbered_claim(session: &SlotSessionId, server: u8, version: u8, key: u8) -> SlotClaim {
@@ -71,6 +72,7 @@ fn numbered_claim(session: &SlotSessionId, server: u8, version: u8, key: u8) -> 
         version,
         key: format!("k{key}"),
         key_limit: (key == 0).then_some(2),
+        key_queue_limit: (key == 2).then_some(1),
         queue_limit: 4,
         reserved: key == 1,
         wait: TTL / 2,
@@ -105,7 +107,9 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
         let own = own.map(|session| HeldSession {
             id: session.id,
             key: session.key,
+            version: session.version,
             server: session.server,
+            direct: who == 0,
             detached: session.held && session.attachable,
         });
         let sessions: Vec<HeldSession> = own.collect();

@@ -67,8 +67,7 @@ async fn store_that_lost_everything_is_right_after_one_offer() {
     let session = claim();
     store.claim(&session).await.unwrap();
     client.connection().flushall().await.unwrap();
-    let sessions =
-        vec![HeldSession { id: session.session.clone(), key: String::new(), server: server(), detached: false }];
+    let sessions = vec![crate::slot_store::held(&session)];
     store.offer(&SlotOffer { sessions, lifetime: 1, ..offer("w1", 2) }, TTL).await.unwrap();
     assert_eq!(store.renew_server(&server(), TTL).await.unwrap(), std::slice::from_ref(&session.session));
     assert!(matches!(store.claim(&claim()).await.unwrap(), ClaimOutcome::Granted(_)));

@@ -79,6 +79,56 @@ async fn messages_of_any_size_pass_unchanged_in_both_directions() {
     echo.await.unwrap();
 }
 
+/// A frame with its first byte as given, from the worker.
+fn unmasked(first: u8, payload: &[u8]) -> Vec<u8> {
+    [&[first, 126][..], &(payload.len() as u16).to_be_bytes(), payload].concat()
+}
+
+#[tokio::test]
+async fn fragments_of_a_message_pass_with_a_ping_between_them() {
+    let setup = start(PATIENT).await;
+    let mut worker = setup.worker;
+    let mut client = WebSocketStream::from_raw_socket(setup.client, Role::Client, None).await;
+    let (first, second, last) = (vec![b'a'; 40_000], vec![b'b'; 300], vec![b'c'; 1]);
+    let stream = [
+        unmasked(0x01, &first),
+        vec![0x89, 2, b'h', b'i'],
+        unmasked(0x00, &second),
+        unmasked(0x80, &last),
+        unmasked(0x82, &second),
+    ]
+    .concat();
+    // In pieces that end inside headers and payloads.
+    for piece in stream.chunks(7919) {
+        worker.write_all(piece).await.unwrap();
+    }
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::Ping("hi".into()));
+    let whole = String::from_utf8([first, second.clone(), last].concat()).unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::text(whole));
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::Binary(second.into()));
+    drop(client);
+    drop(worker);
+    setup.running.await.unwrap();
+}
+
+#[tokio::test]
+async fn compressed_frames_pass_byte_for_byte() {
+    let setup = start(PATIENT).await;
+    let (mut worker, client) = (setup.worker, Socket::Tcp(setup.client));
+    // The bit of permessage-deflate is set on the first fragment only.
+    let stream = [unmasked(0x41, &[1; 70]), unmasked(0x80, &[2; 900]), unmasked(0xc1, &[3; 126])].concat();
+    worker.write_all(&stream).await.unwrap();
+    let (mut received, mut buffer) = (Vec::new(), [0; 512]);
+    while received.len() < stream.len() {
+        let read = client.read_some(&mut buffer).await.unwrap();
+        received.extend_from_slice(&buffer[..read]);
+    }
+    assert_eq!(received, stream);
+    drop(worker);
+    drop(client);
+    setup.running.await.unwrap();
+}
+
 #[tokio::test]
 async fn close_code_and_reason_of_the_worker_reach_the_client() {
     let setup = start(PATIENT).await;

@@ -25,29 +25,40 @@ pub struct ApiKey {
     name: String,
     hash: String,
     scope: ApiKeyScope,
-    max_sessions: Option<u64>,
+    limits: KeyLimits,
+}
+
+/// What an API key may use at once; `None` for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyLimits {
+    /// The most sessions and waiting clients.
+    pub sessions: Option<u64>,
+    /// The most waiting clients.
+    pub waiting: Option<u64>,
 }
 
 impl ApiKey {
-    /// A key with a name for sessions and logs. `max_sessions` also limits its waiting clients.
-    pub fn new(name: &str, secret: &str, scope: ApiKeyScope, max_sessions: Option<u64>) -> Self {
-        Self { name: name.to_owned(), hash: hash_of(secret), scope, max_sessions }
+    /// A key with a name for sessions and logs.
+    pub fn new(name: &str, secret: &str, scope: ApiKeyScope, limits: KeyLimits) -> Self {
+        Self { name: name.to_owned(), hash: hash_of(secret), scope, limits }
     }
 
     /// A key with a new random secret, which is returned and cannot be had again, and what the store
     /// keeps of it.
-    pub fn generate(name: &str, scope: ApiKeyScope, max_sessions: Option<u64>, created: u64) -> (String, StoredApiKey) {
+    pub fn generate(name: &str, scope: ApiKeyScope, limits: KeyLimits, created: u64) -> (String, StoredApiKey) {
         let mut bytes = [0; 32];
         ring::rand::SystemRandom::new().fill(&mut bytes).expect("the system has random numbers");
         let secret = format!("sqg_{}", to_hex(&bytes));
         let hash = hash_of(&secret);
-        (secret, StoredApiKey { name: name.to_owned(), hash, scope, max_sessions, created })
+        let KeyLimits { sessions: max_sessions, waiting: max_waiting } = limits;
+        (secret, StoredApiKey { name: name.to_owned(), hash, scope, max_sessions, max_waiting, created })
     }
 }
 
 impl From<StoredApiKey> for ApiKey {
     fn from(key: StoredApiKey) -> Self {
-        Self { name: key.name, hash: key.hash, scope: key.scope, max_sessions: key.max_sessions }
+        let limits = KeyLimits { sessions: key.max_sessions, waiting: key.max_waiting };
+        Self { name: key.name, hash: key.hash, scope: key.scope, limits }
     }
 }
 
@@ -71,7 +82,7 @@ fn to_hex(bytes: &[u8]) -> String {
 pub(crate) struct ClientKey {
     /// Empty if the server has no keys.
     pub(crate) name: String,
-    pub(crate) max_sessions: Option<u64>,
+    pub(crate) limits: KeyLimits,
     pub(crate) admin: bool,
 }
 
@@ -100,13 +111,15 @@ impl ApiKeys {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the keys of the store.
-    pub(crate) async fn reload<S: SlotStore>(&self, store: &S) -> Result<(), StoreError> {
+    /// Reads the keys of the store. Returns the names of those that are gone since the last call.
+    pub(crate) async fn reload<S: SlotStore>(&self, store: &S) -> Result<Vec<String>, StoreError> {
         let keys: Vec<ApiKey> = store.api_keys().await?.into_iter().map(ApiKey::from).collect();
         let mut stored = self.lock();
         stored.required |= !keys.is_empty();
-        (stored.keys, stored.loaded) = (keys, Some(Instant::now()));
-        Ok(())
+        stored.loaded = Some(Instant::now());
+        let before = std::mem::replace(&mut stored.keys, keys);
+        drop(stored);
+        Ok(before.into_iter().map(|key| key.name).filter(|name| !self.is_valid(name)).collect())
     }
 
     /// Whether a session of this key may continue.
@@ -139,7 +152,7 @@ impl ApiKeys {
     fn find(&self, headers: &HeaderMap, uri: &Uri, scope: ApiKeyScope) -> Result<ClientKey, Refusal> {
         let stored = self.lock();
         if !stored.required {
-            return Ok(ClientKey { name: String::new(), max_sessions: None, admin: true });
+            return Ok(ClientKey { name: String::new(), limits: KeyLimits::default(), admin: true });
         }
         let given = bearer(headers).or_else(|| query_value(uri.query().unwrap_or_default(), "token"));
         let hash = hash_of(&given.ok_or(Refusal::NoKey)?);
@@ -153,7 +166,7 @@ impl ApiKeys {
         let key = found.ok_or(Refusal::WrongKey)?;
         let admin = key.scope == ApiKeyScope::Admin;
         match admin || key.scope == scope {
-            true => Ok(ClientKey { name: key.name.clone(), max_sessions: key.max_sessions, admin }),
+            true => Ok(ClientKey { name: key.name.clone(), limits: key.limits, admin }),
             false => Err(Refusal::Scope { has: scope_name(key.scope), needs: scope_name(scope) }),
         }
     }
@@ -187,7 +200,7 @@ mod tests {
     use squall_coord::MemorySlotStore;
 
     async fn check(uri: &str, authorization: Option<&str>, scope: ApiKeyScope) -> Result<String, u16> {
-        let key = |name: &str, scope| ApiKey::new(name, &format!("{name}+secret"), scope, None);
+        let key = |name: &str, scope| ApiKey::new(name, &format!("{name}+secret"), scope, KeyLimits::default());
         let mut headers = HeaderMap::new();
         if let Some(value) = authorization {
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());
@@ -224,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn server_that_had_a_key_is_never_open_again() {
         let (store, keys) = (MemorySlotStore::new(), ApiKeys::new(Vec::new()));
-        let (secret, stored) = ApiKey::generate("ci", ApiKeyScope::Client, None, 0);
+        let (secret, stored) = ApiKey::generate("ci", ApiKeyScope::Client, KeyLimits::default(), 0);
         assert!(!stored.hash.contains(&secret));
         let ask = |uri: String| {
             let (store, keys) = (&store, &keys);

@@ -132,7 +132,7 @@ fn worker_json(view: &SlotWorkerView) -> Value {
         "id": view.worker.to_string(),
         "browser": view.worker.kind(),
         "address": view.endpoint,
-        "playwright_version": view.version,
+        "playwright_version": view.versions.join(", "),
         "status": if view.draining { "draining" } else if view.unreachable { "unreachable" } else { "available" },
         "max_slots": view.slots,
         "active_sessions": view.active,

@@ -23,7 +23,9 @@ use super::{
     wish::{Protocol, SessionWish},
 };
 use crate::{
+    direct::{DirectPass, seconds_in},
     handshake::{self, HandshakeError, Headers},
+    playwright_version::client_version,
     relay::{RelayEnd, RelaySide, RelayTimeouts, Socket, relay},
     worker::{
         Isolation,
@@ -41,17 +43,6 @@ const ATTEMPTS: u32 = 2;
 const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// The worker lists a session after its dial, at its next heartbeat.
 const LISTING_TIME: Duration = Duration::from_secs(5);
-/// Headers of the client that the worker gets, besides `x-playwright-…`.
-const FORWARDED: [&str; 7] = [
-    "user-agent",
-    "upgrade",
-    "connection",
-    "sec-websocket-key",
-    "sec-websocket-version",
-    "sec-websocket-extensions",
-    "sec-websocket-protocol",
-];
-
 /// Which session a client connects to.
 pub(crate) enum Target<'a> {
     New,
@@ -80,6 +71,9 @@ pub(crate) async fn connect<S: SlotStore>(
     let wish = read_wish(&request, &key, protocol)?;
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
+    }
+    if state.config.direct && protocol == Protocol::Playwright {
+        return redirect(state, &wish, &key, target).await;
     }
     let opened = match target {
         Target::New => open_session(state, &wish, request.headers()).await?,
@@ -118,6 +112,38 @@ pub(crate) async fn connect<S: SlotStore>(
     response.body(Full::default()).map_err(|_| Refusal::Passed { status: 502, body: "invalid headers".to_owned() })
 }
 
+/// Sends the client to the worker itself. From here the worker has the session, or the store ends it
+/// because no client came.
+async fn redirect<S: SlotStore>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    key: &ClientKey,
+    target: Target<'_>,
+) -> Result<Response<Full<Bytes>>, Refusal> {
+    let within = state.config.dial_timeout + LISTING_TIME;
+    let (mut session, grant) = match target {
+        Target::New => {
+            let session = state.registry.claim();
+            let deadline = Instant::now() + state.config.queue_timeout;
+            let grant = claim(state, wish, &session.id, deadline, Reservation::Dialled(within)).await?;
+            (session, grant)
+        }
+        Target::Existing(id) => attach(state, wish, key, id).await?,
+    };
+    let pass = DirectPass {
+        session: session.id.clone(),
+        server: state.id.clone(),
+        key: wish.key.clone(),
+        isolation: wish.isolation,
+        compression: state.config.compression,
+        expires: seconds_in(state.config.dial_timeout),
+    };
+    let location = format!("ws://{}{}", host_of(&grant.endpoint), pass.path(&grant.secret));
+    session.cause = None;
+    let response = Response::builder().status(StatusCode::TEMPORARY_REDIRECT).header(header::LOCATION, location);
+    Ok(response.body(Full::default()).expect("names that a header may have"))
+}
+
 fn is_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
@@ -134,14 +160,6 @@ fn read_wish(request: &Request<Incoming>, key: &ClientKey, protocol: Protocol) -
     let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     wish.version = agent.filter(|_| protocol == Protocol::Playwright).and_then(client_version);
     Ok(wish)
-}
-
-/// `Playwright/1.65.0 (…)` → `1.65`. Other clients take any version.
-fn client_version(agent: &str) -> Option<String> {
-    let version = agent.strip_prefix("Playwright/")?;
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit());
-    let (major, minor) = (numbers.next()?, numbers.next()?);
-    (!major.is_empty() && !minor.is_empty()).then(|| format!("{major}.{minor}"))
 }
 
 /// Claims a slot and dials its worker; tries another slot if the worker cannot be reached.
@@ -179,29 +197,7 @@ async fn attach_session<S: SlotStore>(
     key: &ClientKey,
     id: &str,
 ) -> Result<OpenedSession, Refusal> {
-    let shown: String = id.chars().take(64).collect();
-    let id = SlotSessionId::parse(id).ok_or_else(|| Refusal::NoSession(shown.clone()))?;
-    let attach = SlotAttach {
-        session: id.clone(),
-        server: state.id.clone(),
-        key: (!key.admin).then(|| key.name.clone()),
-        dial_timeout: state.config.dial_timeout + LISTING_TIME,
-    };
-    // A client that left and comes back may be faster than the news that it left.
-    let deadline = Instant::now() + LEAVE_TIME;
-    let grant = loop {
-        match state.store.attach(&attach).await? {
-            AttachOutcome::Attached(grant) => break grant,
-            AttachOutcome::Taken if wish.protocol == Protocol::Cdp && Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            AttachOutcome::Taken => return Err(Refusal::SessionTaken(shown)),
-            AttachOutcome::Ended => return Err(Refusal::SessionEnded(shown)),
-            AttachOutcome::Unknown => return Err(Refusal::NoSession(shown)),
-            AttachOutcome::NotMember => state.store.renew_server(&state.id, state.config.ttl).await.map(drop)?,
-        }
-    };
-    let mut session = state.registry.attached(id);
+    let (mut session, grant) = attach(state, wish, key, id).await?;
     match dial(state, wish, headers, &session.id, &grant).await {
         Ok((headers, worker)) => Ok(OpenedSession { session, grant, headers, worker }),
         Err(DialError::Refused(refusal)) => {
@@ -212,6 +208,37 @@ async fn attach_session<S: SlotStore>(
             Err(refusal)
         }
         Err(DialError::Unreachable(reason)) => Err(Refusal::Worker { worker: grant.worker.to_string(), reason }),
+    }
+}
+
+/// Makes a session that was reserved, or whose client left, one of this server.
+async fn attach<S: SlotStore>(
+    state: &ServerState<S>,
+    wish: &SessionWish,
+    key: &ClientKey,
+    id: &str,
+) -> Result<(ClaimedSession, SlotGrant), Refusal> {
+    let shown: String = id.chars().take(64).collect();
+    let id = SlotSessionId::parse(id).ok_or_else(|| Refusal::NoSession(shown.clone()))?;
+    let attach = SlotAttach {
+        session: id.clone(),
+        server: state.id.clone(),
+        key: (!key.admin).then(|| key.name.clone()),
+        dial_timeout: state.config.dial_timeout + LISTING_TIME,
+    };
+    // A client that left and comes back may be faster than the news that it left.
+    let deadline = Instant::now() + LEAVE_TIME;
+    loop {
+        match state.store.attach(&attach).await? {
+            AttachOutcome::Attached(grant) => return Ok((state.registry.attached(id), grant)),
+            AttachOutcome::Taken if wish.protocol == Protocol::Cdp && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            AttachOutcome::Taken => return Err(Refusal::SessionTaken(shown)),
+            AttachOutcome::Ended => return Err(Refusal::SessionEnded(shown)),
+            AttachOutcome::Unknown => return Err(Refusal::NoSession(shown)),
+            AttachOutcome::NotMember => state.store.renew_server(&state.id, state.config.ttl).await.map(drop)?,
+        }
     }
 }
 
@@ -248,7 +275,8 @@ pub(crate) async fn claim<S: SlotStore>(
             dial_timeout,
             reserved,
             queue_limit: state.config.queue_limit,
-            key_limit: wish.key_limit,
+            key_limit: wish.key_limits.sessions,
+            key_queue_limit: wish.key_limits.waiting,
         };
         match state.store.claim(&claim).await? {
             ClaimOutcome::Granted(grant) => return Ok(grant),
@@ -256,7 +284,10 @@ pub(crate) async fn claim<S: SlotStore>(
                 let client = wish.version.clone().unwrap_or_default();
                 return Err(Refusal::Version { client, browser: wish.browser.clone(), workers });
             }
-            ClaimOutcome::KeyFull => return Err(Refusal::KeyFull(wish.key_limit.unwrap_or(0))),
+            ClaimOutcome::KeyFull => return Err(Refusal::KeyFull(wish.key_limits.sessions.unwrap_or(0))),
+            ClaimOutcome::KeyQueueFull => {
+                return Err(Refusal::KeyQueueFull(wish.key_limits.waiting.unwrap_or(0)));
+            }
             _ if wait.is_zero() => {
                 let seconds = state.config.queue_timeout.as_secs();
                 return Err(Refusal::Timeout { browser: wish.browser.clone(), seconds });
@@ -320,13 +351,10 @@ fn worker_headers<S>(
     let mut headers = Headers::default();
     headers.push("host", host_of(&grant.endpoint));
     for (name, value) in client {
-        let name = name.as_str();
-        let playwright = name.starts_with("x-playwright-") && name != "x-playwright-launch-options";
-        let extension = name == "sec-websocket-extensions" && !state.config.compression;
         if let Ok(value) = value.to_str()
-            && (playwright || FORWARDED.contains(&name) && !extension)
+            && handshake::is_forwarded(name.as_str(), state.config.compression)
         {
-            headers.push(name, value);
+            headers.push(name.as_str(), value);
         }
     }
     headers.push(SECRET_HEADER, &*grant.secret);
@@ -348,19 +376,4 @@ fn worker_headers<S>(
 /// `ws://host:port/` → `host:port`.
 fn host_of(endpoint: &str) -> &str {
     endpoint.trim_start_matches("ws://").trim_end_matches('/')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_playwright_clients_have_a_version() {
-        let version = |agent| client_version(agent);
-        assert_eq!(version("Playwright/1.65.0 (x64; debian 12) node/20.20").as_deref(), Some("1.65"));
-        assert_eq!(version("Playwright/2.0"), Some("2.0".to_owned()));
-        for other in ["Mozilla/5.0 Playwright/1.65", "Playwright/", "Playwright/1", "Playwright/x.y", ""] {
-            assert_eq!(version(other), None, "{other}");
-        }
-    }
 }

@@ -21,7 +21,8 @@ pub(crate) async fn offer<S: SlotStore>(
     request: Request<Incoming>,
 ) -> Result<ApiResponse, Refusal> {
     let message: OfferMessage = read_json(request, MAX_BODY).await?;
-    let (offer, ttl) = message.into_offer().ok_or_else(|| Refusal::Body("a name has other characters".to_owned()))?;
+    let (offer, ttl) =
+        message.into_offer().ok_or_else(|| Refusal::Body("a name has other characters, or no version".to_owned()))?;
     let answer = OfferAnswer::new(&state.store.offer(&offer, ttl).await?);
     Ok(json_response(StatusCode::OK, &serde_json::to_value(&answer).expect("texts only")))
 }

@@ -54,7 +54,7 @@ pub(crate) enum Refusal {
     Method(String),
     #[error(
         "the client has Playwright {client}, but the {browser} workers of this grid have {}: install one of these \
-         versions in the client, or start a worker with --playwright of {client}",
+         versions in the client, or give a worker another --playwright with {client}",
         workers.join(" and ")
     )]
     Version { client: String, browser: String, workers: Vec<String> },
@@ -62,6 +62,8 @@ pub(crate) enum Refusal {
     QueueFull(u64),
     #[error("the API key has {0} sessions, which is its limit")]
     KeyFull(u64),
+    #[error("{0} clients of the API key wait for a browser, which is its limit")]
+    KeyQueueFull(u64),
     #[error("worker {worker} could not be reached: {reason}")]
     Worker { worker: String, reason: String },
     #[error("{body}")]
@@ -92,7 +94,7 @@ impl Refusal {
             Self::LongUrl => StatusCode::URI_TOO_LONG,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Version { .. } => StatusCode::PRECONDITION_REQUIRED,
-            Self::QueueFull(_) | Self::KeyFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::QueueFull(_) | Self::KeyFull(_) | Self::KeyQueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Worker { .. } => StatusCode::BAD_GATEWAY,
             Self::Passed { status, .. } => StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY),
             Self::Timeout { .. } | Self::Draining | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,

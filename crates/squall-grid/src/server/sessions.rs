@@ -48,7 +48,7 @@ pub(crate) async fn reserve<S: SlotStore>(
     wish.set_browser(wanted.browser)?;
     wish.set_isolation(wanted.isolation.clone())?;
     wish.set_keep_alive(wanted.keep_alive.clone())?;
-    wish.version = wanted.playwright_version.as_deref().map(crate::worker::major_minor);
+    wish.version = wanted.playwright_version.as_deref().map(crate::playwright_version::major_minor);
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
     }

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use super::{access::ClientKey, refusal::Refusal};
+use super::{
+    access::{ClientKey, KeyLimits},
+    refusal::Refusal,
+};
 use crate::worker::Isolation;
 
 const BROWSERS: [&str; 3] = ["chromium", "firefox", "webkit"];
@@ -27,7 +30,7 @@ pub(crate) struct SessionWish {
     /// How long the browser stays after its client left.
     pub(crate) keep_alive: Option<Duration>,
     pub(crate) key: String,
-    pub(crate) key_limit: Option<u64>,
+    pub(crate) key_limits: KeyLimits,
 }
 
 impl SessionWish {
@@ -39,7 +42,7 @@ impl SessionWish {
             protocol,
             keep_alive: None,
             key: key.name.clone(),
-            key_limit: key.max_sessions,
+            key_limits: key.limits,
         }
     }
 

@@ -20,11 +20,13 @@ use super::{
     browser_memory::anonymous_bytes_by_group,
     browser_set::{BrowserRules, BrowserSet, Isolation},
     node_host::{BrowserClosed, HostCallError, LaunchCall, NodeHost, NodeHostConfig, NodeHostError, kill_group},
+    stopped_process::StopCheck,
 };
 
 /// A launch waits for those that the host runs first.
 const LAUNCH_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a failed launch or a failed start of Node.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// Probes in a row that a browser may miss.
 const MAX_MISSES: u32 = 2;
@@ -33,12 +35,22 @@ const MAX_MISSES: u32 = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct PoolConfig {
     pub(crate) host: NodeHostConfig,
+    pub(crate) start: HostStart,
     pub(crate) executable: Option<PathBuf>,
     pub(crate) args: Vec<String>,
     pub(crate) rules: BrowserRules,
     pub(crate) launch_timeout: Duration,
     pub(crate) probe_every: Duration,
     pub(crate) probe_timeout: Duration,
+}
+
+/// When a pool starts Node and its first browser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostStart {
+    /// With the worker, which ends if that fails.
+    AtOnce,
+    /// When a session asks for a browser, because Node costs 85 MiB.
+    AtFirstSession,
 }
 
 /// Why the pool ended by itself.
@@ -82,8 +94,14 @@ struct PoolState {
     /// Sessions that wait for a browser.
     waiting: usize,
     launching: usize,
-    /// Playwright's version, as soon as a browser has run.
-    version: Option<String>,
+    /// Whether Node was started.
+    started: bool,
+    /// Whether a browser has run.
+    launched_once: bool,
+    /// Whether Node or a browser could not be started.
+    failed: bool,
+    /// No launch before this instant, because one has failed.
+    next_launch: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +112,7 @@ struct RunningBrowser {
     misses: u32,
     /// A probe runs. Probes of one browser do not overlap, so that each miss takes the probe's timeout.
     probing: bool,
+    stop_check: StopCheck,
 }
 
 /// A browser that a session uses, until dropped.
@@ -141,7 +160,10 @@ impl BrowserPool {
             last_id: 0,
             waiting: 0,
             launching: 0,
-            version: None,
+            started: config.start == HostStart::AtOnce,
+            launched_once: false,
+            failed: false,
+            next_launch: Instant::now(),
         };
         let shared = Shared { config, state: Mutex::new(state), changed: Notify::new(), launched: Notify::new() };
         Self { shared: Arc::new(shared) }
@@ -151,17 +173,23 @@ impl BrowserPool {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Playwright's version; `None` while no browser runs.
-    pub(crate) fn ready_version(&self) -> Option<String> {
+    /// Whether a browser runs.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.lock().browsers.is_empty()
+    }
+
+    /// Whether sessions may ask for a browser: one has run, or no launch has failed. A session waits
+    /// while the first browser, or one in place of those that ended, is launched.
+    pub(crate) fn is_usable(&self) -> bool {
         let state = self.lock();
-        state.version.clone().filter(|_| !state.browsers.is_empty())
+        state.launched_once || !state.failed
     }
 
     /// Waits until the first browser runs.
     pub(crate) async fn wait_until_ready(&self) {
         loop {
             let launched = self.shared.launched.notified();
-            if self.ready_version().is_some() {
+            if self.is_ready() {
                 return;
             }
             launched.await;
@@ -198,7 +226,10 @@ impl BrowserPool {
 
     /// Keeps the browsers running until `stop`, and ends them.
     pub(crate) async fn run(&self, stop: &CancellationToken) -> Result<(), PoolError> {
-        let mut first = true;
+        if !self.wait_for_start(stop).await {
+            return Ok(());
+        }
+        let mut first = self.shared.config.start == HostStart::AtOnce;
         loop {
             let (closed_tx, closed) = mpsc::unbounded_channel();
             match NodeHost::start(&self.shared.config.host, closed_tx).await {
@@ -208,12 +239,32 @@ impl BrowserPool {
                     outcome?;
                 }
                 Err(error) if first => return Err(error.into()),
-                Err(error) => tracing::error!(%error, "the browser host cannot start; trying again"),
+                Err(error) => {
+                    self.lock().failed = true;
+                    tracing::error!(%error, "the browser host cannot start; trying again");
+                }
             }
             first = false;
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = tokio::time::sleep(RESTART_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Waits until Node must be started; `false` if `stop` came first.
+    async fn wait_for_start(&self, stop: &CancellationToken) -> bool {
+        loop {
+            {
+                let mut state = self.lock();
+                state.started |= state.waiting > 0;
+                if state.started {
+                    return true;
+                }
+            }
+            tokio::select! {
+                () = self.shared.changed.notified() => {}
+                () = stop.cancelled() => return false,
             }
         }
     }
@@ -228,12 +279,19 @@ impl BrowserPool {
         let mut jobs = JoinSet::new();
         let mut probes = tokio::time::interval(self.shared.config.probe_every);
         let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let mut host_check = StopCheck::default();
         let ended = loop {
             self.start_jobs(&host, &mut jobs);
             tokio::select! {
                 () = stop.cancelled() => break Ok(()),
                 () = self.shared.changed.notified() => {}
-                _ = tick.tick() => {}
+                _ = tick.tick() => {
+                    self.kill_stopped();
+                    if host_check.is_stopped(host.pid()) {
+                        tracing::error!("the browser host was stopped; killing it");
+                        kill_group(host.pid());
+                    }
+                }
                 _ = probes.tick() => {
                     self.retire_large();
                     self.start_probes(&host, &mut jobs);
@@ -245,7 +303,7 @@ impl BrowserPool {
                         break Ok(());
                     }
                 },
-                Some(Ok(outcome)) = jobs.join_next() => match self.finish_job(&host, outcome) {
+                Some(Ok(outcome)) = jobs.join_next() => match self.finish_job(outcome) {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::error!("the browser host does not answer; starting another");
@@ -272,6 +330,9 @@ impl BrowserPool {
             let host = host.clone();
             jobs.spawn(async move { JobOutcome::Killed(id, host.kill(id, KILL_TIMEOUT).await) });
         }
+        if Instant::now() < state.next_launch {
+            return;
+        }
         let missing = state.set.missing_spares(Instant::now());
         let room = self.shared.config.rules.limit.saturating_sub(state.set.ids().len());
         let wanted = (missing + state.waiting).min(room).saturating_sub(state.launching);
@@ -279,6 +340,20 @@ impl BrowserPool {
             state.last_id += 1;
             state.launching += 1;
             jobs.spawn(launch(self.shared.config.clone(), host.clone(), state.last_id));
+        }
+    }
+
+    /// Kills browsers that were stopped. Probes find those that hang for another reason.
+    fn kill_stopped(&self) {
+        let mut state = self.lock();
+        let stopped = state.browsers.iter_mut().filter_map(|(id, browser)| {
+            let stopped = browser.stop_check.is_stopped(browser.pid);
+            stopped.then_some((*id, browser.pid))
+        });
+        for (id, pid) in stopped.collect::<Vec<_>>() {
+            tracing::error!(id, "a browser was stopped; killing it");
+            kill_group(pid);
+            state.set.retire(id);
         }
     }
 
@@ -306,12 +381,12 @@ impl BrowserPool {
     }
 
     /// Takes note of a finished job. `false` if the host does not answer.
-    fn finish_job(&self, host: &NodeHost, outcome: JobOutcome) -> Result<bool, PoolError> {
+    fn finish_job(&self, outcome: JobOutcome) -> Result<bool, PoolError> {
         let mut state = self.lock();
         match outcome {
             JobOutcome::Launched(id, Ok(browser)) => {
                 state.launching -= 1;
-                state.version = Some(host.version().to_owned());
+                state.launched_once = true;
                 state.browsers.insert(id, browser);
                 state.set.add(id, Instant::now());
                 drop(state);
@@ -320,7 +395,8 @@ impl BrowserPool {
             JobOutcome::Launched(_, Err(error)) => {
                 state.launching -= 1;
                 let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
-                if state.version.is_none() {
+                (state.failed, state.next_launch) = (true, Instant::now() + RESTART_PAUSE);
+                if !state.launched_once && self.shared.config.start == HostStart::AtOnce {
                     return Err(PoolError::Launch { browser: self.shared.config.host.browser.clone(), reason });
                 }
                 tracing::error!(reason, "a browser could not be launched; trying again");
@@ -389,6 +465,7 @@ async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome 
         pid,
         misses: 0,
         probing: false,
+        stop_check: StopCheck::default(),
     });
     JobOutcome::Launched(id, browser)
 }

@@ -28,6 +28,15 @@ impl Isolation {
         })
     }
 
+    /// As [`Isolation::parse`] reads it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Key => "key",
+            Self::Session => "session",
+        }
+    }
+
     fn strictness(self) -> u8 {
         match self {
             Self::Shared => 0,

@@ -64,6 +64,11 @@ impl CdpLauncher {
 }
 
 impl CdpBrowser {
+    /// Its process, which leads a group of its own.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.group
+    }
+
     /// Kills the browser and waits for its end.
     pub(crate) async fn end(mut self) {
         kill_group(self.group);

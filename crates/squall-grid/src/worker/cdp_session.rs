@@ -36,6 +36,7 @@ use tokio_tungstenite::{
 use super::{
     cdp_browser::CdpBrowser,
     cdp_messages::{MessageSplitter, Part, for_browser},
+    stopped_process::StopCheck,
 };
 use crate::{
     handshake::{self, Headers},
@@ -239,8 +240,17 @@ impl CdpSession {
                 }
             }
         };
+        let pid = self.browser.pid();
+        let stopped_process = async {
+            let mut check = StopCheck::default();
+            while !check.is_stopped(pid) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Ended::Browser
+        };
         let ended = tokio::select! {
             ended = up => ended,
+            ended = stopped_process => ended,
             ended = down => ended,
             ended = probes => ended,
             close = &mut life.stopped => close.map_or(Ended::Browser, Ended::Stopped),

@@ -1,5 +1,6 @@
 //! The gateway of a worker: the only TCP listener, which connects sessions to browsers on Unix
-//! sockets. It accepts only servers that know the worker's secret, which the store gives them.
+//! sockets. It accepts only servers that know the worker's secret, which the store gives them, and
+//! clients with a path that such a server has signed.
 //! It does not choose a session's worker. The worker's loop lists its sessions in every offer.
 
 use std::{
@@ -22,14 +23,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    browser_pool::BrowserPool,
+    browser_pools::BrowserPools,
     browser_set::Isolation,
     cdp_browser::CdpLauncher,
     cdp_session::{CdpClient, CdpLife, CdpSession},
 };
 use crate::{
+    direct::{DirectPass, PassError, is_direct, seconds_in},
     handshake::{self, HandshakeError, Headers, RequestHead},
     relay::{RelaySide, RelayTimeouts, Socket, frame::CloseFrame, relay},
+    server::DEBUG_LOG_HEADER,
 };
 
 /// Headers between server and gateway.
@@ -47,6 +50,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client of a kept session waits until the client before it has left.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
+/// As the server's defaults for the clients that it relays.
+const PING_AFTER: Duration = Duration::from_secs(20);
+const LOST_AFTER: Duration = Duration::from_secs(60);
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// Connections at once, with and without a session.
 const MAX_CONNECTIONS: usize = 4096;
@@ -63,7 +69,7 @@ pub(crate) struct GatewayConfig {
     pub(crate) secret: String,
     pub(crate) slots: usize,
     pub(crate) isolation: Isolation,
-    pub(crate) pool: BrowserPool,
+    pub(crate) pools: BrowserPools,
     pub(crate) cdp: CdpLauncher,
     /// Time between probes of a CDP browser.
     pub(crate) probe_every: Duration,
@@ -72,6 +78,8 @@ pub(crate) struct GatewayConfig {
 struct Shared {
     config: GatewayConfig,
     sessions: Mutex<BTreeMap<SlotSessionId, OpenSession>>,
+    /// Sessions of one-time paths that were used, with the time at which the path expires.
+    used_paths: Mutex<BTreeMap<SlotSessionId, u64>>,
     lifetime: AtomicU64,
     draining: AtomicBool,
     /// Wakes clients that wait until the client before them has left.
@@ -79,12 +87,24 @@ struct Shared {
 }
 
 struct OpenSession {
-    key: String,
-    server: MemberId,
+    request: SessionRequest,
+    version: String,
     stop: Option<oneshot::Sender<CloseFrame>>,
     /// Where the next client of a kept session goes.
     next_client: Option<mpsc::Sender<CdpClient>>,
     detached: bool,
+}
+
+/// Who asks for a session, and how.
+#[derive(Clone)]
+struct SessionRequest {
+    id: SlotSessionId,
+    server: MemberId,
+    key: String,
+    isolation: Option<Isolation>,
+    compression: bool,
+    /// Whether the client itself is connected, and not a server.
+    direct: bool,
 }
 
 /// A refusal: status and sentence.
@@ -95,6 +115,7 @@ impl Gateway {
         let shared = Shared {
             config,
             sessions: Mutex::default(),
+            used_paths: Mutex::default(),
             lifetime: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             detached: Notify::new(),
@@ -111,8 +132,10 @@ impl Gateway {
         let sessions = self.lock();
         let held = sessions.iter().map(|(id, open)| HeldSession {
             id: id.clone(),
-            key: open.key.clone(),
-            server: open.server.clone(),
+            key: open.request.key.clone(),
+            version: open.version.clone(),
+            server: open.request.server.clone(),
+            direct: open.request.direct,
             detached: open.detached,
         });
         (held.collect(), self.shared.lifetime.load(Relaxed))
@@ -164,7 +187,7 @@ impl Gateway {
         };
         let client = RelaySide { socket, received };
         let served = match head.headers.get(PROTOCOL_HEADER) {
-            Some("cdp") => self.serve_cdp(&head, client).await,
+            Some("cdp") if !is_direct(&head.path) => self.serve_cdp(&head, client).await,
             _ => self.serve_session(&head, client).await,
         };
         if let Err((status, body)) = served {
@@ -174,16 +197,19 @@ impl Gateway {
 
     /// Serves one session from its handshake to its end.
     async fn serve_session(&self, head: &RequestHead, client: RelaySide) -> Result<(), Refusal> {
-        let opened = match self.open(head).await {
+        let request = if is_direct(&head.path) { self.check_pass(head) } else { self.check_server(head) };
+        let opened = match self.open(head, request).await {
             Ok(opened) => opened,
             Err((status, body)) => {
                 let _ = handshake::refuse(&client.socket, status, &body).await;
                 return Err((status, body));
             }
         };
-        let Opened { session, stopped, headers, browser, lease } = opened;
+        let Opened { session, stopped, headers, browser, lease, direct } = opened;
         if handshake::accept_websocket(&client.socket, &headers).await.is_ok() {
-            let timeouts = RelayTimeouts { ping_after: None, lost_after: None, close_grace: CLOSE_GRACE };
+            // The server pings the clients that it relays.
+            let (ping_after, lost_after) = if direct { (Some(PING_AFTER), Some(LOST_AFTER)) } else { (None, None) };
+            let timeouts = RelayTimeouts { ping_after, lost_after, close_grace: CLOSE_GRACE };
             let lost = self.browser_lost(&session.id);
             let report = relay(client, browser, timeouts, lost, stopped).await;
             tracing::debug!(session = %session.id, end = ?report.end, "a session ended");
@@ -231,7 +257,7 @@ impl Gateway {
         head: &RequestHead,
     ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>, CdpSession), Refusal> {
         let config = &self.shared.config;
-        let (session, stopped) = self.register(head)?;
+        let (session, stopped) = self.register(head, self.check_server(head)?)?;
         let program =
             config.cdp.executable.as_deref().ok_or_else(|| {
                 (501, format!("worker {} has no --executable, which CDP sessions need", config.worker))
@@ -243,7 +269,7 @@ impl Gateway {
 
     /// Gives the client to a session whose client left. Returns it if there is no such session.
     async fn pass_on(&self, head: &RequestHead, client: CdpClient) -> Option<CdpClient> {
-        let Ok((id, server)) = self.check_server(head) else { return Some(client) };
+        let Ok(SessionRequest { id, server, .. }) = self.check_server(head) else { return Some(client) };
         // The server may know that the client left a moment earlier.
         let waiting = async {
             loop {
@@ -263,7 +289,7 @@ impl Gateway {
         if let Err(failed) = next.try_send(client) {
             return Some(failed.into_inner());
         }
-        (open.detached, open.server) = (false, server);
+        (open.detached, open.request.server) = (false, server);
         None
     }
 
@@ -273,27 +299,35 @@ impl Gateway {
     }
 
     /// Checks the request, takes a browser and connects to it.
-    async fn open(&self, head: &RequestHead) -> Result<Opened, Refusal> {
-        let (session, stopped) = self.register(head)?;
-        let wish = head.headers.get(ISOLATION_HEADER).and_then(Isolation::parse);
-        let isolation = self.shared.config.isolation.or_stricter(wish.unwrap_or(Isolation::Shared));
-        let key = head.headers.get(KEY_HEADER).unwrap_or_default();
-        let lease = self.shared.config.pool.take(key, isolation, BROWSER_TIMEOUT).await;
+    async fn open(&self, head: &RequestHead, request: Result<SessionRequest, Refusal>) -> Result<Opened, Refusal> {
+        let request = request?;
+        let (session, stopped) = self.register(head, request.clone())?;
+        let isolation = self.shared.config.isolation.or_stricter(request.isolation.unwrap_or(Isolation::Shared));
+        let pool = &self.shared.config.pools.for_client(head.headers.get("user-agent")).pool;
+        let lease = pool.take(&request.key, isolation, BROWSER_TIMEOUT).await;
         let lease = lease.ok_or_else(|| (503, format!("worker {} has no browser", self.shared.config.worker)))?;
         let lost = |error: &dyn std::error::Error| (502, format!("the browser cannot be reached: {error}"));
         let socket = UnixStream::connect(&lease.socket).await.map_err(|error| lost(&error))?;
-        let forwarded = browser_headers(&head.headers);
+        let forwarded = browser_headers(&head.headers, request.compression);
         let dialling = handshake::open_websocket(Socket::Unix(socket), "/browser", &forwarded);
         match tokio::time::timeout(BROWSER_TIMEOUT, dialling).await {
-            Ok(Ok((headers, browser))) => Ok(Opened { session, stopped, headers, browser, lease }),
+            Ok(Ok((mut headers, browser))) => {
+                if request.direct {
+                    headers.push(
+                        DEBUG_LOG_HEADER,
+                        format!("squall session {} on {}", session.id, self.shared.config.worker),
+                    );
+                }
+                Ok(Opened { session, stopped, headers, browser, lease, direct: request.direct })
+            }
             Ok(Err(HandshakeError::Refused { status, body })) => Err((status, body)),
             Ok(Err(error)) => Err(lost(&error)),
             Err(_) => Err((504, format!("a browser of worker {} does not answer", self.shared.config.worker))),
         }
     }
 
-    /// Checks that the request is one of a server, and returns its session and the server.
-    fn check_server(&self, head: &RequestHead) -> Result<(SlotSessionId, MemberId), Refusal> {
+    /// Checks that the request is one of a server.
+    fn check_server(&self, head: &RequestHead) -> Result<SessionRequest, Refusal> {
         let given = head.headers.get(SECRET_HEADER).unwrap_or_default();
         // A page can neither set this header nor omit the Origin.
         if head.headers.get("origin").is_some()
@@ -304,14 +338,48 @@ impl Gateway {
         let id = head.headers.get(SESSION_HEADER).and_then(SlotSessionId::parse);
         let server = head.headers.get(SERVER_HEADER).map(MemberId::new);
         match (id, server, head.method.as_str()) {
-            (Some(id), Some(server), "GET") => Ok((id, server)),
+            (Some(id), Some(server), "GET") => Ok(SessionRequest {
+                id,
+                server,
+                key: head.headers.get(KEY_HEADER).unwrap_or_default().to_owned(),
+                isolation: head.headers.get(ISOLATION_HEADER).and_then(Isolation::parse),
+                compression: true,
+                direct: false,
+            }),
             _ => Err((400, "the request names no session".to_owned())),
         }
     }
 
-    /// Checks the request and registers its session.
-    fn register(&self, head: &RequestHead) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>), Refusal> {
-        let (id, server) = self.check_server(head)?;
+    /// Checks that a server has sent the client here, for the first time.
+    fn check_pass(&self, head: &RequestHead) -> Result<SessionRequest, Refusal> {
+        if head.headers.get("origin").is_some() || head.method != "GET" {
+            return Err((403, "web pages of other sites may not use the grid".to_owned()));
+        }
+        let pass = DirectPass::read(&head.path, &self.shared.config.secret).map_err(|error| match error {
+            PassError::NotSigned => (403, "no server of the grid made this path; connect to the server".to_owned()),
+            PassError::Expired => {
+                let reason =
+                    "this path has expired; connect to the server again, whose clock must agree with the worker's";
+                (410, reason.to_owned())
+            }
+        })?;
+        let mut used = self.shared.used_paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = seconds_in(Duration::ZERO);
+        used.retain(|_, expires| *expires >= now);
+        if used.insert(pass.session.clone(), pass.expires).is_some() {
+            return Err((410, "this path was used already; connect to the server again".to_owned()));
+        }
+        let DirectPass { session: id, server, key, isolation, compression, .. } = pass;
+        Ok(SessionRequest { id, server, key, isolation, compression, direct: true })
+    }
+
+    /// Registers a session, if there is a slot.
+    fn register(
+        &self,
+        head: &RequestHead,
+        request: SessionRequest,
+    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>), Refusal> {
+        let id = request.id.clone();
         if self.shared.draining.load(Relaxed) {
             return Err((503, format!("worker {} is draining", self.shared.config.worker)));
         }
@@ -323,8 +391,9 @@ impl Gateway {
             return Err((409, format!("session {id} is open already")));
         }
         let (stop, stopped) = oneshot::channel();
-        let key = head.headers.get(KEY_HEADER).unwrap_or_default().to_owned();
-        sessions.insert(id.clone(), OpenSession { key, server, stop: Some(stop), next_client: None, detached: false });
+        let version = self.shared.config.pools.for_client(head.headers.get("user-agent")).version.clone();
+        let open = OpenSession { request, version, stop: Some(stop), next_client: None, detached: false };
+        sessions.insert(id.clone(), open);
         self.shared.lifetime.fetch_add(1, Relaxed);
         Ok((RegisteredSession { gateway: self.clone(), id }, stopped))
     }
@@ -337,6 +406,7 @@ struct Opened {
     headers: Headers,
     browser: RelaySide,
     lease: super::browser_pool::BrowserLease,
+    direct: bool,
 }
 
 /// A session in the gateway's list, until dropped.
@@ -351,11 +421,11 @@ impl Drop for RegisteredSession {
     }
 }
 
-/// The headers for Playwright: those of the client without Squall's own.
-fn browser_headers(headers: &Headers) -> Headers {
+/// The headers for Playwright: those of the client that it reads.
+fn browser_headers(headers: &Headers, compression: bool) -> Headers {
     let mut forwarded = Headers::default();
     forwarded.push("host", "localhost");
-    for (name, value) in headers.iter().filter(|(name, _)| *name != "host" && !name.starts_with("x-squall-")) {
+    for (name, value) in headers.iter().filter(|(name, _)| handshake::is_forwarded(name, compression)) {
         forwarded.push(name, value);
     }
     forwarded

@@ -19,7 +19,7 @@ function send(message) {
 let playwright;
 try {
   playwright = require(path.resolve(playwrightDir));
-  send({ event: 'ready', version: require(path.resolve(playwrightDir, 'package.json')).version });
+  send({ event: 'ready' });
 } catch (error) {
   send({ event: 'failed', error: String(error.message).split('\n')[0] });
   process.exit(1);

@@ -56,6 +56,14 @@ pub enum NodeHostError {
         /// What Node said.
         reason: String,
     },
+    /// Two folders have one version.
+    #[error("{folder} has Playwright {version}, and another --playwright has it too: give each version once")]
+    SameVersion {
+        /// The second folder.
+        folder: String,
+        /// `major.minor`.
+        version: String,
+    },
     /// The script could not be written.
     #[error("cannot write the script of the browser host")]
     Script(#[source] std::io::Error),
@@ -82,7 +90,7 @@ pub(crate) struct BrowserClosed {
 #[serde(untagged)]
 enum HostMessage {
     Answer { answer: u64, error: Option<String>, pid: Option<i32> },
-    Event { event: String, id: Option<u64>, version: Option<String>, error: Option<String> },
+    Event { event: String, id: Option<u64>, error: Option<String> },
 }
 
 /// What to launch.
@@ -113,7 +121,6 @@ struct BrowserCall {
 
 /// A running host. Dropping it ends its input, upon which it kills its browsers and exits.
 pub(crate) struct NodeHost {
-    version: String,
     pid: Option<Pid>,
     input: tokio::sync::Mutex<ChildStdin>,
     calls: Arc<Calls>,
@@ -167,22 +174,22 @@ impl NodeHost {
             unreachable!("both are piped");
         };
         let mut lines = BufReader::new(output).lines();
-        let version = match tokio::time::timeout(START_TIMEOUT, read_version(&mut lines)).await {
-            Ok(Ok(version)) => version,
+        match tokio::time::timeout(START_TIMEOUT, wait_until_loaded(&mut lines)).await {
+            Ok(Ok(())) => {}
             failed => {
                 kill_group(pid);
                 let reason = failed.map_or_else(|_| "it took too long".to_owned(), |failed| failed.unwrap_err());
                 return Err(NodeHostError::Playwright { folder: config.playwright.display().to_string(), reason });
             }
-        };
+        }
         let calls = Arc::new(Calls::default());
         let reader = tokio::spawn(read_messages(lines, child, calls.clone(), closed));
-        Ok(Self { version, pid, input: tokio::sync::Mutex::new(input), calls, reader })
+        Ok(Self { pid, input: tokio::sync::Mutex::new(input), calls, reader })
     }
 
-    /// Playwright's version.
-    pub(crate) fn version(&self) -> &str {
-        &self.version
+    /// Its process, which leads a group of its own.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.pid
     }
 
     /// Launches a browser and returns its process id, which is also its process group.
@@ -234,11 +241,11 @@ impl NodeHost {
     }
 }
 
-async fn read_version(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<String, String> {
+async fn wait_until_loaded(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<(), String> {
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
-            Ok(HostMessage::Event { version: Some(version), .. }) => return Ok(version),
             Ok(HostMessage::Event { error: Some(error), .. }) => return Err(error),
+            Ok(HostMessage::Event { event, .. }) if event == "ready" => return Ok(()),
             _ => {}
         }
     }

@@ -2,13 +2,13 @@
 
 use futures_util::{SinkExt, StreamExt};
 use squall_coord::{MemorySlotStore, RedisClient, RedisSlotStore, SlotStore, SlotWorkerId};
-use squall_grid::GridWorkerConfig;
+use squall_grid::{GridWorkerConfig, ServerConfig};
 use squall_testkit::redis::RedisServer;
 use std::path::Path;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::support::{
-    Grid, HoldingClient, get, node_client, python_client, run, server_config, start_worker, worker_config,
+    Grid, HoldingClient, cdp_client, get, node_client, python_client, run, server_config, start_worker, worker_config,
 };
 
 #[tokio::test]
@@ -21,6 +21,36 @@ async fn node_and_python_clients_get_a_page() {
     grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
     assert_eq!(grid.store.snapshot().await.unwrap().workers[0].lifetime, 3);
     grid.end().await;
+}
+
+/// The other tests use the headless shell, which is four times as fast.
+#[tokio::test]
+async fn full_chromium_serves_playwright_and_cdp_clients() {
+    let executable = Some("/usr/lib/chromium/chromium".into());
+    let config = GridWorkerConfig { executable, ..worker_config("w1", 2) };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    let url = format!("ws://{}/devtools/browser", grid.address);
+    assert_eq!(run(cdp_client(&["puppeteer", "job", &url, "page"])).await, (true, "page".to_owned()));
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+}
+
+/// Client and browser compress messages of this size, unless the server forbids it.
+#[tokio::test]
+async fn large_messages_pass_compressed_and_plain() {
+    let mut bytes = Vec::new();
+    for compression in [true, false] {
+        let config = ServerConfig { compression, ..server_config() };
+        let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 1)).await;
+        assert_eq!(run(node_client(&["large", &grid.url()])).await, (true, "8000000".to_owned()));
+        grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+        let metrics = get(grid.address, "/metrics").await.text;
+        let down = metrics.lines().find_map(|line| line.strip_prefix("squall_grid_bytes_down_total ")).unwrap();
+        bytes.push(down.parse::<u64>().unwrap());
+        grid.end().await;
+    }
+    assert!(bytes[0] < 1_000_000 && bytes[1] > 8_000_000, "{bytes:?}");
 }
 
 #[tokio::test]
@@ -118,7 +148,7 @@ async fn stand_ins_for_firefox_and_webkit_are_reached_by_their_names() {
         let config = GridWorkerConfig {
             id: SlotWorkerId::new(browser, "w1").unwrap(),
             executable: None,
-            playwright: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stand_in"),
+            playwright: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stand_in")],
             ..worker_config("w1", 1)
         };
         let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;

@@ -1,12 +1,13 @@
 //! API keys of the store are created, limited and revoked while the server runs.
 
 use squall_coord::{ApiKeyScope, MemorySlotStore, SlotStore};
-use squall_grid::ApiKey;
+use squall_grid::{ApiKey, KeyLimits};
 
 use crate::support::{Grid, HoldingClient, node_client, post_with, run};
 
 async fn create(grid: &Grid<MemorySlotStore>, name: &str, max_sessions: Option<u64>) -> String {
-    let (secret, stored) = ApiKey::generate(name, ApiKeyScope::Client, max_sessions, 0);
+    let (secret, stored) =
+        ApiKey::generate(name, ApiKeyScope::Client, KeyLimits { sessions: max_sessions, waiting: None }, 0);
     assert!(grid.store.add_api_key(&stored).await.unwrap());
     secret
 }

@@ -4,9 +4,11 @@
 mod bad_clients;
 mod cdp;
 mod clients;
+mod direct;
 mod keys;
 mod recovery;
 mod refusals;
 mod security;
 mod sessions;
 mod support;
+mod versions;

@@ -1,6 +1,10 @@
 //! Parts of the grid die, and capacity comes back.
 
-use std::{os::unix::fs::PermissionsExt, time::Duration};
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use squall_coord::{MemorySlotStore, SlotStore};
@@ -50,11 +54,22 @@ async fn parts_that_die_are_replaced_and_the_client_gets_the_reason() {
     assert_eq!(browsers(&flag), [], "the worker has ended its browsers");
 }
 
+/// Writes a program that runs the browser.
+fn script(folder: &Path, text: &str) -> PathBuf {
+    let program = folder.join("chromium");
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    program
+}
+
+/// A shell stands between Node and the browser, so the process that Node knows is not stopped.
 #[tokio::test]
-async fn stopped_browser_is_found_by_its_probe_and_replaced() {
+async fn hanging_browser_is_found_by_its_probe_and_replaced() {
     let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let folder = tempfile::tempdir().unwrap();
     let config = GridWorkerConfig {
         args: vec![flag.clone()],
+        executable: Some(script(folder.path(), &format!("#!/bin/sh\n{EXECUTABLE} \"$@\"\n"))),
         // The spare browser may be stopped while it is launched.
         launch_timeout: Duration::from_secs(10),
         probe_every: Duration::from_millis(500),
@@ -63,7 +78,11 @@ async fn stopped_browser_is_found_by_its_probe_and_replaced() {
     };
     let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
     let mut client = HoldingClient::connect(&grid.url(), "page").await;
-    for pid in browsers(&flag) {
+    let is_browser = |pid: &Pid| {
+        let program = std::fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero()));
+        program.is_ok_and(|program| program == Path::new(EXECUTABLE))
+    };
+    for pid in browsers(&flag).into_iter().filter(is_browser) {
         kill_process(pid, Signal::STOP).unwrap();
     }
     let message = client.evaluate("1 + 1").await;
@@ -73,15 +92,37 @@ async fn stopped_browser_is_found_by_its_probe_and_replaced() {
     grid.end().await;
 }
 
+/// A worker whose probes come too late for a test.
+fn worker_without_probes(flag: &str) -> GridWorkerConfig {
+    GridWorkerConfig {
+        args: vec![flag.to_owned()],
+        // The spare browser may be stopped while it is launched.
+        launch_timeout: Duration::from_secs(10),
+        probe_every: DEADLINE * 10,
+        ..worker_config("w1", 2)
+    }
+}
+
+#[tokio::test]
+async fn stopped_browser_is_replaced() {
+    let flag = format!("--squall-test={:x}", fastrand::u64(..));
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), worker_without_probes(&flag)).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    for pid in browsers(&flag) {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    let message = client.evaluate("1 + 1").await;
+    assert!(message.contains("closed") || message.contains("squall:"), "{message}");
+    client.close().await;
+    assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
+    grid.end().await;
+    assert_eq!(browsers(&flag), []);
+}
+
 #[tokio::test]
 async fn stopped_browser_host_is_replaced() {
     let flag = format!("--squall-test={:x}", fastrand::u64(..));
-    let config = GridWorkerConfig {
-        args: vec![flag.clone()],
-        probe_every: Duration::from_millis(500),
-        probe_timeout: Duration::from_secs(5),
-        ..worker_config("w1", 2)
-    };
+    let config = worker_without_probes(&flag);
     let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
     let mut client = HoldingClient::connect(&grid.url(), "page").await;
     let host = parent(browsers(&flag)[0]);
@@ -120,18 +161,15 @@ async fn browser_above_its_memory_limit_is_replaced_when_its_session_has_ended()
 #[tokio::test]
 async fn launch_that_hangs_is_ended_and_repeated() {
     let folder = tempfile::tempdir().unwrap();
-    let executable = folder.path().join("chromium");
     let launches = folder.path().join("launches");
     std::fs::create_dir(&launches).unwrap();
-    let script = format!(
+    let text = format!(
         "#!/bin/sh\nn=$(ls {launches} | wc -l)\ntouch {launches}/$$\n[ $n = 1 ] && exec sleep 600\n\
          exec {EXECUTABLE} \"$@\"\n",
         launches = launches.display()
     );
-    std::fs::write(&executable, script).unwrap();
-    std::fs::set_permissions(&executable, std::fs::Permissions::from_mode(0o700)).unwrap();
     let config = GridWorkerConfig {
-        executable: Some(executable),
+        executable: Some(script(folder.path(), &text)),
         isolation: Isolation::Session,
         launch_timeout: Duration::from_secs(10),
         ..worker_config("w1", 2)

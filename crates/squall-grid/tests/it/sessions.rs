@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use squall_coord::{ApiKeyScope, MemorySlotStore, SlotStore};
-use squall_grid::{ApiKey, GridWorker, ServerConfig, ServerOffers};
+use squall_grid::{ApiKey, GridWorker, KeyLimits, ServerConfig, ServerOffers};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Grid, get, key, node_client, post, post_with, run, send, server_config, worker_config};
@@ -62,7 +62,7 @@ async fn reservations_with_wrong_values_are_refused() {
 
 #[tokio::test]
 async fn worker_offers_its_slots_to_a_server_without_redis() {
-    let keys = vec![key("blue", false), ApiKey::new("host", "host-secret", ApiKeyScope::Worker, None)];
+    let keys = vec![key("blue", false), ApiKey::new("host", "host-secret", ApiKeyScope::Worker, KeyLimits::default())];
     let config = ServerConfig { keys, ..server_config() };
     let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 1)).await;
     let url = format!("http://{}", grid.address);

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 use squall_coord::{ApiKeyScope, MemorySlotStore, SlotStore, SlotWorkerId};
-use squall_grid::{ApiKey, BrowserRules, GridWorker, GridWorkerConfig, Isolation, ServerConfig};
+use squall_grid::{ApiKey, BrowserRules, GridWorker, GridWorkerConfig, Isolation, KeyLimits, ServerConfig};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     net::{TcpListener, TcpStream},
@@ -51,7 +51,7 @@ pub(crate) fn worker_config(name: &str, slots: u32) -> GridWorkerConfig {
         max_lifetime: None,
         executable: Some(EXECUTABLE.into()),
         args: Vec::new(),
-        playwright: playwright_folder().join("node_modules/playwright-core"),
+        playwright: vec![playwright_folder().join("node_modules/playwright-core")],
         node: "node".into(),
         heartbeat: Duration::from_millis(200),
         ttl: Duration::from_secs(3),
@@ -64,7 +64,7 @@ pub(crate) fn worker_config(name: &str, slots: u32) -> GridWorkerConfig {
 
 pub(crate) fn key(name: &str, admin: bool) -> ApiKey {
     let scope = if admin { ApiKeyScope::Admin } else { ApiKeyScope::Client };
-    ApiKey::new(name, &format!("{name}-secret"), scope, None)
+    ApiKey::new(name, &format!("{name}-secret"), scope, KeyLimits::default())
 }
 
 pub(crate) fn server_config() -> ServerConfig {

@@ -77,6 +77,24 @@ fn oldest_saved_runs_leave_a_full_folder_and_foreign_results_stay() {
 }
 
 #[test]
+fn bundle_of_a_run_is_private_counts_for_the_limit_and_leaves_with_its_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let parent = tempfile::tempdir().unwrap();
+    let size = serde_json::to_vec(&result("shop", 1)).unwrap().len() as u64;
+    let folder = folder_in(&parent, 3 * size);
+    let first = folder.save_with_bundle(&result("shop", 1), &vec![b'x'; size as usize]).unwrap();
+    assert!(folder.get(&first.id).unwrap().can_start && folder.list().unwrap().runs[0].can_start);
+    assert_eq!(folder.read_bundle(&first.id).unwrap().map(|text| text.len() as u64), Some(size));
+    let mode = fs::metadata(folder.path().join(format!("{}.bundle", first.id))).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let second = folder.save(&result("shop", 2)).unwrap();
+    assert!(second.removed.is_empty() && !folder.get(&second.id).unwrap().can_start);
+    assert_eq!(folder.read_bundle(&second.id).unwrap(), None);
+    assert_eq!(folder.save(&result("shop", 3)).unwrap().removed, [first.id], "a result and a bundle count twice");
+    assert_eq!(names(folder.path()).len(), 2);
+}
+
+#[test]
 fn files_that_are_not_results_are_named_and_skipped() {
     let parent = tempfile::tempdir().unwrap();
     let folder = folder_in(&parent, LIMIT);

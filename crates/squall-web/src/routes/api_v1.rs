@@ -14,9 +14,9 @@ use squall_orchestrator::StoredRunResult;
 use squall_report::{
     InterruptionRule, LiveSnapshot, LoadPhase, ReportInput, ScheduleRule, build_result, html, json_line, result_summary,
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{ApiState, add_params};
+use super::{ApiState, add_params, scenarios};
 use crate::{
     error::{ApiError, ApiResult, json_ok, json_response},
     request_body::read_body,
@@ -97,6 +97,17 @@ pub(crate) async fn result<C: FleetStores>(
 ) -> ApiResult {
     let (_, run) = stored_run(&app, &epoch).await?;
     Ok(json_ok(&build_result(&report_input(&app, &run))))
+}
+
+/// Starts the run of a finished test again, as it was.
+pub(crate) async fn again<C: FleetStores>(
+    State(app): State<Arc<ApiState<C>>>,
+    Path(epoch): Path<String>,
+    body: Body,
+) -> ApiResult {
+    let _: EmptyRequest = read_body(body).await?;
+    let (_, run) = stored_run(&app, &epoch).await?;
+    Ok(scenarios::started(app.fleet.start(&run.bundle, BTreeMap::new()).await?, None))
 }
 
 /// The HTML report of a finished run. A download and not a page, because its inline script would

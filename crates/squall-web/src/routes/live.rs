@@ -12,7 +12,7 @@ use axum::{
 use http::StatusCode;
 use serde::Deserialize;
 use squall_coord::FleetStores;
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::broadcast::{Receiver, error::RecvError},
     time::{sleep, timeout},
@@ -65,12 +65,11 @@ pub(crate) async fn subscribe<C: FleetStores>(
 async fn send_messages<C: FleetStores>(app: &ApiState<C>, mut socket: WebSocket, query: LiveQuery) {
     let _viewer = app.config.viewers.enter();
     let mut reader = LiveReader::new(&app.watcher, query);
-    let mut texts = reader.greeting().await;
+    let Some(mut texts) = greet(app, &mut socket, &mut reader).await else { return };
     loop {
         for text in texts.drain(..) {
-            match timeout(SEND_TIMEOUT, socket.send(Message::Text(text.as_ref().into()))).await {
-                Ok(Ok(())) => {}
-                _ => return,
+            if !send_text(&mut socket, &text).await {
+                return;
             }
         }
         tokio::select! {
@@ -89,6 +88,31 @@ async fn send_messages<C: FleetStores>(app: &ApiState<C>, mut socket: WebSocket,
     let _ = timeout(ALIVE_INTERVAL, socket.send(Message::Close(None))).await;
 }
 
+/// Says hello at once, and that the server is alive while a long run is read. Returns the first messages about the
+/// run, or `None` if the connection has ended.
+async fn greet<C: FleetStores>(
+    app: &ApiState<C>,
+    socket: &mut WebSocket,
+    reader: &mut LiveReader<'_, C>,
+) -> Option<Vec<Arc<str>>> {
+    let mut text = hello_message(app.watcher.live.version());
+    let mut reading = pin!(reader.catch_up());
+    loop {
+        if !send_text(socket, &text).await {
+            return None;
+        }
+        tokio::select! {
+            texts = &mut reading => return Some(texts),
+            () = sleep(ALIVE_INTERVAL) => text = alive_message(app.watcher.live.elapsed_s()),
+        }
+    }
+}
+
+/// Whether the reader took the text in time.
+async fn send_text(socket: &mut WebSocket, text: &str) -> bool {
+    matches!(timeout(SEND_TIMEOUT, socket.send(Message::Text(text.into()))).await, Ok(Ok(())))
+}
+
 /// What one reader of the feed has, and what it gets next.
 struct LiveReader<'a, C: FleetStores> {
     watcher: &'a RunWatcher<C>,
@@ -101,11 +125,6 @@ impl<'a, C: FleetStores> LiveReader<'a, C> {
     fn new(watcher: &'a RunWatcher<C>, query: LiveQuery) -> LiveReader<'a, C> {
         // Subscribed before the snapshot is taken, so that no second falls between them.
         LiveReader { watcher, published: watcher.live.subscribe(), run: query.run, last_second: query.since }
-    }
-
-    async fn greeting(&mut self) -> Vec<Arc<str>> {
-        let hello = hello_message(self.watcher.live.version()).into();
-        std::iter::once(hello).chain(self.catch_up().await).collect()
     }
 
     /// The messages that follow from one published message; `None` if the feed has ended.

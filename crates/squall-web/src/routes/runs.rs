@@ -6,27 +6,28 @@ use axum::{
     extract::{Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 use squall_coord::FleetStores;
 use squall_history::{ReadRunError, RunFilter, RunFolder, RunId, WriteNoteError};
-use squall_model::error_chain;
+use squall_model::{Bundle, error_chain};
 use squall_report::{RecordedRun, RestoreRunError, ResultFile, RunVerdict, hdr_log_of_run, html};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::ApiState;
+use super::{ApiState, scenarios::started};
 use crate::{
     RunHistory,
     error::{ApiError, ApiResult, json_ok},
     query::parse_query,
     request_body::read_body,
-    requests::RunNoteRequest,
+    requests::{EmptyRequest, RunNoteRequest},
 };
 
 /// Runs of a response, unless the query gives another number.
 const DEFAULT_COUNT: usize = 200;
 const MAX_COUNT: usize = 10_000;
+const INTERNAL: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
 /// The query of the list.
 #[derive(Debug, Deserialize)]
@@ -143,6 +144,26 @@ pub(crate) async fn note<C: FleetStores>(
     .await
 }
 
+/// Starts a run of the history again, as it was.
+pub(crate) async fn again<C: FleetStores>(
+    State(app): State<Arc<ApiState<C>>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> ApiResult {
+    let _: EmptyRequest = read_body(body).await?;
+    let (folder, id) = (history(&app)?.folder.clone(), parse_id(&id)?);
+    let read = tokio::task::spawn_blocking(move || folder.read_bundle(&id).map_err(ApiError::from));
+    let text = read.await.map_err(|error| ApiError::new(INTERNAL, "internal_error", error.to_string()))??;
+    let Some(text) = text else {
+        let message = "this run cannot start again: an orchestrator keeps what it needs, `squall run` does not";
+        return Err(ApiError::new(StatusCode::CONFLICT, "invalid_state", message));
+    };
+    let bundle: Bundle = serde_json::from_str(&text).map_err(|error| {
+        ApiError::bad_request(format!("this run cannot start again: its scenario cannot be read: {error}"))
+    })?;
+    Ok(started(app.fleet.start(&bundle, BTreeMap::new()).await?, None))
+}
+
 pub(crate) async fn delete<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, Path(id): Path<String>) -> ApiResult {
     with_run(&app, &id, |folder, id| {
         folder.remove(id)?;
@@ -175,8 +196,7 @@ pub(super) fn parse_id(text: &str) -> Result<RunId, ApiError> {
 pub(super) async fn in_background(work: impl FnOnce() -> ApiResult + Send + 'static) -> ApiResult {
     let ended = tokio::task::spawn_blocking(work).await;
     ended.unwrap_or_else(|error| {
-        let status = http::StatusCode::INTERNAL_SERVER_ERROR;
-        Err(ApiError::new(status, "internal_error", format!("the work on the files of a run failed: {error}")))
+        Err(ApiError::new(INTERNAL, "internal_error", format!("the work on the files of a run failed: {error}")))
     })
 }
 
@@ -203,7 +223,7 @@ impl From<ReadRunError> for ApiError {
             ReadRunError::NotAResult { .. } => ApiError::bad_request(text),
             ReadRunError::Folder { .. } | ReadRunError::Read { .. } | ReadRunError::Remove { .. } => {
                 tracing::warn!(error = text, "the history cannot be read");
-                ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal_error", text)
+                ApiError::new(INTERNAL, "internal_error", text)
             }
         }
     }
@@ -217,7 +237,7 @@ impl From<WriteNoteError> for ApiError {
             WriteNoteError::Write { .. } => {
                 let text = error_chain(&error);
                 tracing::warn!(error = text, "a note cannot be written");
-                ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal_error", text)
+                ApiError::new(INTERNAL, "internal_error", text)
             }
         }
     }

@@ -51,6 +51,8 @@ fn session_response<C: FleetStores>(app: &ApiState<C>, signed_in: bool, cookie: 
         "sign_in_required": required,
         "signed_in": signed_in,
         "results_only": app.config.mode == ServerMode::Results,
+        "shows_streams": app.config.streams.is_some(),
+        "shows_grid": app.config.grid.is_some(),
         "version": app.config.version,
     });
     let mut response = json_ok(&body).into_response();

@@ -6,16 +6,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use rust_embed::{Embed, EmbeddedFile};
 
 /// The folder below which every file has a hash in its name.
 pub(crate) const ASSETS: &str = "/assets/";
 
-/// `dist` holds each file as it is and with gzip.
-#[derive(Embed)]
-#[folder = "dist"]
-#[allow_missing = true]
-struct Dist;
+/// The files of `dist` by name, each as it is and with gzip. The build script writes the list.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/ui_files.rs"));
 
 /// Nothing inline and nothing from another host, so that a name of a metric that contains markup
 /// could not run as a script.
@@ -37,7 +33,7 @@ const MISSING_UI: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8
 
 /// Whether the UI is part of this build.
 pub fn has_ui() -> bool {
-    Dist::get("index.html").is_some()
+    embedded("index.html").is_some()
 }
 
 pub(crate) async fn index(headers: HeaderMap) -> Response {
@@ -61,10 +57,10 @@ pub(crate) async fn api_docs() -> Response {
 fn file(path: &str, headers: &HeaderMap, cache: &'static str) -> Option<Response> {
     let accepts_gzip = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
     let accepts_gzip = accepts_gzip.is_some_and(|value| value.split(',').any(|name| is_gzip(name.trim())));
-    let compressed = if accepts_gzip { Dist::get(&format!("{path}.gz")) } else { None };
+    let compressed = if accepts_gzip { embedded(&format!("{path}.gz")) } else { None };
     let is_compressed = compressed.is_some();
-    let EmbeddedFile { data, .. } = compressed.or_else(|| Dist::get(path))?;
-    let mut response = secured((content_type(path), data.into_owned()).into_response());
+    let data = compressed.or_else(|| embedded(path))?;
+    let mut response = secured((content_type(path), data).into_response());
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
@@ -72,6 +68,10 @@ fn file(path: &str, headers: &HeaderMap, cache: &'static str) -> Option<Response
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     Some(response)
+}
+
+fn embedded(path: &str) -> Option<&'static [u8]> {
+    FILES.iter().find(|(name, _)| *name == path).map(|(_, data)| *data)
 }
 
 /// `gzip` or `gzip;q=0.5`, but not `gzip;q=0`.

@@ -9,6 +9,8 @@ mod live_feed;
 mod resources;
 mod run_lifecycle;
 mod runs;
+mod scenarios;
+mod streams_and_grid;
 mod support;
 mod ui;
 mod vikhry;

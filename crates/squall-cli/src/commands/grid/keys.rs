@@ -2,7 +2,7 @@
 //! printed once and not stored. squall-grid's servers check keys.
 
 use squall_coord::{ApiKeyScope, SlotStore, SlotWorkerId, StoreError, StoredApiKey};
-use squall_grid::ApiKey;
+use squall_grid::{ApiKey, KeyLimits};
 use std::{
     fmt::Write,
     time::{SystemTime, UNIX_EPOCH},
@@ -36,7 +36,8 @@ async fn create(args: &GridKeyCreateArgs) -> Result<(), CliError> {
         KeyScopeArg::Admin => ApiKeyScope::Admin,
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let (secret, stored) = ApiKey::generate(&args.name, scope, args.sessions, now);
+    let limits = KeyLimits { sessions: args.sessions, waiting: args.waiting };
+    let (secret, stored) = ApiKey::generate(&args.name, scope, limits, now);
     let store = open_store(&args.store.redis, &args.store.grid).await?;
     if !store.add_api_key(&stored).await.map_err(|error| store_error(&error))? {
         return Err(CliError::new(format!(
@@ -62,16 +63,17 @@ fn store_error(error: &StoreError) -> CliError {
 fn render(keys: &[StoredApiKey]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{:<40} {:<8} {:>8}  hash", "key", "scope", "sessions");
+    let _ = writeln!(text, "{:<40} {:<8} {:>8} {:>8}  hash", "key", "scope", "sessions", "waiting");
     for key in keys {
         let scope = match key.scope {
             ApiKeyScope::Client => "client",
             ApiKeyScope::Worker => "worker",
             ApiKeyScope::Admin => "admin",
         };
-        let limit = key.max_sessions.map_or_else(|| "any".to_owned(), |limit| limit.to_string());
+        let limit = |limit: Option<u64>| limit.map_or_else(|| "any".to_owned(), |limit| limit.to_string());
+        let (sessions, waiting) = (limit(key.max_sessions), limit(key.max_waiting));
         let hash: String = key.hash.chars().take(12).collect();
-        let _ = writeln!(text, "{:<40} {scope:<8} {limit:>8}  {hash}", key.name);
+        let _ = writeln!(text, "{:<40} {scope:<8} {sessions:>8} {waiting:>8}  {hash}", key.name);
     }
     text
 }

@@ -1,7 +1,7 @@
 //! Arguments of `squall grid` → settings of squall-grid. It starts nothing.
 
 use squall_coord::{ApiKeyScope, SlotWorkerId, unique_id};
-use squall_grid::{ApiKey, BrowserRules, GridWorkerConfig, Isolation, ServerConfig};
+use squall_grid::{ApiKey, BrowserRules, GridWorkerConfig, Isolation, KeyLimits, ServerConfig};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
 const CHROMIUM_PROGRAMS: [&str; 2] = ["/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium"];
 
 pub(super) fn server_config(args: &GridClientArgs) -> Result<ServerConfig, CliError> {
+    let limits = KeyLimits { sessions: args.key_sessions, waiting: args.key_waiting };
     let mut keys = Vec::new();
     let flags = [
         ("--key", &args.key, ApiKeyScope::Client),
@@ -23,7 +24,7 @@ pub(super) fn server_config(args: &GridClientArgs) -> Result<ServerConfig, CliEr
     ];
     for (flag, texts, scope) in flags {
         for text in texts {
-            keys.push(api_key(flag, text, scope, args.key_sessions)?);
+            keys.push(api_key(flag, text, scope, limits)?);
         }
     }
     Ok(ServerConfig {
@@ -31,12 +32,13 @@ pub(super) fn server_config(args: &GridClientArgs) -> Result<ServerConfig, CliEr
         queue_limit: args.queue,
         queue_timeout: args.queue_timeout,
         compression: args.compression == Switch::On,
+        direct: args.direct,
         drain_timeout: args.grace,
         ..ServerConfig::default()
     })
 }
 
-fn api_key(flag: &str, text: &str, scope: ApiKeyScope, max_sessions: Option<u64>) -> Result<ApiKey, CliError> {
+fn api_key(flag: &str, text: &str, scope: ApiKeyScope, limits: KeyLimits) -> Result<ApiKey, CliError> {
     // The text may be a secret, so messages do not repeat it.
     let (name, secret) = text
         .split_once('=')
@@ -46,7 +48,7 @@ fn api_key(flag: &str, text: &str, scope: ApiKeyScope, max_sessions: Option<u64>
     if secret.len() < 16 {
         return Err(CliError::new(format!("{flag} {name}: the secret has less than 16 characters")));
     }
-    Ok(ApiKey::new(name, &secret, scope, max_sessions))
+    Ok(ApiKey::new(name, &secret, scope, limits))
 }
 
 pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, CliError> {
@@ -77,10 +79,10 @@ fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig
     let id = SlotWorkerId::new(kind, name).ok_or_else(|| {
         CliError::new(format!("--id: `{name}` is not a valid name: use up to 64 letters, digits, `-`, `_` and `.`"))
     })?;
-    if !args.playwright.is_dir() {
+    if let Some(missing) = args.playwright.iter().find(|folder| !folder.is_dir()) {
         return Err(CliError::new(format!(
             "there is no Playwright in {}: run `npm install playwright-core`, or give its folder with --playwright",
-            args.playwright.display()
+            missing.display()
         )));
     }
     let installed = CHROMIUM_PROGRAMS.iter().map(PathBuf::from).find(|program| program.exists());

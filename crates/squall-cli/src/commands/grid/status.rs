@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Moves the cursor to the top and clears what is below.
-const CLEAR: &str = "\x1b[H\x1b[J";
+pub(super) const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(super) async fn show<S: SlotStore>(store: &S) -> Result<(), CliError> {
     let snapshot = store.snapshot().await.map_err(|error| CliError::unreachable(error_chain(&error)))?;
@@ -35,37 +35,115 @@ pub(super) async fn watch<S: SlotStore>(store: &S, mut signals: StopSignals) -> 
 }
 
 fn render(snapshot: &SlotSnapshot) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{:<40} {:<8} {:>7} {:>8}  status", "worker", "version", "active", "lifetime");
-    for view in &snapshot.workers {
-        let status = match (view.draining, view.unreachable) {
+    let workers = snapshot.workers.iter().map(|view| WorkerRow {
+        worker: view.worker.to_string(),
+        version: view.versions.join(", "),
+        active: view.active.into(),
+        slots: view.slots.into(),
+        lifetime: view.lifetime,
+        status: match (view.draining, view.unreachable) {
             (true, _) => "draining",
             (false, true) => "unreachable",
             (false, false) => "available",
-        };
-        let (worker, active) = (view.worker.to_string(), format!("{}/{}", view.active, view.slots));
-        let _ = writeln!(text, "{worker:<40} {:<8} {active:>7} {:>8}  {status}", view.version, view.lifetime);
-    }
-    if !snapshot.sessions.is_empty() {
-        let _ = writeln!(text, "\n{:<40} {:<32} {:>8}  status", "session", "worker", "age");
-    }
-    for view in &snapshot.sessions {
-        let status = match (view.held, view.attachable) {
+        }
+        .to_owned(),
+    });
+    let sessions = snapshot.sessions.iter().map(|view| SessionRow {
+        id: view.id.to_string(),
+        worker: view.worker.to_string(),
+        seconds: view.age.as_secs(),
+        status: match (view.held, view.attachable) {
             (true, true) => "detached",
             (true, false) => "running",
             (false, _) => "pending",
-        };
-        let (worker, age) = (view.worker.to_string(), format!("{} s", view.age.as_secs()));
-        let key = if view.key.is_empty() { String::new() } else { format!(" (key {})", view.key) };
-        let _ = writeln!(text, "{:<40} {worker:<32} {age:>8}  {status}{key}", view.id.as_str());
+        }
+        .to_owned(),
+        key: view.key.clone(),
+    });
+    let table = GridTable {
+        workers: workers.collect(),
+        sessions: sessions.collect(),
+        servers: snapshot.servers.len() as u64,
+        waiting: snapshot.waiting.len() as u64,
+    };
+    table.render()
+}
+
+/// What the command shows, from the store or from a server.
+pub(super) struct GridTable {
+    pub(super) workers: Vec<WorkerRow>,
+    pub(super) sessions: Vec<SessionRow>,
+    pub(super) servers: u64,
+    pub(super) waiting: u64,
+}
+
+pub(super) struct WorkerRow {
+    pub(super) worker: String,
+    pub(super) version: String,
+    pub(super) active: u64,
+    pub(super) slots: u64,
+    pub(super) lifetime: u64,
+    pub(super) status: String,
+}
+
+pub(super) struct SessionRow {
+    pub(super) id: String,
+    pub(super) worker: String,
+    pub(super) seconds: u64,
+    pub(super) status: String,
+    pub(super) key: String,
+}
+
+impl GridTable {
+    pub(super) fn render(&self) -> String {
+        let mut text = String::new();
+        if self.workers.is_empty() {
+            text.push_str("no worker has joined: `squall grid worker --help` says how to start one\n");
+        } else {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{:<40} {:<12} {:>7} {:>8}  status", "worker", "version", "active", "lifetime");
+        }
+        for row in &self.workers {
+            let active = format!("{}/{}", row.active, row.slots);
+            let _ = writeln!(
+                text,
+                "{:<40} {:<12} {active:>7} {:>8}  {}",
+                row.worker, row.version, row.lifetime, row.status
+            );
+        }
+        if !self.sessions.is_empty() {
+            let _ = writeln!(text, "\n{:<40} {:<32} {:>8}  status", "session", "worker", "age");
+        }
+        for row in &self.sessions {
+            let (age, key) = (format!("{} s", row.seconds), &row.key);
+            let key = if key.is_empty() { String::new() } else { format!(" (key {key})") };
+            let _ = writeln!(text, "{:<40} {:<32} {age:>8}  {}{key}", row.id, row.worker, row.status);
+        }
+        let _ = writeln!(
+            text,
+            "\n{}, {}, {} waiting",
+            counted(self.servers, "server"),
+            counted(self.sessions.len() as u64, "session"),
+            counted(self.waiting, "client")
+        );
+        text
     }
-    let _ = writeln!(
-        text,
-        "{} servers, {} sessions, {} clients waiting",
-        snapshot.servers.len(),
-        snapshot.sessions.len(),
-        snapshot.waiting.len()
-    );
-    text
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_grid_says_how_to_start_a_worker() {
+        assert_eq!(
+            render(&SlotSnapshot::default()),
+            "no worker has joined: `squall grid worker --help` says how to start one\n\n\
+             0 servers, 0 sessions, 0 clients waiting\n"
+        );
+    }
 }

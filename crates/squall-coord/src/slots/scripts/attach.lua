@@ -17,4 +17,4 @@ move_session(id, session, server)
 redis.call('HSET', KEYS[1], id, cjson.encode(session))
 if session.state == 'granted' then redis.call('ZADD', key('pending'), whole(now + tonumber(ARGV[5])), id) end
 local offer = record('offers', session.worker)
-return {'attached', session.worker, offer.version, offer.endpoint, offer.secret}
+return {'attached', session.worker, session.version, offer.endpoint, offer.secret}

@@ -1,15 +1,17 @@
 -- Claims a slot, or queues the claim.
 -- Args: as the prelude, 3 session, 4 JSON (kind, version or '*', key, server, dial in ms), 5 wait in
---   ms (0: do not queue), 6 most waiting claims, 7 most sessions and waiting claims of a key (0: any).
+--   ms (0: do not queue), 6 most waiting claims, 7 most sessions and waiting claims of
+--   the key, 8 most waiting claims of the key.
 -- Reply: {'granted', worker, version, endpoint, secret}, {'waiting', ahead, last call},
---   {'queue_full'}, {'key_full'}, {'no_version', version, …}, or {'not_member'}.
+--   {'queue_full'}, {'key_full'}, {'key_queue_full'}, {'no_version', version, …}, or {'not_member'}.
 -- Invariant: a repeated claim counts once; a claim that no worker could ever serve does not wait.
-local id, claim, wait, queue_limit, key_limit = ARGV[3], cjson.decode(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local id, claim, wait = ARGV[3], cjson.decode(ARGV[4]), tonumber(ARGV[5])
+local queue_limit, key_limit, key_queue_limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 if not alive('servers', claim.server) then return {'not_member'} end
 
 local function granted(session)
   local offer = record('offers', session.worker)
-  return {'granted', session.worker, offer.version, offer.endpoint, offer.secret}
+  return {'granted', session.worker, session.version, offer.endpoint, offer.secret}
 end
 
 local session = record('sessions', id)
@@ -18,18 +20,17 @@ local queue = key('queue:' .. claim.kind .. ':' .. claim.version)
 local rank = redis.call('ZRANK', queue, id)
 if rank then return {'waiting', whole(rank), whole(last_call())} end
 
-local versions = redis.call('HGETALL', key('versions:' .. claim.kind))
-local workers, names, known = 0, {}, claim.version == '*' or #versions == 0
-for at = 1, #versions, 2 do
-  names[#names + 1] = versions[at]
-  known = known or versions[at] == claim.version
-  if claim.version == '*' or versions[at] == claim.version then workers = workers + tonumber(versions[at + 1]) end
+local counts = key('versions:' .. claim.kind)
+local workers = tonumber(redis.call('HGET', counts, claim.version) or '0')
+if workers == 0 and redis.call('HEXISTS', counts, '*') == 1 then
+  local answer = {'no_version'}
+  for _, version in ipairs(redis.call('HKEYS', counts)) do
+    if version ~= '*' then answer[#answer + 1] = version end
+  end
+  return answer
 end
-if not known then
-  table.sort(names)
-  return {'no_version', unpack(names)}
-end
-if key_limit > 0 and tonumber(redis.call('HGET', key('keys'), claim.key) or '0') >= key_limit then return {'key_full'} end
+local function of_key(hash) return tonumber(redis.call('HGET', key(hash), claim.key) or '0') end
+if of_key('keys') >= key_limit then return {'key_full'} end
 
 -- The worker that is nearest to its lifetime limit but not within the margin, so that workers reach
 -- their limits one after another.
@@ -49,10 +50,12 @@ if worker then
   return granted(record('sessions', id))
 end
 if wait == 0 or redis.call('HLEN', key('tickets')) >= queue_limit then return {'queue_full'} end
+if of_key('keys:waiting') >= key_queue_limit then return {'key_queue_full'} end
 local ahead = redis.call('ZCARD', queue)
 redis.call('HSET', key('tickets'), id, ARGV[4])
 redis.call('SADD', key('tickets:by:' .. claim.server), id)
 redis.call('ZADD', key('waiting'), whole(now + wait), id)
 redis.call('ZADD', queue, redis.call('INCR', key('arrivals')), id)
-count_key(claim.key, 1)
+count('keys', claim.key, 1)
+count('keys:waiting', claim.key, 1)
 return {'waiting', whole(ahead), whole(last_call())}

@@ -1,5 +1,5 @@
 -- A worker offers its slots. It is also the worker's heartbeat.
--- Args: as the prelude, 3 kind, 4 name, 5 JSON (version, endpoint, secret, slots, max_lifetime,
+-- Args: as the prelude, 3 kind, 4 name, 5 JSON (versions, endpoint, secret, slots, max_lifetime,
 --   lifetime, draining, started), 6 ttl in ms, 7 JSON list of the sessions that the worker has.
 -- Reply: {drain ('1' or '0'), id, reason, …}: the sessions that the worker should end.
 -- Invariant: the worker decides which sessions it has, except those that it has not seen yet; a
@@ -20,17 +20,17 @@ for _, held in ipairs(cjson.decode(ARGV[7])) do
   local session = record('sessions', held.id)
   listed[held.id] = true
   if not session and not redis.call('ZSCORE', key('released'), held.id) then
-    session = {worker = worker, kind = kind, version = offer.version, server = held.server, key = held.key,
+    session = {worker = worker, kind = kind, version = held.version, server = held.server, key = held.key,
       since = now, state = 'held', ending = false, reserved = false, detached = held.detached}
     add_session(held.id, session)
   elseif session and (session.state == 'granted' or session.server ~= held.server or held.detached) then
-    session.state, session.reserved = 'held', false
+    session.state, session.reserved, session.version = 'held', false, held.version
     if held.detached then session.detached = true else move_session(held.id, session, held.server) end
     redis.call('HSET', KEYS[1], held.id, cjson.encode(session))
     redis.call('ZREM', key('pending'), held.id)
   end
   if session and session.ending then tell_end(held.id, 'deleted')
-  elseif not held.detached and not alive('servers', held.server) then tell_end(held.id, 'server_lost') end
+  elseif not held.detached and not held.direct and not alive('servers', held.server) then tell_end(held.id, 'server_lost') end
 end
 for _, id in ipairs(redis.call('SMEMBERS', key('sessions:of:' .. worker))) do
   if not listed[id] then
@@ -44,7 +44,7 @@ end
 redis.call('ZADD', key('workers'), whole(now + ttl), worker)
 redis.call('HSET', key('worker:' .. worker), 'id', ARGV[4], 'browserType', kind, 'wsEndpoint', offer.endpoint,
   'endpoint', offer.endpoint, 'startedAt', whole(offer.started), 'lastHeartbeat', whole(math.floor(now / 1000)),
-  'status', status(offer), 'version', offer.version, 'slots', offer.slots)
+  'status', status(offer), 'version', table.concat(offer.versions, ','), 'slots', offer.slots)
 redis.call('PEXPIRE', key('worker:' .. worker), ttl)
 write_worker(worker, offer)
 touched[worker] = true

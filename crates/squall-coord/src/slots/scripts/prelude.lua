@@ -4,12 +4,12 @@
 --   them from the prefix; on a cluster the prefix has a hash tag, so all keys are on one node.
 --   offers (hash, worker → JSON), workers and servers (sorted sets, deadline in ms),
 --   rank:<kind>:<version> (sorted set of workers with a free slot; version '*' is any),
---   versions:<kind> (hash, version → number of workers), sessions:of:<worker> and
+--   versions:<kind> (hash, version or '*' → number of workers), sessions:of:<worker> and
 --   sessions:by:<server> (sets), pending (sorted set, session → deadline of the dial), released
 --   (sorted set, session → until when it is not adopted again), queue:<kind>:<version> (sorted set,
 --   session by arrival), tickets (hash, session → JSON), tickets:by:<server> (set), waiting (sorted
 --   set, session → deadline in ms), arrivals (string), keys (hash, API key → sessions and waiting
---   claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited).
+--   claims), keys:waiting (hash, API key → waiting claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited).
 --   Views for other programs: worker:<kind>:<name> (hash), cluster:active_connections and
 --   cluster:lifetime_connections (hashes), worker:cmd:<kind>:<name> (string, read only).
 -- Args: 1 prefix, 2 clock skew in ms (0 outside tests).
@@ -34,13 +34,20 @@ local function alive(set, id)
   return deadline and tonumber(deadline) > now
 end
 
-local function count_key(of, by)
-  if redis.call('HINCRBY', key('keys'), of, by) <= 0 then redis.call('HDEL', key('keys'), of) end
+local function count(hash, field, by)
+  if redis.call('HINCRBY', key(hash), field, by) <= 0 then redis.call('HDEL', key(hash), field) end
 end
 
 local function sessions_left(offer)
   if offer.max_lifetime == 0 then return UNLIMITED end
   return math.max(offer.max_lifetime - offer.lifetime, 0)
+end
+
+-- The versions of a worker, and '*' for claims of any version.
+local function versions_of(offer)
+  local versions = {unpack(offer.versions)}
+  versions[#versions + 1] = '*'
+  return versions
 end
 
 local function status(offer) return (offer.draining or offer.drain_wish) and 'draining' or 'available' end
@@ -56,7 +63,7 @@ local function write_worker(worker, offer)
   end
   local left = sessions_left(offer)
   local open = status(offer) == 'available' and not offer.unreachable and active < offer.slots and left > 0
-  for _, version in ipairs({offer.version, '*'}) do
+  for _, version in ipairs(versions_of(offer)) do
     local rank = key('rank:' .. offer.kind .. ':' .. version)
     if open then redis.call('ZADD', rank, left * 4096 + math.min(active, 4095), worker)
     else redis.call('ZREM', rank, worker) end
@@ -65,12 +72,11 @@ local function write_worker(worker, offer)
 end
 
 local function count_version(offer, by)
-  local versions = key('versions:' .. offer.kind)
-  if redis.call('HINCRBY', versions, offer.version, by) <= 0 then redis.call('HDEL', versions, offer.version) end
+  for _, version in ipairs(versions_of(offer)) do count('versions:' .. offer.kind, version, by) end
 end
 
 local function unrank(worker, offer)
-  for _, version in ipairs({offer.version, '*'}) do
+  for _, version in ipairs(versions_of(offer)) do
     redis.call('ZREM', key('rank:' .. offer.kind .. ':' .. version), worker)
   end
   count_version(offer, -1)
@@ -80,7 +86,7 @@ local function add_session(id, session)
   redis.call('HSET', KEYS[1], id, cjson.encode(session))
   redis.call('SADD', key('sessions:of:' .. session.worker), id)
   redis.call('SADD', key('sessions:by:' .. session.server), id)
-  count_key(session.key, 1)
+  count('keys', session.key, 1)
 end
 
 local function remove_session(id)
@@ -90,7 +96,7 @@ local function remove_session(id)
   redis.call('ZREM', key('pending'), id)
   redis.call('SREM', key('sessions:of:' .. session.worker), id)
   redis.call('SREM', key('sessions:by:' .. session.server), id)
-  count_key(session.key, -1)
+  count('keys', session.key, -1)
   touched[session.worker] = true
   return session
 end
@@ -108,7 +114,8 @@ local function remove_ticket(id)
   redis.call('SREM', key('tickets:by:' .. ticket.server), id)
   redis.call('ZREM', key('waiting'), id)
   redis.call('ZREM', key('queue:' .. ticket.kind .. ':' .. ticket.version), id)
-  count_key(ticket.key, -1)
+  count('keys', ticket.key, -1)
+  count('keys:waiting', ticket.key, -1)
   return ticket
 end
 
@@ -136,7 +143,8 @@ end
 
 local function grant(id, claim, worker, offer)
   offer.lifetime = offer.lifetime + 1
-  add_session(id, {worker = worker, kind = offer.kind, version = offer.version, server = claim.server,
+  local version = claim.version == '*' and offer.versions[1] or claim.version
+  add_session(id, {worker = worker, kind = offer.kind, version = version, server = claim.server,
     key = claim.key, since = now, state = 'granted', ending = false, reserved = claim.reserved or false,
     detached = false})
   redis.call('ZADD', key('pending'), whole(now + claim.dial), id)
@@ -152,7 +160,7 @@ end
 -- The claim that has waited longest for a slot of this worker.
 local function first_waiting(offer)
   local first, arrival
-  for _, version in ipairs({offer.version, '*'}) do
+  for _, version in ipairs(versions_of(offer)) do
     local head = redis.call('ZRANGE', key('queue:' .. offer.kind .. ':' .. version), 0, 0, 'WITHSCORES')
     if #head > 0 and (not arrival or tonumber(head[2]) < arrival) then first, arrival = head[1], tonumber(head[2]) end
   end

@@ -1,10 +1,11 @@
-// A stock Playwright client for the tests. NODE_PATH finds playwright-core.
+// A stock Playwright client for the tests. NODE_PATH finds playwright-core, or the package that PLAYWRIGHT names.
 //   job URL      opens a page and prints its title
 //   hold URL     opens a page, prints "connected", and at each line of input prints what evaluating it gives
 //   many URL N    runs N sessions, four at a time, and prints how many failed
+//   large URL    prints the length of a text of 8 MB that the page returns
 //   targets URL  prints the titles of all pages that the browser shows over CDP
 'use strict';
-const { chromium } = require('playwright-core');
+const { chromium } = require(process.env.PLAYWRIGHT || 'playwright-core');
 const readline = require('readline');
 
 const page_with = title => `data:text/html,<title>${title}</title><p>text</p>`;
@@ -38,6 +39,8 @@ async function main([mode, url, title = 'squall']) {
   await page.goto(page_with(title));
   if (mode === 'job') {
     console.log(await page.title());
+  } else if (mode === 'large') {
+    console.log((await page.evaluate(() => 'squall, '.repeat(1e6))).length);
   } else if (mode === 'targets') {
     const cdp = await browser.newBrowserCDPSession();
     const { targetInfos } = await cdp.send('Target.getTargets');

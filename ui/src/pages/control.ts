@@ -1,0 +1,6 @@
+// The pages that start runs and show what shares the fleet's Redis server, as one file that loads on
+// their first visit.
+
+export { default as BrowserGrid } from "./grid";
+export { default as Start } from "./start";
+export { default as Streams } from "./streams";

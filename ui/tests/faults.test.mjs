@@ -1,0 +1,193 @@
+// What the page shows when something is away: no run, a killed orchestrator and its restart, a Redis
+// server that does not answer, hostile texts, and pages of other sites.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { launch, NARROW, open, picture, seriousFindings } from "./browser.mjs";
+import { Fleet, PATIENCE_MS, until } from "./fleet.mjs";
+
+const SHOP = join(import.meta.dirname, "shop.toml");
+const HOSTILE = join(import.meta.dirname, "hostile.toml");
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const PAGES = ["live", "metrics", "errors", "probes", "workers", "resources", "start", "history", "compare"];
+
+/** Seconds of a text such as `1:02`. */
+const seconds = (text) => text.split(":").reduce((sum, part) => sum * 60 + Number(part), 0);
+
+describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
+  let browser;
+  let fleet;
+  let wide;
+  let narrow;
+
+  before(async () => {
+    browser = await launch();
+    fleet = await Fleet.start({ workers: 2, history: true });
+    wide = await open(browser, fleet);
+    narrow = await open(browser, fleet, { viewport: NARROW, colorScheme: "dark" });
+    for (const { page } of [wide, narrow]) page.setDefaultTimeout(PATIENCE_MS);
+  });
+
+  after(async () => {
+    await browser?.close();
+    await fleet?.stop();
+  });
+
+  /** Every page in two widths and themes: a picture, and no serious finding of axe. */
+  async function lookAtEverything(state) {
+    for (const [view, name] of [
+      [wide, "1440-light"],
+      [narrow, "420-dark"],
+    ]) {
+      for (const at of PAGES) {
+        await view.page.goto(`${fleet.api}/#/${at}`);
+        await view.page.locator("main .card, main .empty").first().waitFor();
+        await picture(view.page, `${at}-${state}-${name}`);
+        assert.deepEqual(await seriousFindings(view.page, AXE), [], `${at} ${state} ${name}`);
+      }
+      await view.page.goto(`${fleet.api}/#/live`);
+    }
+  }
+
+  test("pages without a run have no serious finding", () => lookAtEverything("empty"));
+
+  test("texts of a hostile server are shown as text", async () => {
+    const { page } = wide;
+    const server = createServer((request, response) => {
+      response.statusCode = 500;
+      const body = request.url.startsWith("/long")
+        ? Buffer.alloc(1 << 20, "A")
+        : Buffer.from([0x3c, 0x73, 0x3e, 0x00, 0xff, 0xfe, 0xe2, 0x80, 0xae]);
+      response.end(body);
+    });
+    await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+    try {
+      await fleet.squall("test", "start", HOSTILE, "--target", `http://127.0.0.1:${server.address().port}`, "--api", fleet.api);
+      await page.locator(".chip", { hasText: "Running" }).waitFor();
+      await page.goto(`${fleet.api}/#/metrics`);
+      await page.locator("tbody th.name", { hasText: "<script>alert(1)</script>" }).waitFor();
+      await page.locator("tbody th.name", { hasText: "⟨202e⟩" }).waitFor();
+      await page.goto(`${fleet.api}/#/errors`);
+      await page
+        .getByRole("row", { name: /HTTP_500/ })
+        .first()
+        .waitFor();
+      assert.equal(await page.locator("main script, main img, main iframe").count(), 0);
+      const shown = await page.locator("main").textContent();
+      assert.ok(shown.length < 20_000, `${shown.length} characters are shown`);
+      assert.ok(!shown.includes("\0") && !shown.includes("\u202e"), "characters that hide or turn text are visible");
+      const sideways = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(sideways <= 0, `the page is ${sideways} px too wide`);
+      await fleet.squall("test", "stop", "--api", fleet.api);
+      await page.getByRole("link", { name: "Report" }).waitFor();
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  });
+
+  test("a Redis server that does not answer is named, and its return continues the run", async () => {
+    const { page } = wide;
+    await page.goto(`${fleet.api}/#/live`);
+    await fleet.startRun(SHOP);
+    await page.locator(".chip", { hasText: "Running" }).waitFor();
+    process.kill(fleet.pid("redis-server"), "SIGSTOP");
+    try {
+      await page.locator(".band", { hasText: "The coordination store does not answer" }).waitFor();
+      await picture(page, "live-store-away-1440-light");
+      assert.deepEqual(await seriousFindings(page, AXE), []);
+      assert.ok(await page.getByRole("button", { name: "Stop" }).isDisabled());
+    } finally {
+      process.kill(fleet.pid("redis-server"), "SIGCONT");
+    }
+    await until("no band", async () => (await page.locator(".band").count()) === 0);
+    await page.locator(".chip", { hasText: "Running" }).waitFor();
+  });
+
+  test("a killed orchestrator makes every figure look old", async () => {
+    process.kill(fleet.pid("orchestrator"), "SIGKILL");
+    for (const { page } of [wide, narrow]) {
+      await page.locator(".band", { hasText: "No word from the server" }).waitFor();
+      await page.locator(".chip", { hasText: "Was running" }).waitFor();
+    }
+    await lookAtEverything("stale");
+    const { page } = wide;
+    const current = await page
+      .locator(".figure .value")
+      .evaluateAll((values) =>
+        values.filter((value) => Number(getComputedStyle(value).fontWeight) >= 600).map((value) => value.textContent),
+      );
+    assert.deepEqual(current, [], "no figure has the weight of a current one");
+  });
+
+  test("its restart continues the page without a gap and without a double second", async () => {
+    const { page } = wide;
+    await fleet.restartOrchestrator();
+    await page.locator(".chip", { hasText: /^Running/ }).waitFor();
+    await page.locator(".band").first().waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Show as table" }).first().click();
+    const texts = await until("seconds after the restart", async () => {
+      const shown = await page.locator(".chart-table tbody th").allInnerTexts();
+      return shown.length > 8 && shown;
+    });
+    const times = texts.map(seconds);
+    assert.ok(
+      times.every((t, index) => t === times[0] - index),
+      `no gap and no double second in ${texts}`,
+    );
+    await page.getByRole("button", { name: "Show as table" }).first().click();
+  });
+
+  test("two tabs that steer at once end with the same load", async () => {
+    const change = async (page, rate) => {
+      await page.getByRole("button", { name: "Change load" }).click();
+      await page.getByLabel("New number of starts per second").first().fill(rate);
+      await page.getByRole("button", { name: "Apply" }).click();
+    };
+    await Promise.all([change(wide.page, "30"), change(narrow.page, "40")]);
+    const level = await until("a load of both", async () => {
+      const { level } = await fleet.get("/api/v1/tests/current");
+      return (level === 30 || level === 40) && level;
+    });
+    for (const { page } of [wide, narrow]) {
+      await page.locator(".figure", { hasText: "Requests per second" }).getByText(`asked for ${level}`).waitFor();
+    }
+  });
+
+  test("a page that is over has no serious finding", async () => {
+    await fleet.squall("test", "stop", "--api", fleet.api);
+    for (const { page } of [wide, narrow]) await page.getByRole("link", { name: "Report" }).waitFor();
+    await lookAtEverything("over");
+  });
+
+  test("another site can neither frame the page nor use its API", async () => {
+    const site = createServer((_, response) => {
+      response.setHeader("Content-Type", "text/html");
+      response.end(`<iframe src="${fleet.api}/"></iframe>`);
+    });
+    await new Promise((resolve) => site.listen(0, "127.0.0.1", resolve));
+    const context = await browser.newContext();
+    try {
+      const page = await context.newPage();
+      const origin = `http://localhost:${site.address().port}`;
+      await page.goto(origin);
+      const frame = await until("the frame", () => page.frames()[1]);
+      await until("the browser refuses the frame", async () => /chrome-error/.test(frame.url()));
+      const answer = await fetch(`${fleet.api}/api/v1/tests/current/stop`, { method: "POST", headers: { Origin: origin } });
+      assert.equal(answer.status, 403);
+      const read = await page.evaluate((api) => fetch(`${api}/api/v1/workers`).then((found) => found.status, String), fleet.api);
+      assert.match(String(read), /TypeError/, "the browser gets no answer to read");
+    } finally {
+      await context.close();
+      site.close();
+    }
+  });
+
+  test("no script failed, and nothing was asked of another host", () => {
+    assert.deepEqual([...wide.problems, ...narrow.problems], []);
+  });
+});
