@@ -18,6 +18,8 @@ mod run_rules;
 mod seeds;
 mod settings;
 mod standard;
+#[cfg(feature = "database")]
+mod statement;
 
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
 #[cfg(feature = "database")]
@@ -50,4 +52,10 @@ pub use settings::{
 };
 pub use standard::{
     CompressionStyle, KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns,
+};
+#[cfg(feature = "database")]
+pub use statement::{
+    BindError, BoundValues, GeneratedValue, GeneratedValueError, KeptRows, Login, RowValue, ScalarKind,
+    ScenarioStatement, StatementConnection, StatementFailure, StatementOptions, StatementRows, StatementSession,
+    StatementSessionError, StatementValue,
 };

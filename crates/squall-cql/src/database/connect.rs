@@ -93,6 +93,25 @@ impl DatabaseTarget {
         }
     }
 
+    /// The database of a scenario. `nodes` have the form `host:port`.
+    pub(crate) fn of_scenario(
+        nodes: Arc<[String]>,
+        mode: ConnectionMode,
+        datacenter: Option<String>,
+        consistency: Consistency,
+    ) -> DatabaseTarget {
+        DatabaseTarget {
+            nodes,
+            mode,
+            only_listed_nodes: false,
+            datacenter,
+            rack: None,
+            remote_datacenters: false,
+            consistency,
+            serial_consistency: SerialConsistency::Serial,
+        }
+    }
+
     /// The addresses as people read them.
     pub fn addresses(&self) -> String {
         self.nodes.join(", ")
