@@ -6,7 +6,7 @@ use squall_http::Connector;
 use squall_model::Plan;
 
 use crate::{
-    NoFiles, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
+    NoFiles, RawCql, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
     build::{ScenarioBuilder, build_scenario},
     error::{ProblemList, SourceLocation},
     read::{RawRequest, RawScenario, RawTask, ScenarioLanguage},
@@ -27,6 +27,8 @@ pub struct RawCodeScenario {
     pub absolute_origin: Option<String>,
     pub load: RawLoad,
     pub thresholds: Vec<Sourced<String>>,
+    /// The database of the code's CQL statements.
+    pub cql: RawCql,
     pub tasks: Vec<RawCodeTask>,
     /// What the reader should know about the settings.
     pub notes: Vec<String>,
@@ -50,6 +52,9 @@ pub struct CodeScenario {
     pub plan: Plan,
     /// Makes the HTTP clients of its users.
     pub connector: Connector,
+    /// The database of its users; `None` if the code declares none.
+    #[cfg(feature = "cql")]
+    pub cql: Option<squall_cql::StatementConnection>,
     /// What the code says about its settings, and how the run differs from what it declares, where no flag
     /// says so literally.
     pub notes: Vec<String>,
@@ -78,6 +83,7 @@ impl CodeScenario {
     ///     absolute_origin: None,
     ///     load: RawLoad { rate: Some(given("50".into(), "rate")), ..RawLoad::default() },
     ///     thresholds: Vec::new(),
+    ///     cql: Default::default(),
     ///     tasks: vec![RawCodeTask {
     ///         name: given("browse".into(), "task 'browse': name"),
     ///         weight: given(1.0, "task 'browse': weight"),
@@ -101,7 +107,13 @@ impl CodeScenario {
         let built = build_scenario(raw.into(), overrides, &default_name, &mut builder);
         problems.finish(built.map(|built| {
             notes.extend_from_slice(&built.compiled.notes);
-            CodeScenario { plan: built.plan, connector: built.compiled.connector.clone(), notes }
+            CodeScenario {
+                plan: built.plan,
+                connector: built.compiled.connector.clone(),
+                #[cfg(feature = "cql")]
+                cql: built.compiled.cql.clone(),
+                notes,
+            }
         }))
     }
 }
@@ -120,6 +132,7 @@ impl From<RawCodeScenario> for RawScenario {
             target: raw.target,
             load: raw.load,
             thresholds: raw.thresholds,
+            cql: raw.cql,
             tasks,
             ..RawScenario::default()
         }

@@ -20,12 +20,18 @@ mod read;
 mod scenario;
 mod template;
 
+/// The CQL client, for scenarios that are written as code.
+#[cfg(feature = "cql")]
+pub use squall_cql as cql_client;
+
 pub use code_scenario::{CodeScenario, RawCodeScenario, RawCodeTask};
 pub use driver::{
     EndedRequest, RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, ScenarioDriver,
     ScenarioThread, ScenarioUser, http_error_outcome,
 };
+#[cfg(feature = "cql")]
+pub use driver::{StatementEnd, StatementRunner};
 pub use error::{CodeLocation, ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles, open_input_file, read_input_text};
-pub use raw_settings::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
+pub use raw_settings::{RawCql, RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
 pub use scenario::Scenario;

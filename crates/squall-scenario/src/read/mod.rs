@@ -2,6 +2,7 @@
 //! validates the rest.
 
 mod browser;
+mod cql;
 mod document;
 mod json;
 mod load;
@@ -11,6 +12,7 @@ mod table;
 
 pub(crate) use document::read_scenario;
 pub(crate) use raw::{
-    NameValuePairs, RawBody, RawBrowserStep, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck,
-    RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage, TaskKind,
+    NameValuePairs, RawBody, RawBrowserStep, RawCqlArgument, RawCqlStep, RawData, RawExpect, RawExtract,
+    RawHeaderCheck, RawJson, RawJsonCheck, RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage,
+    TaskKind,
 };

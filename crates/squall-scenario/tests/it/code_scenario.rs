@@ -33,6 +33,7 @@ fn shop(load: RawLoad) -> RawCodeScenario {
         absolute_origin: None,
         load,
         thresholds: Vec::new(),
+        cql: squall_scenario::RawCql::default(),
         tasks: vec![task("browse")],
         notes: Vec::new(),
     }
