@@ -8,10 +8,11 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from squall._cql import read_settings
 from squall._errors import ScenarioError
 from squall._thresholds import DeclaredThresholds, number_text, read_thresholds
 
@@ -71,6 +72,8 @@ class ScenarioMark:
     threads_for_blocking: int | None = None
     #: Whether ``loadpilot.scenario`` made it.
     from_loadpilot: bool = False
+    #: The settings of ``cql``, as texts.
+    cql: Mapping[str, list[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ def scenario(
     target: str | None = None,
     name: str | None = None,
     threads_for_blocking: int | None = None,
+    cql: Mapping[str, Any] | None = None,
 ) -> Callable[[C], C]:
     """Sets the load of a class of users. Flags of the command line override it.
 
@@ -154,7 +158,8 @@ def scenario(
     is a list of (duration, level) instead. ``thresholds`` decide whether the run passes:
     ``["p99<500ms", "error_rate<1%"]``, ``{"p99": "500ms", "error_rate": "1%"}`` or ``{"p99_ms": 500,
     "error_rate": 1.0}`` (the rate in percent). ``threads_for_blocking`` runs plain functions on up to that number of threads,
-    so that calls such as ``time.sleep`` block only their own user; 0 never does.
+    so that calls such as ``time.sleep`` block only their own user; 0 never does. ``cql`` is the
+    database of ``client.cql``: ``{"nodes": ["10.0.0.1"], "keyspace": "shop"}``.
     """
     file, line = _caller()
     if cls is not None:
@@ -181,6 +186,7 @@ def scenario(
     times = {"pause", "duration", "ramp_up", "warm_up"}
     load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
     mark = ScenarioMark(name, target, load, read_thresholds(thresholds, file, line), file, line, threads_for_blocking)
+    mark = replace(mark, cql=read_settings(cql, file, line))
 
     def decorate(cls: C) -> C:
         if not isinstance(cls, type):

@@ -56,6 +56,8 @@ class ScenarioPlan:
     #: The load by the names of ``@scenario``'s arguments.
     load: Mapping[str, Sourced[str]]
     thresholds: list[Sourced[str]]
+    #: The database by the names of its settings; None if the scenario declares none.
+    cql: Mapping[str, Sourced[list[str]]] | None
     tasks: list[PlanTask]
     #: What the reader of the scenario should know about its settings.
     notes: list[str]
@@ -81,6 +83,7 @@ def scenario_plan(
         absolute_origin=absolute_origin,
         load={argument: given(text, argument) for argument, text in mark.load.items()} if mark else {},
         thresholds=[given(threshold, "thresholds") for threshold in mark.thresholds.texts] if mark else [],
+        cql={name: given(texts, f"cql: {name}") for name, texts in mark.cql.items()} if mark and mark.cql is not None else None,
         tasks=[_plan_task(task) for task in tasks],
         notes=list(mark.thresholds.notes) if mark else [],
     )

@@ -24,6 +24,8 @@ use std::{
 };
 use tokio::runtime::Builder;
 
+#[cfg(feature = "cql")]
+use crate::cql::ThreadDatabase;
 use crate::{
     asyncio_loop::AsyncioLoop,
     attach,
@@ -115,6 +117,8 @@ impl Driver for PythonDriver {
                 lifecycle_metrics: RefCell::default(),
                 route_metrics: RefCell::default(),
                 clients,
+                #[cfg(feature = "cql")]
+                database: std::cell::OnceCell::new(),
                 idle_fibers: IdleFibers::default(),
                 constant_requests,
                 last_blocking_code: RefCell::new("asyncio".to_owned()),
@@ -154,6 +158,15 @@ pub(crate) struct PythonThread {
 impl DriverThread for PythonThread {
     type User = PythonUser;
 
+    /// Connects this thread to the database, if the scenario declares one.
+    #[cfg(feature = "cql")]
+    async fn connect(&mut self) -> Result<(), DriverError> {
+        let Some(connection) = &self.context.scenario.cql else { return Ok(()) };
+        let database = ThreadDatabase::connect(connection).await;
+        let database = database.map_err(|reason| DriverError::Connect { reason })?;
+        self.context.database.set(database).map_err(|_| DriverError::Connect { reason: "connected twice".to_owned() })
+    }
+
     fn user(&self, identity: UserIdentity) -> PythonUser {
         PythonUser::new(self.context.clone(), identity)
     }
@@ -172,6 +185,9 @@ pub(crate) struct PythonThreadContext {
     /// The request metric of each route, by route number. Registered with the first request.
     route_metrics: RefCell<Vec<Option<MetricId>>>,
     clients: ThreadClients,
+    /// Set by `connect`, if the scenario declares a database.
+    #[cfg(feature = "cql")]
+    database: std::cell::OnceCell<ThreadDatabase>,
     idle_fibers: IdleFibers,
     /// The prepared requests of each task, by task index; `None` if the task is not constant.
     constant_requests: Vec<Option<Vec<RoutedRequest>>>,
@@ -225,6 +241,11 @@ impl PythonThreadContext {
             true => Some(self.blocking_threads.acquire().await),
             false => None,
         }
+    }
+
+    #[cfg(feature = "cql")]
+    pub(crate) fn database(&self) -> Option<&ThreadDatabase> {
+        self.database.get()
     }
 
     pub(crate) fn recorder(&self) -> &ThreadRecorder {

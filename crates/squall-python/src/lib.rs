@@ -11,6 +11,7 @@ mod blocking_threads;
 mod client;
 mod combined_plan;
 mod context_variables;
+mod cql;
 mod custom_metrics;
 mod declared_plan;
 mod driver;
@@ -46,6 +47,7 @@ mod _squall {
     use super::{
         blocking_threads::{on_blocking_thread, wait_on_thread},
         client::{Client, sleep, timer},
+        cql::CqlStatement,
         custom_metrics::emit,
         not_awaited::report_not_awaited,
         operation::Operation,

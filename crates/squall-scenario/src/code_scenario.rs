@@ -9,7 +9,7 @@ use crate::{
     NoFiles, RawCql, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
     build::{ScenarioBuilder, build_scenario},
     error::{ProblemList, SourceLocation},
-    read::{RawRequest, RawScenario, RawTask, ScenarioLanguage},
+    read::{RawCqlStep, RawRequest, RawScenario, RawTask, ScenarioLanguage, TaskKind},
 };
 
 /// What the code declares, before validation. Values have a [`SourceLocation::Code`].
@@ -125,7 +125,15 @@ impl From<RawCodeScenario> for RawScenario {
             (None, Some(origin)) => Sourced { value: format!("{origin}/"), location: raw.location },
             (None, None) => Sourced { value: "/".to_owned(), location: raw.location },
         };
-        let tasks = raw.tasks.into_iter().map(|task| raw_task(task, &sample)).collect();
+        // With a database, code may send statements only, and needs no target.
+        let statements_only = raw.cql.location.is_some() && raw.target.is_none() && sample.value == "/";
+        let mut tasks: Vec<RawTask> = raw.tasks.into_iter().map(|task| raw_task(task, &sample)).collect();
+        if statements_only {
+            tasks.iter_mut().for_each(|task| {
+                (task.kind, task.request) = (TaskKind::Cql, None);
+                task.cql = Some(RawCqlStep::sample(sample.location.clone()));
+            });
+        }
         RawScenario {
             language: ScenarioLanguage::Python,
             name: Some(raw.name),

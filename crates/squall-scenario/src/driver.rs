@@ -42,7 +42,7 @@ pub use request_runner::{
     RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
 };
 #[cfg(feature = "cql")]
-pub use statement_runner::{StatementEnd, StatementRunner};
+pub use statement_runner::{StatementEnd, StatementRunner, record_row_count};
 pub use user::ScenarioUser;
 
 /// A scenario, ready to make load.

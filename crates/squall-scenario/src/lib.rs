@@ -30,7 +30,7 @@ pub use driver::{
     ScenarioThread, ScenarioUser, http_error_outcome,
 };
 #[cfg(feature = "cql")]
-pub use driver::{StatementEnd, StatementRunner};
+pub use driver::{StatementEnd, StatementRunner, record_row_count};
 pub use error::{CodeLocation, ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles, open_input_file, read_input_text};
 pub use raw_settings::{RawCql, RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};

@@ -37,7 +37,7 @@ impl FlowRun<'_> {
         let start = RequestStart { metric: prepared.metric, intended: times.intended, started: times.started };
         let runner = StatementRunner::new(recorder, shared.database.session());
         let check = |rows: &StatementRows, service| judge(step, rows, service, shared, user);
-        let sending = runner.run(start, (prepared.get(), &values), KeptRows::First, &step.location, check);
+        let sending = runner.run(start, (prepared.get(), &values), KeptRows::First, Some(&step.location), check);
         let ended = match times.deadline {
             None => sending.await,
             Some(deadline) => match run_until(deadline, sending, recorder).await {

@@ -4,10 +4,19 @@
 
 use squall_cql::{BoundValues, KeptRows, ScenarioStatement, StatementFailure, StatementRows, StatementSession};
 use squall_engine::ThreadRecorder;
-use squall_metrics::Outcome;
+use squall_metrics::{MetricId, Outcome};
 use std::time::{Duration, Instant};
 
 use super::{RequestStart, flow_run::PASSED, request_runner::UNSENT_PAUSE};
+
+/// More rows than this are recorded as this number.
+const MAX_RECORDED_ROWS: u64 = 86_400_000;
+
+/// Records how many rows an answer has. One row is recorded as 1 ms, because metrics are times.
+pub fn record_row_count(recorder: &ThreadRecorder, metric: MetricId, due: Instant, rows: u64) {
+    let rows = Duration::from_millis(rows.min(MAX_RECORDED_ROWS));
+    recorder.record_span(metric, due, due + rows, PASSED);
+}
 
 /// Sends the statements of one engine thread's users.
 #[derive(Clone, Copy)]
@@ -38,14 +47,14 @@ impl<'p> StatementRunner<'p> {
     }
 
     /// Sends `statement`. `check` gets the answer and the service time, and returns the outcome and the
-    /// message of an answer that is wrong. Messages end with `place`. Dropping the future records the
+    /// message of an answer that is wrong. Messages end with `place`, if there is one. Dropping the future records the
     /// statement as cancelled.
     pub async fn run(
         &self,
         start: RequestStart,
         (statement, values): (&ScenarioStatement, &BoundValues),
         keep: KeptRows,
-        place: &str,
+        place: Option<&str>,
         check: impl FnOnce(&StatementRows, Duration) -> Option<(Outcome, String)>,
     ) -> StatementEnd {
         let recorder = self.recorder;
@@ -56,7 +65,8 @@ impl<'p> StatementRunner<'p> {
         let answer = self.session.execute(statement, values, keep).await;
         let ended = Instant::now();
         let note = |outcome: Outcome, message: &str| {
-            recorder.note_error(start.metric, start.intended, outcome, &format!("{message} ({place})"));
+            let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+            recorder.note_error(start.metric, start.intended, outcome, &format!("{message}{place}"));
         };
         match answer {
             Ok(rows) => {

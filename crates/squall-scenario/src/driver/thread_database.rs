@@ -3,13 +3,13 @@
 
 use squall_cql::{GeneratedValue, ScenarioStatement, StatementSession, StatementValue};
 use squall_engine::ThreadRecorder;
-use squall_metrics::{MetricId, MetricKey, MetricKind, Outcome};
+use squall_metrics::{MetricId, MetricKey, MetricKind};
 use std::{
     cell::{Cell, OnceCell},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use super::{ScenarioThreadState, flow_run::PASSED, statement_run::json_value};
+use super::{ScenarioThreadState, record_row_count, statement_run::json_value};
 use crate::{
     build::ROW_COUNT,
     compiled_scenario::{CompiledStatement, StatementArgument},
@@ -30,10 +30,6 @@ pub(super) struct PreparedStatement {
     /// Set by `connect_database`.
     prepared: OnceCell<ScenarioStatement>,
 }
-
-/// One row is recorded as 1 ms, because metrics are times; more rows than this are recorded as this
-/// number.
-const MAX_RECORDED_ROWS: u64 = 86_400_000;
 
 impl ThreadDatabase {
     pub(super) fn session(&self) -> &StatementSession {
@@ -102,8 +98,6 @@ impl PreparedStatement {
             self.row_count.set(Some(id));
             id
         });
-        let rows = Duration::from_millis(rows.min(MAX_RECORDED_ROWS));
-        let outcome: Outcome = PASSED;
-        recorder.record_span(metric, due, due + rows, outcome);
+        record_row_count(recorder, metric, due, rows);
     }
 }

@@ -109,6 +109,21 @@ pub(crate) struct RawCqlStep {
     pub(crate) extract: Vec<(Sourced<String>, Sourced<String>, Option<Sourced<String>>)>,
 }
 
+impl RawCqlStep {
+    /// Stands for the statements of code.
+    pub(crate) fn sample(location: SourceLocation) -> RawCqlStep {
+        RawCqlStep {
+            statement: Sourced { value: String::new(), location },
+            values: Vec::new(),
+            consistency: None,
+            page_size: None,
+            timeout: None,
+            expect: RawCqlExpect::default(),
+            extract: Vec::new(),
+        }
+    }
+}
+
 /// A value of a statement.
 #[derive(Debug)]
 pub(crate) enum RawCqlArgument {
