@@ -2,22 +2,28 @@
 
 Scenarios import these names from ``squall``, which loads this module when the first is used."""
 
-from squall._blocking import BlockingClient, BlockingStream, BlockingWebSocket
+from squall._blocking import BlockingClient, BlockingCqlStatement, BlockingStream, BlockingWebSocket
+from squall._cql import CqlRow, CqlRows
 from squall._dsl import VUser, between, probe, resource, scenario, set_up, step, task, tear_down
-from squall._errors import RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
+from squall._errors import CqlError, RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
 from squall._jsonrpc import JsonRPCClient, JsonRPCError, JsonRPCProtocolError
 from squall._metrics import emit_metric, metric
 from squall._probe import ProbeContext
 from squall._resources import Resource
-from squall._squall import Client, Headers, Operation, Response, StreamedAnswer, WebSocket, __version__, sleep
+from squall._squall import Client, CqlStatement, Headers, Operation, Response, StreamedAnswer, WebSocket, __version__, sleep
 from squall._sse import Event, events, events_blocking
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, Step, StepSelection, StepStrategy
 
 __all__ = [
     "BlockingClient",
+    "BlockingCqlStatement",
     "BlockingStream",
     "BlockingWebSocket",
     "Client",
+    "CqlError",
+    "CqlRow",
+    "CqlRows",
+    "CqlStatement",
     "Event",
     "Headers",
     "JsonRPCClient",

@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio import _get_running_loop
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squall import _squall
 from squall._errors import location_of
 
 if TYPE_CHECKING:
-    from squall._squall import Client, Operation, Response
+    from squall._cql import CqlRows
+    from squall._squall import Client, CqlStatement, Operation, Response
 
 _WRONG_THREAD = (
     "the client works on the thread of its user only, and this call came from another thread; "
@@ -120,6 +121,27 @@ class BlockingClient:
 
     def batch(self, requests: Iterable[Any]) -> list[Response]:
         return wait(self._client.batch(requests))  # type: ignore[no-any-return]
+
+    def cql(self, statement: str, values: Sequence[Any] = (), /, **options: Any) -> CqlRows:
+        return wait(self._client.cql(statement, values, **options))  # type: ignore[no-any-return]
+
+    def cql_prepared(self, statement: str, /, **options: Any) -> BlockingCqlStatement:
+        return BlockingCqlStatement(self._client.cql_prepared(statement, **options))
+
+
+class BlockingCqlStatement:
+    """A CQL statement in plain functions, to be sent many times: a call returns the rows."""
+
+    __slots__ = ("_statement",)
+
+    def __init__(self, statement: CqlStatement) -> None:
+        self._statement = statement
+
+    def __call__(self, values: Sequence[Any] = (), /) -> CqlRows:
+        return self.execute(values)
+
+    def execute(self, values: Sequence[Any] = (), /) -> CqlRows:
+        return wait(self._statement.execute(values))  # type: ignore[no-any-return]
 
 
 class BlockingWebSocket:

@@ -8,10 +8,11 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from squall._cql import read_settings
 from squall._errors import ScenarioError
 from squall._thresholds import DeclaredThresholds, number_text, read_thresholds
 
@@ -77,6 +78,8 @@ class ScenarioMark:
     browser_args: Sequence[str] = ()
     #: Whether ``loadpilot.scenario`` made it.
     from_loadpilot: bool = False
+    #: The settings of ``cql``, as texts.
+    cql: Mapping[str, list[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,7 @@ def scenario(
     name: str | None = None,
     threads_for_blocking: int | None = None,
     browser: Mapping[str, Any] | None = None,
+    cql: Mapping[str, Any] | None = None,
 ) -> Callable[[C], C]:
     """Sets the load of a class of users. Flags of the command line override it.
 
@@ -169,7 +173,8 @@ def scenario(
     ``["p99<500ms", "error_rate<1%"]``, ``{"p99": "500ms", "error_rate": "1%"}`` or ``{"p99_ms": 500,
     "error_rate": 1.0}`` (the rate in percent). ``threads_for_blocking`` runs plain functions on up to that number of threads,
     so that calls such as ``time.sleep`` block only their own user; 0 never does. ``browser`` has the keys of
-    ``[browser]`` in TOML: ``{"grid": "ws://host:8080", "token": "$GRID_TOKEN"}``.
+    ``[browser]`` in TOML: ``{"grid": "ws://host:8080", "token": "$GRID_TOKEN"}``. ``cql`` is the database of
+    ``client.cql``: ``{"nodes": ["10.0.0.1"], "keyspace": "shop"}``.
     """
     file, line = _caller()
     if cls is not None:
@@ -197,6 +202,7 @@ def scenario(
     load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
     keys, args = _browser_keys(browser, file, line)
     mark = ScenarioMark(name, target, load, read_thresholds(thresholds, file, line), file, line, threads_for_blocking, keys, args)
+    mark = replace(mark, cql=read_settings(cql, file, line))
 
     def decorate(cls: C) -> C:
         if not isinstance(cls, type):

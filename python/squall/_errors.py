@@ -58,6 +58,11 @@ class RequestTimeout(RequestError, TimeoutError):
     """The response was not complete within the request's timeout."""
 
 
+class CqlError(RequestError):
+    """A CQL statement failed. It is already recorded; ``code`` is that of the report: ``READ_TIMEOUT``,
+    ``UNAVAILABLE``, ``SYNTAX_ERROR``, …"""
+
+
 class StatusError(Exception):
     """``raise_for_status`` found a status of 400 or above."""
 

@@ -56,6 +56,8 @@ class ScenarioPlan:
     #: The load by the names of ``@scenario``'s arguments.
     load: Mapping[str, Sourced[str]]
     thresholds: list[Sourced[str]]
+    #: The database by the names of its settings; None if the scenario declares none.
+    cql: Mapping[str, Sourced[list[str]]] | None
     tasks: list[PlanTask]
     #: The keys of the argument ``browser``, and the switches of the browser.
     browser: Mapping[str, Sourced[str]]
@@ -84,6 +86,7 @@ def scenario_plan(
         absolute_origin=absolute_origin,
         load={argument: given(text, argument) for argument, text in mark.load.items()} if mark else {},
         thresholds=[given(threshold, "thresholds") for threshold in mark.thresholds.texts] if mark else [],
+        cql={name: given(texts, f"cql: {name}") for name, texts in mark.cql.items()} if mark and mark.cql is not None else None,
         tasks=[_plan_task(task) for task in tasks],
         browser={key: given(text, f"browser: {key}") for key, text in mark.browser.items()} if mark else {},
         browser_args=[given(switch, "browser: args") for switch in mark.browser_args] if mark else [],

@@ -4,6 +4,8 @@ built module."""
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, final, overload
 
+from squall._cql import CqlRows
+
 __version__: str
 
 _T = TypeVar("_T")
@@ -116,6 +118,34 @@ class Client:
     def websocket(self, url: str, /, **options: Unpack[_Options]) -> WebSocket: ...
     def stream(self, method: str, url: str, /, **options: Unpack[_Options]) -> StreamedAnswer: ...
     def batch(self, requests: Iterable[Any]) -> Operation[list[Response]]: ...
+    def cql(
+        self,
+        statement: str,
+        values: Sequence[Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        consistency: str | None = None,
+        page_size: int | None = None,
+        timeout: float | None = None,
+    ) -> Operation[CqlRows]: ...
+    def cql_prepared(
+        self,
+        statement: str,
+        /,
+        *,
+        name: str | None = None,
+        consistency: str | None = None,
+        page_size: int | None = None,
+        timeout: float | None = None,
+    ) -> CqlStatement: ...
+
+@final
+class CqlStatement:
+    """A CQL statement to be sent many times."""
+
+    def __call__(self, values: Sequence[Any] | None = None, /) -> Operation[CqlRows]: ...
+    def execute(self, values: Sequence[Any] | None = None, /) -> Operation[CqlRows]: ...
 
 @final
 class WebSocket:

@@ -38,7 +38,9 @@ pub(crate) use http::{HttpArgs, RequestArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use output::{LineStyle, OutputArgs, PrometheusNames};
 pub(crate) use report::ReportArgs;
-pub(crate) use run::{EngineArgs, FleetArgs, RunArgs};
+#[cfg(feature = "cql")]
+pub(crate) use run::FleetArgs;
+pub(crate) use run::{EngineArgs, RunArgs};
 pub(crate) use search::SearchArgs;
 pub(crate) use suggestions::{add_suggestion, run_flag_hint};
 pub(crate) use worker::{LoadWorkerArgs, LogFormat};

@@ -33,7 +33,7 @@ use crate::{
 };
 
 #[cfg(feature = "cql")]
-pub(crate) use cql_source::CqlSource;
+pub(crate) use cql_source::{CqlSource, ProfileFile, workload};
 
 /// Largest bundle: the encoded files and the settings together.
 const MAX_BUNDLE_BYTES: usize = 64 << 20;

@@ -112,6 +112,8 @@ impl CqlDriver {
         work: DriverWork,
     ) -> (CqlDriver, Vec<SharedCounter>) {
         let (seeds, counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, work.partitions);
+        // The counter limits the partitions of all workers.
+        let work = DriverWork { partitions: None, ..work };
         (CqlDriver::with_seeds(settings, target, work, seeds), vec![counter])
     }
 

@@ -19,6 +19,8 @@ mod seeds;
 mod settings;
 mod standard;
 #[cfg(feature = "database")]
+mod statement;
+#[cfg(feature = "database")]
 mod tls;
 
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
@@ -52,6 +54,12 @@ pub use settings::{
 };
 pub use standard::{
     CompressionStyle, KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns,
+};
+#[cfg(feature = "database")]
+pub use statement::{
+    BindError, BoundValues, GeneratedValue, GeneratedValueError, KeptRows, Login, RowValue, ScalarKind,
+    ScenarioStatement, StatementConnection, StatementFailure, StatementOptions, StatementRows, StatementSession,
+    StatementSessionError, StatementValue,
 };
 #[cfg(feature = "database")]
 pub use tls::TlsStoreError;

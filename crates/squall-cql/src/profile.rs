@@ -10,6 +10,8 @@ mod partition;
 mod profile_file;
 mod qualified_statement;
 
+#[cfg(feature = "database")]
+pub(crate) use column_generator::ColumnGenerator;
 pub use column_generator::{ColumnSpec, UnsupportedType};
 pub use cql_type::{CqlType, CqlTypeError};
 pub use cql_value::CqlValue;

@@ -21,6 +21,8 @@ pub use command_settings::{
     BasicOperation, CommandSettings, Consistency, SerialConsistency, StopRule, StressOperation, Truncate, WarmUp,
 };
 pub(crate) use command_settings::{parse_consistency, parse_serial_consistency};
+#[cfg(feature = "database")]
+pub(crate) use connection_settings::parse_nodes;
 pub use connection_settings::{
     ConnectionMode, FrameCompression, NodeAddress, NodeList, NodeSettings, TlsSettings, parse_node_file,
 };

@@ -78,7 +78,7 @@ fn thread_cpu() -> u64 {
 fn measure(size: usize, kind: Kind) -> f64 {
     let (received, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let rate = runtime.block_on(async {
+    runtime.block_on(async {
         let (mut running, mut stops) = (tokio::task::JoinSet::new(), Vec::new());
         for _ in 0..CONNECTIONS {
             let ((client, from_client), (worker, to_worker)) = (socket_pair(), socket_pair());
@@ -111,8 +111,7 @@ fn measure(size: usize, kind: Kind) -> f64 {
         ended.store(true, Relaxed);
         running.shutdown().await;
         (after.0 - before.0) as f64 / (after.1 - before.1) as f64
-    });
-    rate
+    })
 }
 
 fn median(mut rates: Vec<f64>) -> f64 {

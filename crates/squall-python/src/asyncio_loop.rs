@@ -99,7 +99,9 @@ impl AsyncioLoop {
             let problem: Option<String> = arguments.get_item(0)?.extract()?;
             let sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
             // The engine may have given up meanwhile.
-            sender.map(|sender| drop(sender.send(problem)));
+            if let Some(sender) = sender {
+                let _ = sender.send(problem);
+            }
             Ok(())
         };
         Python::attach(|py| {

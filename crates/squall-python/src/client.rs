@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    exceptions,
+    cql, exceptions,
     function_stepper::in_coroutine,
     operation::{Operation, OperationWork},
     operation_queue::OperationQueue,
@@ -280,6 +280,43 @@ macro_rules! client_methods {
                 let call = self.call(method_of(method)?, url, &options)?;
                 let (request, name) = (call.request().clone(), call.name.to_string());
                 Ok(PyStreamedResponse::new(self.routes.connector(), request, name, self.queue(url.py())))
+            }
+
+            /// Sends a CQL statement and returns its rows; in `async def`, await it.
+            ///
+            /// `values` has one value for each `?`. `name`: its name in the report; `consistency`,
+            /// `page_size`, `timeout` (seconds): in place of those of `@scenario(cql=…)`.
+            #[pyo3(signature = (statement, values=None, /, *, name=None, consistency=None, page_size=None, timeout=None))]
+            #[allow(clippy::too_many_arguments)] // The keywords of the Python method.
+            fn cql(
+                &self,
+                py: Python<'_>,
+                statement: &str,
+                values: Option<&Bound<'_, PyAny>>,
+                name: Option<&str>,
+                consistency: Option<&str>,
+                page_size: Option<u16>,
+                timeout: Option<f64>,
+            ) -> PyResult<Operation> {
+                let options = cql::CallOptions { name, consistency, page_size, timeout };
+                let work = cql::StatementCall::new(statement, &options)?.work(values)?;
+                self.operation(py, work)
+            }
+
+            /// Returns a CQL statement to be sent many times: `await statement(values)`. It takes the
+            /// keywords of `cql`.
+            #[pyo3(signature = (statement, /, *, name=None, consistency=None, page_size=None, timeout=None))]
+            fn cql_prepared(
+                &self,
+                py: Python<'_>,
+                statement: &str,
+                name: Option<&str>,
+                consistency: Option<&str>,
+                page_size: Option<u16>,
+                timeout: Option<f64>,
+            ) -> PyResult<cql::CqlStatement> {
+                let options = cql::CallOptions { name, consistency, page_size, timeout };
+                Ok(cql::CqlStatement::new(cql::StatementCall::new(statement, &options)?, self.queue(py)))
             }
 
             /// Sends all requests at once and returns their responses in the order of the requests.

@@ -2,7 +2,9 @@
 //! `squall-scenario`. It validates nothing. The interpreter calls it.
 
 use pyo3::prelude::*;
-use squall_scenario::{CodeLocation, RawBrowser, RawCodeScenario, RawCodeTask, RawLoad, SourceLocation, Sourced};
+use squall_scenario::{
+    CodeLocation, RawBrowser, RawCodeScenario, RawCodeTask, RawCql, RawLoad, SourceLocation, Sourced,
+};
 use std::collections::HashMap;
 
 /// `squall._plan.ScenarioPlan`.
@@ -14,6 +16,8 @@ pub(crate) struct DeclaredPlan {
     absolute_origin: Option<String>,
     load: HashMap<String, DeclaredValue<String>>,
     thresholds: Vec<DeclaredValue<String>>,
+    /// The database by the names of its settings; `None` if the scenario declares none.
+    cql: Option<HashMap<String, DeclaredValue<Vec<String>>>>,
     tasks: Vec<DeclaredTask>,
     browser: HashMap<String, DeclaredValue<String>>,
     browser_args: Vec<DeclaredValue<String>>,
@@ -47,9 +51,11 @@ struct DeclaredTask {
 impl DeclaredPlan {
     /// The raw scenario of the file that messages call `file`.
     pub(crate) fn into_raw(self, file: String) -> RawCodeScenario {
+        let location = SourceLocation::from(self.location);
         RawCodeScenario {
             file,
-            location: self.location.into(),
+            cql: self.cql.map(|settings| raw_cql(settings, location.clone())).unwrap_or_default(),
+            location,
             name: self.name.into(),
             target: self.target.map(Sourced::from),
             absolute_origin: self.absolute_origin,
@@ -92,6 +98,33 @@ fn raw_browser(mut keys: HashMap<String, DeclaredValue<String>>, args: Vec<Decla
         screenshots: take("screenshots"),
         grid: take("grid"),
         token: take("token"),
+    }
+}
+
+/// The database by the names of `[cql]`. The SDK has checked which of them are numbers.
+fn raw_cql(mut settings: HashMap<String, DeclaredValue<Vec<String>>>, location: SourceLocation) -> RawCql {
+    let mut take = |setting: &str| -> Vec<Sourced<String>> {
+        let given: Option<Sourced<Vec<String>>> = settings.remove(setting).map(Sourced::from);
+        let one = |Sourced { value, location }: Sourced<Vec<String>>| {
+            value.into_iter().map(move |value| Sourced { value, location: location.clone() })
+        };
+        given.into_iter().flat_map(one).collect()
+    };
+    let number = |text: Option<Sourced<String>>| {
+        text.map(|Sourced { value, location }| Sourced { value: value.parse().unwrap_or(0), location })
+    };
+    RawCql {
+        location: Some(location),
+        nodes: take("nodes"),
+        port: number(take("port").pop()),
+        user: take("user").pop(),
+        password: take("password").pop(),
+        keyspace: take("keyspace").pop(),
+        consistency: take("consistency").pop(),
+        datacenter: take("datacenter").pop(),
+        connections: number(take("connections").pop()),
+        timeout: take("timeout").pop(),
+        compression: take("compression").pop(),
     }
 }
 

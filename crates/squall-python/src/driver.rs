@@ -24,6 +24,8 @@ use std::{
 };
 use tokio::runtime::Builder;
 
+#[cfg(feature = "cql")]
+use crate::cql::ThreadDatabase;
 use crate::{
     asyncio_loop::AsyncioLoop,
     attach,
@@ -120,6 +122,8 @@ impl Driver for PythonDriver {
                 lifecycle_metrics: RefCell::default(),
                 route_metrics: RefCell::default(),
                 clients,
+                #[cfg(feature = "cql")]
+                database: std::cell::OnceCell::new(),
                 idle_fibers: IdleFibers::default(),
                 constant_requests,
                 last_blocking_code: RefCell::new("asyncio".to_owned()),
@@ -159,15 +163,24 @@ pub(crate) struct PythonThread {
 impl DriverThread for PythonThread {
     type User = PythonUser;
 
-    /// Starts the browser of this thread and connects Playwright to it, if a task needs one.
-    #[cfg(feature = "browser")]
+    /// Connects this thread to the database, starts its browser and connects Playwright to it, as far as
+    /// the scenario needs them.
+    #[cfg(any(feature = "browser", feature = "cql"))]
     async fn connect(&mut self) -> Result<(), DriverError> {
-        match &self.context.asyncio_loop {
-            Some(asyncio_loop) if self.context.scenario.uses_browser => {
-                asyncio_loop.connect_browser().await.map_err(|reason| DriverError::Connect { reason })
-            }
-            _ => Ok(()),
+        #[cfg(feature = "cql")]
+        if let Some(connection) = &self.context.scenario.cql {
+            let database = ThreadDatabase::connect(connection).await;
+            let database = database.map_err(|reason| DriverError::Connect { reason })?;
+            let connected = self.context.database.set(database);
+            connected.map_err(|_| DriverError::Connect { reason: "connected twice".to_owned() })?;
         }
+        #[cfg(feature = "browser")]
+        if let Some(asyncio_loop) = &self.context.asyncio_loop
+            && self.context.scenario.uses_browser
+        {
+            asyncio_loop.connect_browser().await.map_err(|reason| DriverError::Connect { reason })?;
+        }
+        Ok(())
     }
 
     fn user(&self, identity: UserIdentity) -> PythonUser {
@@ -197,6 +210,9 @@ pub(crate) struct PythonThreadContext {
     /// The request metric of each route, by route number. Registered with the first request.
     route_metrics: RefCell<Vec<Option<MetricId>>>,
     clients: ThreadClients,
+    /// Set by `connect`, if the scenario declares a database.
+    #[cfg(feature = "cql")]
+    database: std::cell::OnceCell<ThreadDatabase>,
     idle_fibers: IdleFibers,
     /// The prepared requests of each task, by task index; `None` if the task is not constant.
     constant_requests: Vec<Option<Vec<RoutedRequest>>>,
@@ -250,6 +266,11 @@ impl PythonThreadContext {
             true => Some(self.blocking_threads.acquire().await),
             false => None,
         }
+    }
+
+    #[cfg(feature = "cql")]
+    pub(crate) fn database(&self) -> Option<&ThreadDatabase> {
+        self.database.get()
     }
 
     pub(crate) fn recorder(&self) -> &ThreadRecorder {

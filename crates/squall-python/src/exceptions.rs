@@ -49,6 +49,17 @@ pub(crate) fn protocol_error(py: Python<'_>, code: &'static str, reason: &str, n
         .map_or_else(|error| error, PyErr::from_value)
 }
 
+/// The exception of a CQL statement that failed. It has been recorded.
+#[cfg(feature = "cql")]
+#[cold]
+pub(crate) fn statement_failed(py: Python<'_>, message: &str, outcome: squall_metrics::Outcome) -> PyErr {
+    static CQL_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let arguments = (message, outcome.code.to_string(), outcome.category.name());
+    exception_class(py, &CQL_ERROR, "CqlError")
+        .and_then(|class| class.call1(arguments))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
 /// The exception of a call whose arguments make no valid request.
 #[cold]
 pub(crate) fn bad_request(error: &RequestError) -> PyErr {

@@ -249,13 +249,23 @@ fn open_one(
     }
     let declared = declared_scenario(loaded).map_err(exception)?;
     let headers = flag_headers(&overrides);
-    let absolute_only = declared.absolute_origin.is_some() && declared.target.is_none() && overrides.target.is_none();
+    // Code that sends CQL statements may have no target either.
+    let needs_no_target = declared.absolute_origin.is_some() || declared.cql.location.is_some();
+    let absolute_only = needs_no_target && declared.target.is_none() && overrides.target.is_none();
     let scenario = CodeScenario::build(declared, overrides).map_err(invalid_scenario)?;
     let phases = scenario.connector.config().record_phases;
     let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
     let base = BaseUrl::new(&scenario.plan.target, absolute_only).map_err(invalid_scenario)?;
-    let (connector, browser) = (scenario.connector, scenario.browser);
-    let http_settings = ScenarioHttpSettings { connector, base, headers, prefix, browser, prints_notices };
+    let http_settings = ScenarioHttpSettings {
+        connector: scenario.connector,
+        browser: scenario.browser,
+        #[cfg(feature = "cql")]
+        cql: scenario.cql,
+        base,
+        headers,
+        prefix,
+        prints_notices,
+    };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
     check_constant_requests(loaded.py(), &script).map_err(invalid_scenario)?;
     let description = describe(&scenario.plan, &script, &scenario.notes);

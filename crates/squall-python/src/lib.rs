@@ -13,6 +13,7 @@ mod browser_users;
 mod client;
 mod combined_plan;
 mod context_variables;
+mod cql;
 mod custom_metrics;
 mod declared_plan;
 mod driver;
@@ -48,6 +49,7 @@ mod _squall {
     use super::{
         blocking_threads::{on_blocking_thread, wait_on_thread},
         client::{Client, sleep, timer},
+        cql::CqlStatement,
         custom_metrics::emit,
         not_awaited::report_not_awaited,
         operation::Operation,

@@ -415,7 +415,7 @@ impl OperationWork {
             OperationWork::Batch(calls) => ("client.batch".to_owned(), format!("a batch of {}", calls.len())),
             OperationWork::Sleep(_) => ("sleep".to_owned(), String::new()),
             OperationWork::Acquire(_) => ("resources.acquire".to_owned(), String::new()),
-            OperationWork::Long(_) => ("a call of a stream or a WebSocket".to_owned(), String::new()),
+            OperationWork::Long(_) => ("a call of a stream, a WebSocket or client.cql".to_owned(), String::new()),
         }
     }
 }

@@ -9,6 +9,8 @@ use pyo3::{
 };
 use squall_http::Connector;
 use squall_scenario::BrowserSettings;
+#[cfg(feature = "cql")]
+use squall_scenario::cql_client::StatementConnection;
 use std::time::Duration;
 
 use crate::{response::PyResponse, routes::BaseUrl};
@@ -34,6 +36,9 @@ pub(crate) struct PythonScenario {
     /// Wraps a client for plain functions.
     pub(crate) blocking_client: Py<PyAny>,
     pub(crate) connector: Connector,
+    /// The database of `client.cql`.
+    #[cfg(feature = "cql")]
+    pub(crate) cql: Option<StatementConnection>,
     pub(crate) base: BaseUrl,
     pub(crate) headers: Vec<(String, String)>,
     /// The prefix of its metric names.
@@ -126,9 +131,11 @@ impl ScenarioTaskCheck {
     }
 }
 
-/// The HTTP settings of a run.
+/// The HTTP settings of a run, and the database of its statements.
 pub(crate) struct ScenarioHttpSettings {
     pub(crate) connector: Connector,
+    #[cfg(feature = "cql")]
+    pub(crate) cql: Option<StatementConnection>,
     pub(crate) base: BaseUrl,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) prefix: String,
@@ -169,6 +176,8 @@ impl PythonScenario {
             new_fiber: (!new_fiber.is_none()).then(|| new_fiber.unbind()),
             blocking_client: loaded.getattr("blocking_client")?.unbind(),
             connector: http_settings.connector,
+            #[cfg(feature = "cql")]
+            cql: http_settings.cql,
             base: http_settings.base,
             headers: http_settings.headers,
             prefix: http_settings.prefix,

@@ -117,9 +117,13 @@ impl BaseUrl {
 
     /// Paths are relative to `target`. With `absolute_only`, relative URLs are errors.
     pub(crate) fn new(target: &str, absolute_only: bool) -> Result<BaseUrl, InvalidTargetError> {
+        if absolute_only {
+            // The target may be a database.
+            return Ok(BaseUrl { url: None, prefix: String::new() });
+        }
         let url = Url::parse(target).map_err(|error| InvalidTargetError { target: target.to_owned(), error })?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(BaseUrl { url: (!absolute_only).then_some(url), prefix })
+        Ok(BaseUrl { url: Some(url), prefix })
     }
 }
 

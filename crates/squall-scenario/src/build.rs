@@ -4,6 +4,7 @@
 
 mod browser;
 mod check;
+mod cql;
 mod fitted_load;
 mod headers;
 mod http;
@@ -11,12 +12,15 @@ mod load;
 mod metric_names;
 mod request;
 mod resources;
+mod secret;
 mod tasks;
 mod template_scope;
 mod thresholds;
 mod value;
 
 pub(crate) use browser::PAGE_FIGURES;
+#[cfg(feature = "cql")]
+pub(crate) use cql::ROW_COUNT;
 pub(crate) use thresholds::list_metrics;
 use thresholds::{KnownMetrics, fraction_notes};
 pub(crate) use value::MAX_DURATION;
@@ -121,6 +125,9 @@ pub(crate) fn build_scenario(
     let tasks = builder.tasks(&raw, &requests);
     let browser = builder.browser_settings(&raw);
     let on_start = builder.on_start(&raw, &requests);
+    #[cfg(feature = "cql")]
+    let cql = builder.cql_connection(&raw, tasks.iter().map(|(_, flow)| flow).chain([&on_start]));
+    builder.reject_cql_without_feature(&raw);
     mark_used_columns(&mut data, tasks.iter().map(|(_, flow)| flow).chain([&on_start]));
     if requests.target_missing.get() {
         builder.problems.add_with_hint(
@@ -135,8 +142,10 @@ pub(crate) fn build_scenario(
     let known = KnownMetrics { names: &metrics, allow_unknown: raw.language.allows_unknown_metrics() };
     let thresholds = builder.thresholds(&raw, &overrides.thresholds, known);
     notes.extend(fraction_notes(raw.thresholds.iter().chain(&overrides.thresholds)));
-    let shown =
-        target.map(|target| without_credentials(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
+    let shown = target.map(|target| without_credentials(&target.url)).or_else(|| first_origin(&flows));
+    #[cfg(feature = "cql")]
+    let shown = shown.or_else(|| cql.as_ref().map(squall_cql::StatementConnection::addresses));
+    let shown = shown.unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
     let seed_of_starts = open.then_some(seed);
@@ -144,6 +153,8 @@ pub(crate) fn build_scenario(
     let compiled = CompiledScenario {
         connector,
         browser,
+        #[cfg(feature = "cql")]
+        cql,
         data,
         variables,
         on_start,

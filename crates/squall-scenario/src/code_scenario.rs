@@ -6,10 +6,10 @@ use squall_http::Connector;
 use squall_model::Plan;
 
 use crate::{
-    BrowserSettings, NoFiles, RawBrowser, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
+    BrowserSettings, NoFiles, RawBrowser, RawCql, RawLoad, ScenarioErrors, ScenarioOverrides, Sourced,
     build::{ScenarioBuilder, build_scenario},
     error::{ProblemList, SourceLocation},
-    read::{RawRequest, RawScenario, RawTask, ScenarioLanguage},
+    read::{RawCqlStep, RawRequest, RawScenario, RawTask, ScenarioLanguage, TaskKind},
 };
 
 /// What the code declares, before validation. Values have a [`SourceLocation::Code`].
@@ -27,6 +27,8 @@ pub struct RawCodeScenario {
     pub absolute_origin: Option<String>,
     pub load: RawLoad,
     pub thresholds: Vec<Sourced<String>>,
+    /// The database of the code's CQL statements.
+    pub cql: RawCql,
     pub tasks: Vec<RawCodeTask>,
     /// The browsers of tasks that use one.
     pub browser: RawBrowser,
@@ -53,6 +55,9 @@ pub struct CodeScenario {
     /// Makes the HTTP clients of its users.
     pub connector: Connector,
     pub browser: BrowserSettings,
+    /// The database of its users; `None` if the code declares none.
+    #[cfg(feature = "cql")]
+    pub cql: Option<squall_cql::StatementConnection>,
     /// What the code says about its settings, and how the run differs from what it declares, where no flag
     /// says so literally.
     pub notes: Vec<String>,
@@ -81,6 +86,7 @@ impl CodeScenario {
     ///     absolute_origin: None,
     ///     load: RawLoad { rate: Some(given("50".into(), "rate")), ..RawLoad::default() },
     ///     thresholds: Vec::new(),
+    ///     cql: Default::default(),
     ///     tasks: vec![RawCodeTask {
     ///         name: given("browse".into(), "task 'browse': name"),
     ///         weight: given(1.0, "task 'browse': weight"),
@@ -105,9 +111,14 @@ impl CodeScenario {
         let built = build_scenario(raw.into(), overrides, &default_name, &mut builder);
         problems.finish(built.map(|built| {
             notes.extend_from_slice(&built.compiled.notes);
-            let compiled = &built.compiled;
-            let (connector, browser) = (compiled.connector.clone(), compiled.browser.clone());
-            CodeScenario { plan: built.plan, connector, browser, notes }
+            CodeScenario {
+                plan: built.plan,
+                connector: built.compiled.connector.clone(),
+                browser: built.compiled.browser.clone(),
+                #[cfg(feature = "cql")]
+                cql: built.compiled.cql.clone(),
+                notes,
+            }
         }))
     }
 }
@@ -119,13 +130,22 @@ impl From<RawCodeScenario> for RawScenario {
             (None, Some(origin)) => Sourced { value: format!("{origin}/"), location: raw.location },
             (None, None) => Sourced { value: "/".to_owned(), location: raw.location },
         };
-        let tasks = raw.tasks.into_iter().map(|task| raw_task(task, &sample)).collect();
+        // With a database, code may send statements only, and needs no target.
+        let statements_only = raw.cql.location.is_some() && raw.target.is_none() && sample.value == "/";
+        let mut tasks: Vec<RawTask> = raw.tasks.into_iter().map(|task| raw_task(task, &sample)).collect();
+        if statements_only {
+            tasks.iter_mut().for_each(|task| {
+                (task.kind, task.request) = (TaskKind::Cql, None);
+                task.cql = Some(RawCqlStep::sample(sample.location.clone()));
+            });
+        }
         RawScenario {
             language: ScenarioLanguage::Python,
             name: Some(raw.name),
             target: raw.target,
             load: raw.load,
             thresholds: raw.thresholds,
+            cql: raw.cql,
             tasks,
             browser: raw.browser,
             ..RawScenario::default()

@@ -17,6 +17,9 @@ use crate::{
 pub(crate) struct CompiledScenario {
     pub(crate) connector: Connector,
     pub(crate) browser: BrowserSettings,
+    /// The database of the statements; `None` if there are none.
+    #[cfg(feature = "cql")]
+    pub(crate) cql: Option<squall_cql::StatementConnection>,
     pub(crate) data: Vec<DataTable>,
     /// The variables of a user.
     pub(crate) variables: Vec<ScenarioVariable>,
@@ -53,10 +56,21 @@ pub(crate) struct CompiledFlow {
     pub(crate) spans: Vec<String>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) steps: Vec<CompiledStep>,
+    /// The CQL statements among the steps.
+    pub(crate) statements: Vec<CompiledStatement>,
+    /// The order of `steps` and `statements`.
+    pub(crate) order: Vec<FlowStep>,
     /// The steps of a browser task, which has no `steps`.
     pub(crate) browser_steps: Vec<CompiledBrowserStep>,
     /// The data sources whose rows it uses.
     pub(crate) data: Vec<usize>,
+}
+
+/// A step of a task, by its index among those of its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlowStep {
+    Request(usize),
+    Statement(usize),
 }
 
 #[derive(Debug)]
@@ -143,9 +157,91 @@ impl CompiledBrowserStep {
     }
 }
 
+/// A CQL statement.
+#[derive(Debug)]
+pub(crate) struct CompiledStatement {
+    pub(crate) metric: MetricKey,
+    pub(crate) group: Option<String>,
+    pub(crate) think: Option<Pause>,
+    pub(crate) continue_on_failure: bool,
+    pub(crate) cql: String,
+    pub(crate) arguments: Vec<StatementArgument>,
+    #[cfg(feature = "cql")]
+    pub(crate) options: squall_cql::StatementOptions,
+    pub(crate) checks: RowChecks,
+    pub(crate) extracts: Vec<ColumnExtractor>,
+    /// `shop.toml:12`, for messages.
+    pub(crate) location: String,
+}
+
+/// A value of a statement.
+#[derive(Debug)]
+pub(crate) enum StatementArgument {
+    /// A text in the form that CQL writes the type of the column in.
+    Text(Template),
+    /// A list or table as JSON.
+    Json(Template),
+    #[cfg(feature = "cql")]
+    Generated(squall_cql::GeneratedValue),
+}
+
+/// The expectations on the rows of a statement.
+#[derive(Debug, Default)]
+pub(crate) struct RowChecks {
+    pub(crate) min_rows: Option<u64>,
+    pub(crate) max_rows: Option<u64>,
+    /// Columns of the first row, and the texts that they must have.
+    pub(crate) columns: Vec<(String, Template)>,
+    pub(crate) max_service_time: Option<Duration>,
+}
+
+/// Sets a variable to a column of the first row.
+#[derive(Debug)]
+pub(crate) struct ColumnExtractor {
+    pub(crate) variable: usize,
+    pub(crate) name: String,
+    pub(crate) column: String,
+    /// The value if there is no row, or null. Without a default that is a failure.
+    pub(crate) default: Option<String>,
+}
+
+impl CompiledStatement {
+    fn columns_used(&self, used: &mut Vec<ColumnRef>) {
+        for argument in &self.arguments {
+            match argument {
+                StatementArgument::Text(template) | StatementArgument::Json(template) => template.columns_used(used),
+                #[cfg(feature = "cql")]
+                StatementArgument::Generated(_) => {}
+            }
+        }
+        self.checks.columns.iter().for_each(|(_, template)| template.columns_used(used));
+    }
+}
+
 impl CompiledFlow {
+    pub(crate) fn metric(&self, step: FlowStep) -> &MetricKey {
+        match step {
+            FlowStep::Request(at) => &self.steps[at].metric,
+            FlowStep::Statement(at) => &self.statements[at].metric,
+        }
+    }
+
+    /// The wait after a step, and whether a failure of it ends the task.
+    pub(crate) fn after_step(&self, step: FlowStep) -> (Option<Pause>, bool) {
+        match step {
+            FlowStep::Request(at) => (self.steps[at].think, self.steps[at].continue_on_failure),
+            FlowStep::Statement(at) => (self.statements[at].think, self.statements[at].continue_on_failure),
+        }
+    }
+
+    /// The most requests of one iteration, without redirects.
+    pub(crate) fn request_count(&self) -> usize {
+        self.order.len() + self.browser_steps.len()
+    }
+
     pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
         self.steps.iter().for_each(|step| step.columns_used(used));
+        self.statements.iter().for_each(|statement| statement.columns_used(used));
         self.browser_steps.iter().for_each(|step| step.columns_used(used));
     }
 }

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use crate::{
     build::{MAX_DURATION, list_metrics},
     check::ResponseChecks,
-    compiled_scenario::{CompiledBrowserStep, CompiledFlow, CompiledScenario, CompiledStep},
+    compiled_scenario::{
+        CompiledBrowserStep, CompiledFlow, CompiledScenario, CompiledStatement, CompiledStep, FlowStep,
+    },
     data::{DataTable, RowLifetime, RowOrder},
 };
 
@@ -23,9 +25,13 @@ pub(crate) fn describe(plan: &Plan, compiled: &CompiledScenario) -> String {
     for table in &compiled.data {
         line(format!("  data        {}", data(table)));
     }
-    if !compiled.on_start.steps.is_empty() {
+    #[cfg(feature = "cql")]
+    if let Some(cql) = &compiled.cql {
+        line(format!("  database    {}", cql.addresses()));
+    }
+    if !compiled.on_start.order.is_empty() {
         line("  each user first".to_owned());
-        compiled.on_start.steps.iter().for_each(|step| line(format!("    {}", request(step))));
+        steps(&compiled.on_start).for_each(|text| line(format!("    {text}")));
     }
     line("  tasks".to_owned());
     let whole: f64 = plan.tasks.iter().map(|task| task.weight).sum();
@@ -119,7 +125,37 @@ fn data(table: &DataTable) -> String {
 
 fn steps(flow: &CompiledFlow) -> impl Iterator<Item = String> {
     let in_browser = |step: &CompiledBrowserStep| format!("{} (browser)", step.display_text);
-    flow.steps.iter().map(request).chain(flow.browser_steps.iter().map(in_browser))
+    let in_order = |step: &FlowStep| match *step {
+        FlowStep::Request(at) => request(&flow.steps[at]),
+        FlowStep::Statement(at) => statement(&flow.statements[at]),
+    };
+    flow.order.iter().map(in_order).chain(flow.browser_steps.iter().map(in_browser))
+}
+
+fn statement(statement: &CompiledStatement) -> String {
+    let mut text = statement.cql.split_whitespace().collect::<Vec<_>>().join(" ");
+    let checks = &statement.checks;
+    let mut words = Vec::new();
+    match (checks.min_rows, checks.max_rows) {
+        (Some(least), Some(most)) if least == most => words.push(format!("{least} {}", plural("row", least as f64))),
+        (least, most) => {
+            words.extend(least.map(|least| format!("at least {least} {}", plural("row", least as f64))));
+            words.extend(most.map(|most| format!("at most {most} {}", plural("row", most as f64))));
+        }
+    }
+    words.extend(checks.columns.iter().map(|(column, _)| column.clone()));
+    words.extend(checks.max_service_time.map(|max| format!("at most {} ms", max.as_secs_f64() * 1000.0)));
+    if !words.is_empty() {
+        let _ = write!(text, "  expects {}", words.join(", "));
+    }
+    if !statement.extracts.is_empty() {
+        let names: Vec<&str> = statement.extracts.iter().map(|extract| extract.name.as_str()).collect();
+        let _ = write!(text, "  → {}", names.join(", "));
+    }
+    if let Some(think) = statement.think {
+        let _ = write!(text, "  then waits {}", pause(think));
+    }
+    text
 }
 
 fn request(step: &CompiledStep) -> String {

@@ -9,9 +9,15 @@ mod ended_request;
 mod flow_run;
 mod render;
 mod request_runner;
+#[cfg(feature = "cql")]
+mod statement_run;
+#[cfg(feature = "cql")]
+mod statement_runner;
 mod step_request;
 #[cfg(feature = "browser")]
 mod thread_browser;
+#[cfg(feature = "cql")]
+mod thread_database;
 mod user;
 
 use squall_engine::{
@@ -27,7 +33,7 @@ use std::{
 };
 
 use crate::{
-    compiled_scenario::{CompiledFlow, CompiledScenario, CompiledStep},
+    compiled_scenario::{CompiledFlow, CompiledScenario, CompiledStep, FlowStep},
     data::DataFeeder,
 };
 #[cfg(feature = "browser")]
@@ -37,6 +43,8 @@ use render::RenderBuffers;
 pub use request_runner::{
     RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
 };
+#[cfg(feature = "cql")]
+pub use statement_runner::{StatementEnd, StatementRunner, record_row_count};
 #[cfg(feature = "browser")]
 pub use thread_browser::ThreadBrowser;
 pub use user::ScenarioUser;
@@ -67,14 +75,13 @@ impl Driver for ScenarioDriver {
     type Thread = ScenarioThread;
 
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
-        let direct =
-            self.compiled.tasks.iter().map(|flow| (flow.steps.len() + flow.browser_steps.len()) as u64).max()?;
+        let direct = self.compiled.tasks.iter().map(|flow| flow.request_count() as u64).max()?;
         let redirects = u64::from(self.compiled.connector.config().max_redirects);
-        self.compiled.on_start.steps.is_empty().then_some(RequestsPerIteration { direct, redirects })
+        self.compiled.on_start.order.is_empty().then_some(RequestsPerIteration { direct, redirects })
     }
 
     fn user_start(&self) -> UserStart {
-        if self.compiled.on_start.steps.is_empty() { UserStart::Free } else { UserStart::OnStart }
+        if self.compiled.on_start.order.is_empty() { UserStart::Free } else { UserStart::OnStart }
     }
 
     fn thread(&self, recorder: ThreadRecorder) -> Result<ScenarioThread, DriverError> {
@@ -88,6 +95,8 @@ impl Driver for ScenarioDriver {
                 recorder,
                 #[cfg(feature = "browser")]
                 browser: thread_browser::ThreadBrowser::new(&self.compiled.browser),
+                #[cfg(feature = "cql")]
+                database: thread_database::ThreadDatabase::default(),
                 tasks,
                 on_start,
                 render_buffers: RefCell::default(),
@@ -105,14 +114,18 @@ pub struct ScenarioThread {
 impl DriverThread for ScenarioThread {
     type User = ScenarioUser;
 
-    /// Starts the browser of this thread, if a task needs one.
-    #[cfg(feature = "browser")]
+    /// Starts the browser of this thread and connects it to the database, if a task needs them.
+    #[cfg(any(feature = "browser", feature = "cql"))]
     async fn connect(&mut self) -> Result<(), DriverError> {
-        if self.shared.compiled.tasks.iter().all(|task| task.browser_steps.is_empty()) {
-            return Ok(());
+        let shared = &self.shared;
+        #[cfg(feature = "browser")]
+        if shared.compiled.tasks.iter().any(|task| !task.browser_steps.is_empty()) {
+            let started = shared.browser.start().await;
+            started.map_err(|reason| DriverError::Connect { reason })?;
         }
-        let started = self.shared.browser.start().await;
-        started.map_err(|reason| DriverError::Connect { reason })
+        #[cfg(feature = "cql")]
+        shared.connect_database().await.map_err(|reason| DriverError::Connect { reason })?;
+        Ok(())
     }
 
     fn user(&self, identity: UserIdentity) -> ScenarioUser {
@@ -127,6 +140,8 @@ struct ScenarioThreadState {
     recorder: ThreadRecorder,
     #[cfg(feature = "browser")]
     browser: thread_browser::ThreadBrowser,
+    #[cfg(feature = "cql")]
+    database: thread_database::ThreadDatabase,
     tasks: Vec<PreparedFlow>,
     on_start: PreparedFlow,
     render_buffers: RefCell<RenderBuffers>,
@@ -142,6 +157,8 @@ struct PreparedFlow {
     constant: bool,
     spans: Vec<MetricId>,
     steps: Vec<PreparedStep>,
+    #[cfg(feature = "cql")]
+    statements: Vec<thread_database::PreparedStatement>,
     #[cfg(feature = "browser")]
     browser_steps: Vec<browser_metrics::PreparedBrowserStep>,
 }
@@ -165,15 +182,26 @@ impl PreparedFlow {
         recorder: &ThreadRecorder,
     ) -> Result<PreparedFlow, DriverError> {
         let constant = match flow.steps.as_slice() {
-            [step] => flow.spans.is_empty() && flow.timeout.is_none() && is_constant(step),
+            [step] => {
+                flow.statements.is_empty() && flow.spans.is_empty() && flow.timeout.is_none() && is_constant(step)
+            }
             _ => false,
         };
+        // Registered in the order of the steps, which reports keep.
+        for step in &flow.order {
+            recorder.metric(flow.metric(*step).clone());
+        }
         let spans = flow.spans.iter().map(|name| recorder.metric(MetricKey::group(name))).collect();
         let steps = flow.steps.iter().map(|step| PreparedStep::new(step, compiled, recorder));
         Ok(PreparedFlow {
             constant,
             spans,
             steps: steps.collect::<Result<_, _>>()?,
+            #[cfg(feature = "cql")]
+            statements: {
+                let prepare = |statement| thread_database::PreparedStatement::new(statement, recorder);
+                flow.statements.iter().map(prepare).collect()
+            },
             #[cfg(feature = "browser")]
             browser_steps: {
                 let prepare = |step| browser_metrics::PreparedBrowserStep::new(step, recorder);
@@ -182,9 +210,20 @@ impl PreparedFlow {
         })
     }
 
-    /// The metric of the first step.
-    fn first_metric(&self) -> Option<MetricId> {
-        let first = self.steps.first().map(|step| step.metric);
+    /// The metric and the group of a step.
+    fn metric_and_group(&self, step: FlowStep) -> (MetricId, Option<MetricId>) {
+        match step {
+            FlowStep::Request(at) => (self.steps[at].metric, self.steps[at].group),
+            #[cfg(feature = "cql")]
+            FlowStep::Statement(at) => (self.statements[at].metric, self.statements[at].group),
+            #[cfg(not(feature = "cql"))]
+            FlowStep::Statement(_) => unreachable!("no statement is built without the feature"),
+        }
+    }
+
+    /// The metric of the first step of `flow`.
+    fn first_metric(&self, flow: &CompiledFlow) -> Option<MetricId> {
+        let first = flow.order.first().map(|step| self.metric_and_group(*step).0);
         #[cfg(feature = "browser")]
         let first = first.or_else(|| self.browser_steps.first().map(|step| step.metric));
         first

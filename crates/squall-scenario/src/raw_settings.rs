@@ -88,6 +88,24 @@ pub struct RawHttp {
     pub resolve: Vec<(Sourced<String>, Sourced<String>)>,
 }
 
+/// The database of CQL statements. The file's `[cql]` and `@scenario(cql=…)` become this.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawCql {
+    /// Where `[cql]` begins; `None` without one.
+    pub location: Option<SourceLocation>,
+    pub nodes: Vec<Sourced<String>>,
+    pub port: Option<Sourced<u64>>,
+    pub user: Option<Sourced<String>>,
+    pub password: Option<Sourced<String>>,
+    pub keyspace: Option<Sourced<String>>,
+    pub consistency: Option<Sourced<String>>,
+    pub datacenter: Option<Sourced<String>>,
+    pub connections: Option<Sourced<u64>>,
+    /// The time limit of each statement.
+    pub timeout: Option<Sourced<String>>,
+    pub compression: Option<Sourced<String>>,
+}
+
 /// The command line's changes to a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use squall_cql::{
-    CqlCommand, CqlDriver, DatabaseTarget, DriverWork, NodeAddress, StressSettings, Workload, parse_command_line,
+    CqlCommand, CqlDriver, DatabaseTarget, DriverWork, NodeAddress, StressOperation, StressSettings, UserProfile,
+    Workload, parse_command_line,
 };
 use squall_engine::PlannedScenario;
 use squall_model::{Bundle, EncodedSettings};
@@ -19,6 +20,24 @@ pub(crate) struct CqlSource {
     nodes: Vec<BundledNode>,
     user: Option<String>,
     password: Option<String>,
+    /// The files of `profile=`, in its order.
+    profiles: Vec<ProfileFile>,
+}
+
+/// A user profile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProfileFile {
+    /// As typed, for messages.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// The operations of a command, with the profiles of `profile=`. Fails with a message.
+pub(crate) fn workload(operation: &StressOperation, profiles: &[ProfileFile]) -> Result<Workload, String> {
+    let parse = |file: &ProfileFile| UserProfile::parse(&file.path, &file.text).map_err(|error| error.to_string());
+    let profiles = profiles.iter().map(parse).collect::<Result<_, _>>()?;
+    Workload::new(operation, profiles).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,13 +56,19 @@ struct CqlBundleSettings {
 
 impl CqlSource {
     /// `settings` and `nodes` are what `words` and the files that they name say.
-    pub(crate) fn new(words: &[String], settings: &StressSettings, nodes: &[NodeAddress]) -> CqlSource {
+    pub(crate) fn new(
+        words: &[String],
+        settings: &StressSettings,
+        nodes: &[NodeAddress],
+        profiles: Vec<ProfileFile>,
+    ) -> CqlSource {
         let node = |node: &NodeAddress| BundledNode { host: node.host.clone(), port: node.port };
         CqlSource {
             words: words.to_vec(),
             nodes: nodes.iter().map(node).collect(),
             user: settings.mode.user.clone(),
             password: settings.mode.password.clone(),
+            profiles,
         }
     }
 
@@ -72,7 +97,7 @@ impl CqlSource {
         let nodes: Vec<NodeAddress> = self.nodes.into_iter().map(node).collect();
         let target = DatabaseTarget::new(&settings, &nodes);
         let work = DriverWork {
-            workload: Workload::Standard(settings.command.operation.basic_operations()),
+            workload: workload(&settings.command.operation, &self.profiles).map_err(|_| OpenBundleError::OtherTasks)?,
             partitions: bundle.plan.load.iterations,
             engine_threads: bundle.limits.threads.unwrap_or(1),
         };

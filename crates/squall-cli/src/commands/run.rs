@@ -23,7 +23,9 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use execute_run::{ProgressDisplay, execute_run, observe_run, run_options};
+#[cfg(feature = "cql")]
+pub(crate) use execute_run::observe_run;
+pub(crate) use execute_run::{ProgressDisplay, execute_run, run_options};
 use outputs::RunOutputs;
 use squall_web::WebConfig;
 use web_page::WebPage;

@@ -34,12 +34,15 @@ impl CqlFleet {
     /// Starts `command` on the fleet in a keyspace of the test's own.
     fn start(&self, keyspace: &str, command: &[&str]) -> RunningProcess {
         let (port, keyspace) = (format!("native={}", Cassandra::shared().port()), format!("keyspace={keyspace}"));
-        let connection = ["-schema", keyspace.as_str(), "-node", "127.0.0.1", "-port", port.as_str()];
+        let connection = ["-node", "127.0.0.1", "-port", port.as_str()];
+        // A profile has its own schema.
+        let schema = ["-schema", keyspace.as_str()];
+        let schema = if command[0] == "user" { &[][..] } else { &schema[..] };
         let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra"];
         let log = ["-log", "no-settings", "hdrfile=run.hdr"];
         let redis = self.redis.url();
         let fleet = ["--cluster", redis.as_str(), "--json", "result.json"];
-        self.folder.start(&[&["cql"], command, &connection, &login, &log, &fleet].concat())
+        self.folder.start(&[&["cql"], command, schema, &connection, &login, &log, &fleet].concat())
     }
 }
 
@@ -68,6 +71,44 @@ fn workers_of_a_fleet_write_every_key_of_a_sequence_once() {
     assert_eq!(rows("fleet_exact.standard1"), 2000);
     assert!(ended.stdout.contains("Total partitions          :      2,000"), "{ended:?}");
     assert!(fleet.folder.read("run.hdr").contains("\nTag=WRITE-st,"), "the merged log has intervals");
+}
+
+#[test]
+fn workers_of_a_fleet_write_every_partition_of_a_profile_once() {
+    let fleet = CqlFleet::new(2);
+    fleet.folder.write(
+        "orders.yaml",
+        "keyspace: fleet_user\n\
+         keyspace_definition: |\n  CREATE KEYSPACE fleet_user WITH replication = \
+         {'class': 'SimpleStrategy', 'replication_factor': 1};\n\
+         table: orders\n\
+         table_definition: |\n  CREATE TABLE orders (customer bigint PRIMARY KEY, total int)\n\
+         insert:\n  partitions: uniform(1..4)\n\
+         queries:\n  one: {cql: 'SELECT * FROM orders WHERE customer = ?'}\n\
+         token_range_queries:\n  scan: {columns: '*'}\n",
+    );
+    let sequence = ["n=1500", "no-warmup", "-pop", "seq=1..1500", "no-wrap", "-rate", "threads=8"];
+    let insert = [&["user", "profile=orders.yaml", "ops(insert=1)"], &sequence[..]].concat();
+    let ended = fleet.start("fleet_user", &insert).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(rows("fleet_user.orders"), 1500, "every seed once, also with several partitions per operation");
+    let result = fleet.folder.json("result.json");
+    let operations = number(&result, "/totals/requests");
+    assert!((1500 / 4..1500).contains(&operations), "{operations} operations of 1 to 4 partitions");
+    assert_eq!(number(&result, "/accounting/lost_at_most"), 0, "{result}");
+
+    let validate = [&["user", "profile=orders.yaml", "ops(validate=1,one=1)"], &sequence[..]].concat();
+    let ended = fleet.start("fleet_user", &validate).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(number(&fleet.folder.json("result.json"), "/totals/requests"), 1500);
+
+    let refused = |words: &[&str], reason: &str| {
+        let command = [&["user", "profile=orders.yaml"], words].concat();
+        let ended = fleet.start("fleet_user", &command).end();
+        assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
+    };
+    refused(&["ops(scan=1)", "n=5", "-rate", "threads=2"], "scan, a token-range query");
+    refused(&["ops(insert=1)", "n=5", "-insert", "visits=fixed(2)", "-rate", "threads=2"], "-insert visits=");
 }
 
 #[test]

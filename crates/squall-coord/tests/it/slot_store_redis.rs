@@ -4,9 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use redis::AsyncTypedCommands;
-use squall_coord::{
-    ClaimOutcome, HeldSession, RedisClient, RedisSlotStore, ReleaseCause, SlotOffer, SlotStore, StoreError,
-};
+use squall_coord::{ClaimOutcome, RedisClient, RedisSlotStore, ReleaseCause, SlotOffer, SlotStore, StoreError};
 use squall_testkit::redis::RedisServer;
 
 use crate::slot_store::{claim, offer, server, worker};

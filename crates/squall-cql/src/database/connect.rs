@@ -106,6 +106,28 @@ impl DatabaseTarget {
         }
     }
 
+    /// The database of a scenario. `port` is that of nodes without one of their own.
+    pub(crate) fn of_scenario(
+        nodes: &[NodeAddress],
+        port: u16,
+        mode: ConnectionMode,
+        datacenter: Option<String>,
+        consistency: Consistency,
+    ) -> DatabaseTarget {
+        DatabaseTarget {
+            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(port))).collect(),
+            port,
+            mode,
+            tls: None,
+            only_listed_nodes: false,
+            datacenter,
+            rack: None,
+            remote_datacenters: false,
+            consistency,
+            serial_consistency: SerialConsistency::Serial,
+        }
+    }
+
     /// The addresses as people read them.
     pub fn addresses(&self) -> String {
         self.nodes.iter().map(|(host, port)| address(host, *port)).collect::<Vec<_>>().join(", ")

@@ -17,6 +17,8 @@ pub(super) struct ProfileUser {
     /// What each operation sent last; a token-range query continues there.
     work: Vec<Option<ProfileWork>>,
     current: usize,
+    /// The partitions that the next operation wants.
+    wanted: u64,
 }
 
 impl ProfileUser {
@@ -26,16 +28,28 @@ impl ProfileUser {
             visits: run.visits.chooser(),
             work: (0..operations.len()).map(|_| None).collect(),
             current: 0,
+            wanted: 1,
             operations,
             run,
         }
     }
 
+    /// Waits for the seeds of the next operation, if the workers of a fleet share them.
+    pub(super) async fn reserve_seeds(&mut self, index: usize) {
+        self.wanted = match self.operations.get(index) {
+            PreparedOperation::Insert(insert) => insert.draw_partitions(),
+            PreparedOperation::Validation(_) | PreparedOperation::Query(_) | PreparedOperation::TokenRange(_) => 1,
+        };
+        self.seeds.reserve_partitions(self.wanted).await;
+    }
+
     /// Generates what the operation sends; `None` when all seeds, partitions or ranges are used.
     pub(super) fn begin(&mut self, index: usize) -> Option<()> {
-        let (run, seeds) = (&*self.run, &mut self.seeds);
+        let (run, seeds, wanted) = (&*self.run, &mut self.seeds, self.wanted);
         let work = match self.operations.get(index) {
-            PreparedOperation::Insert(insert) => ProfileWork::Insert(insert.begin(run, seeds, &mut self.visits)?),
+            PreparedOperation::Insert(insert) => {
+                ProfileWork::Insert(insert.begin(run, seeds, &mut self.visits, wanted)?)
+            }
             PreparedOperation::Validation(check) => ProfileWork::Validation(check.begin(run, seeds)?),
             PreparedOperation::Query(query) => ProfileWork::Query(query.begin(run, seeds)?),
             PreparedOperation::TokenRange(query) => {

@@ -6,9 +6,12 @@ use crate::{
     WrittenSeeds,
 };
 use squall_engine::{NumberQuota, SharedCounter};
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// What all users of a run share.
@@ -39,8 +42,10 @@ const MAX_FLEET_NUMBERS: u64 = (1 << 44) - 1;
 pub(super) struct UserSeeds {
     shared: Arc<SharedSeeds>,
     kind: SeedKind,
-    /// The number that the fleet has granted for the next seed.
-    reserved: Option<u64>,
+    /// The numbers that the fleet has granted for the next seeds.
+    reserved: VecDeque<u64>,
+    /// Whether drawn seeds need a number too: the numbers of a fleet then count partitions.
+    counts_partitions: bool,
 }
 
 #[derive(Debug)]
@@ -89,15 +94,30 @@ impl UserSeeds {
             }
             Population::Drawn(distribution) => SeedKind::Drawn(SeedDistribution::new(distribution.clone())),
         };
-        UserSeeds { shared, kind, reserved: None }
+        UserSeeds { shared, kind, reserved: VecDeque::new(), counts_partitions: false }
     }
 
     /// Waits for the number of the next seed, if the workers of a fleet share the sequence.
     pub(super) async fn reserve(&mut self) {
-        if let (SequenceNumbers::Fleet(quota), SeedKind::Sequence { .. }, None) =
-            (&self.shared.numbers, &self.kind, self.reserved)
-        {
-            self.reserved = quota.acquire().await;
+        if matches!(self.kind, SeedKind::Sequence { .. }) {
+            self.reserve_numbers(1).await;
+        }
+    }
+
+    /// Waits for the numbers of the partitions of the next operation, if the workers of a fleet share them.
+    /// One operation may use several partitions, and `n=` counts partitions.
+    pub(super) async fn reserve_partitions(&mut self, count: u64) {
+        self.counts_partitions = matches!(self.shared.numbers, SequenceNumbers::Fleet(_));
+        self.reserve_numbers(count).await;
+    }
+
+    async fn reserve_numbers(&mut self, count: u64) {
+        let SequenceNumbers::Fleet(quota) = &self.shared.numbers else { return };
+        while (self.reserved.len() as u64) < count {
+            match quota.acquire().await {
+                Some(number) => self.reserved.push_back(number),
+                None => return,
+            }
         }
     }
 
@@ -105,7 +125,12 @@ impl UserSeeds {
     /// fleet has granted no number.
     pub(super) fn take(&mut self, writes: bool) -> Option<TakenSeed> {
         let (seed, number) = match &mut self.kind {
-            SeedKind::Drawn(distribution) => (distribution.draw(), None),
+            SeedKind::Drawn(distribution) => {
+                if self.counts_partitions {
+                    self.reserved.pop_front()?;
+                }
+                (distribution.draw(), None)
+            }
             SeedKind::Sequence { sequence, lookback: Some(distance) } if !writes => {
                 let written = self.shared.written.lock().unwrap_or_else(PoisonError::into_inner).without_gap();
                 (sequence.seed_before(written, distance.draw()), None)
@@ -113,7 +138,7 @@ impl UserSeeds {
             SeedKind::Sequence { sequence, lookback } => {
                 let number = match &self.shared.numbers {
                     SequenceNumbers::Process(next) => next.fetch_add(1, Ordering::Relaxed),
-                    SequenceNumbers::Fleet(_) => self.reserved.take()?,
+                    SequenceNumbers::Fleet(_) => self.reserved.pop_front()?,
                 };
                 (sequence.seed(number)?, lookback.is_some().then_some(number))
             }

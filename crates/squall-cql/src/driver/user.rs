@@ -100,7 +100,7 @@ struct SentOperation {
 impl VirtualUser for CqlUser {
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let index = self.chooser.next();
-        self.data.reserve_seed().await;
+        self.data.reserve_seeds(index).await;
         if self.data.begin(index).is_none() {
             self.thread.run.end.request(RunEndReason::SeedsUsed);
             return false;
@@ -130,11 +130,11 @@ impl VirtualUser for CqlUser {
 }
 
 impl UserData {
-    /// Waits for the seed of the next operation, if the workers of a fleet share the seeds. A fleet runs
-    /// no profiles.
-    async fn reserve_seed(&mut self) {
-        if let UserData::Standard(user) = self {
-            user.reserve_seed().await;
+    /// Waits for the seeds of the next operation, if the workers of a fleet share the seeds.
+    async fn reserve_seeds(&mut self, operation: usize) {
+        match self {
+            UserData::Standard(user) => user.reserve_seed().await,
+            UserData::Profiles(user) => user.reserve_seeds(operation).await,
         }
     }
 

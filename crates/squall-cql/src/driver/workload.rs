@@ -87,6 +87,13 @@ impl Workload {
         }
     }
 
+    /// The first token-range query, as typed in `ops(…)`.
+    pub fn token_range_query(&self) -> Option<&str> {
+        let Workload::Profiles(workload) = self else { return None };
+        let is_scan = |operation: &&ProfileOperation| matches!(operation.kind, ProfileOperationKind::TokenRange(_));
+        workload.operations.iter().find(is_scan).map(|operation| operation.name.as_str())
+    }
+
     pub(super) fn weights(&self) -> Vec<f64> {
         match self {
             Workload::Standard(operations) => operations.iter().map(|(_, weight)| *weight).collect(),

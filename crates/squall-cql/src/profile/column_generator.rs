@@ -37,7 +37,7 @@ const DEFAULT_POPULATION: i64 = 100_000_000_000;
 
 /// A column with the state of its distributions.
 #[derive(Debug, Clone)]
-pub(super) struct ColumnGenerator {
+pub(crate) struct ColumnGenerator {
     cql_type: CqlType,
     salt: i64,
     population: Sampler,
@@ -57,7 +57,7 @@ impl ColumnSpec {
 }
 
 impl ColumnGenerator {
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &ColumnSpec,
         cql_type: &CqlType,
         data_set: DataSet,
@@ -89,7 +89,7 @@ impl ColumnGenerator {
     }
 
     /// Makes the following values depend on the seed alone.
-    pub(super) fn seed(&mut self, seed: i64) {
+    pub(crate) fn seed(&mut self, seed: i64) {
         self.population.seed(seed ^ self.salt);
         self.cluster.seed(seed ^ !self.salt);
         if let Some(element) = &mut self.element {
@@ -114,7 +114,7 @@ impl ColumnGenerator {
     }
 
     /// The next value.
-    pub(super) fn generate(&mut self) -> CqlValue {
+    pub(crate) fn generate(&mut self) -> CqlValue {
         match self.cql_type {
             CqlType::Blob => {
                 self.fill_buffer();

@@ -168,7 +168,7 @@ pub fn parse_node_file(text: &str) -> Result<Vec<NodeAddress>, String> {
     if nodes.is_empty() { Err("the file names no node: write one host per line".to_owned()) } else { Ok(nodes) }
 }
 
-fn parse_nodes<'t>(hosts: impl Iterator<Item = &'t str>) -> Result<Vec<NodeAddress>, String> {
+pub(crate) fn parse_nodes<'t>(hosts: impl Iterator<Item = &'t str>) -> Result<Vec<NodeAddress>, String> {
     hosts.map(parse_node).collect()
 }
 

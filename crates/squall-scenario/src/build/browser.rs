@@ -69,25 +69,8 @@ impl ScenarioBuilder<'_, '_> {
             let message = "tasks in TOML do not connect to a grid with TLS";
             self.problems.add_with_hint(&given.location, message, "write ws://, or write the task in Python");
         }
-        let token = browser.token.as_ref().and_then(|token| self.secret(token));
+        let token = browser.token.as_ref().and_then(|token| self.secret(token, "the token"));
         Some(GridSettings { base, query, token })
-    }
-
-    /// The value behind `@FILE` or `$NAME`, or the text itself.
-    fn secret(&mut self, given: &Sourced<String>) -> Option<String> {
-        let text = given.value.as_str();
-        if let Some(path) = text.strip_prefix('@') {
-            let read = self.files.read(path).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned());
-            return read
-                .map_err(|error| self.problems.add(&given.location, format!("cannot read {path}: {error}")))
-                .ok();
-        }
-        let Some(name) = text.strip_prefix('$') else { return Some(text.to_owned()) };
-        let value = self.files.env(name);
-        if value.is_none() {
-            self.problems.add(&given.location, format!("the environment variable {name} is not set"));
-        }
-        value
     }
 
     fn step_timeout(&mut self, raw: &RawScenario) -> Duration {

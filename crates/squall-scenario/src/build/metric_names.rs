@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::{browser::PAGE_FIGURES, tasks::step_name};
+use super::{browser::PAGE_FIGURES, cql::ROW_COUNT, tasks::step_name};
 use crate::{
     error::{ProblemList, SourceLocation},
     read::{RawScenario, RawStep, RawTask, TaskKind},
@@ -16,6 +16,7 @@ enum MetricMeaning<'r> {
     Step { flow: &'r str, name: String },
     Redirects(String),
     PageFigure(String),
+    RowCount(String),
     Group(&'r str),
 }
 
@@ -26,6 +27,7 @@ impl MetricMeaning<'_> {
             MetricMeaning::Step { flow, name } => format!("the step `{name}` of `{flow}`"),
             MetricMeaning::Redirects(name) => format!("the redirects of `{name}`"),
             MetricMeaning::PageFigure(name) => format!("a figure of the page of `{name}`"),
+            MetricMeaning::RowCount(name) => format!("the rows of `{name}`"),
             MetricMeaning::Group(name) => format!("the group `{name}`"),
         }
     }
@@ -64,6 +66,11 @@ impl<'r> MetricNames<'r> {
         for (index, step) in steps.iter().enumerate() {
             let name = step_name(step, index);
             let location = step.name.as_ref().map_or(&step.location, |name| &name.location);
+            let kind = match (&step.cql, kind) {
+                (Some(_), _) => TaskKind::Cql,
+                (None, TaskKind::Cql) => TaskKind::Http,
+                (None, kind) => kind,
+            };
             self.request(format!("{flow}/{name}"), MetricMeaning::Step { flow, name }, kind, location, problems);
         }
     }
@@ -80,6 +87,9 @@ impl<'r> MetricNames<'r> {
         match kind {
             TaskKind::Http => {
                 self.add(format!("{name} (redirect)"), MetricMeaning::Redirects(name), location, problems);
+            }
+            TaskKind::Cql => {
+                self.add(format!("{name}:{ROW_COUNT}"), MetricMeaning::RowCount(name), location, problems);
             }
             TaskKind::Browser => {
                 for figure in PAGE_FIGURES {
@@ -98,7 +108,10 @@ impl<'r> MetricNames<'r> {
         problems: &mut ProblemList<'_>,
     ) {
         if name.contains(char::is_control)
-            && !matches!(meaning, MetricMeaning::Redirects(_) | MetricMeaning::PageFigure(_))
+            && !matches!(
+                meaning,
+                MetricMeaning::Redirects(_) | MetricMeaning::PageFigure(_) | MetricMeaning::RowCount(_)
+            )
         {
             problems.add(location, "a name cannot have a line break or another control character");
         }

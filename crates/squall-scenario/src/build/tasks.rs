@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     ScenarioBuilder,
+    cql::BuiltStep,
     request::RequestDefaults,
     value::{pause, positive_duration},
 };
 use crate::{
     Sourced,
-    compiled_scenario::{CompiledBrowserStep, CompiledFlow, CompiledStep},
+    compiled_scenario::{CompiledBrowserStep, CompiledFlow, CompiledStep, FlowStep},
     error::{SourceLocation, did_you_mean},
     read::{RawRequest, RawScenario, RawStep, RawTask, TaskKind},
 };
@@ -40,7 +41,7 @@ impl ScenarioBuilder<'_, '_> {
     pub(super) fn on_start(&mut self, raw: &RawScenario, defaults: &RequestDefaults) -> CompiledFlow {
         let nothing = InheritedSettings { group: None, tags: BTreeMap::new(), think: None, continue_on_failure: false };
         let steps = self.steps("on_start", &raw.on_start, &nothing, defaults);
-        build_flow(Vec::new(), None, FlowSteps::Http(steps))
+        build_flow(Vec::new(), None, FlowSteps::InOrder(steps))
     }
 
     /// The index of each task by its name. Reports missing and repeated names.
@@ -94,7 +95,7 @@ impl ScenarioBuilder<'_, '_> {
             }
             FlowSteps::Browser(self.browser_steps(name, raw, &inherited, defaults))
         } else {
-            FlowSteps::Http(self.http_steps(name, raw, &inherited, defaults, &mut spans))
+            FlowSteps::InOrder(self.ordered_steps(name, raw, &inherited, defaults, &mut spans))
         };
         if let Some(group) = group.filter(|group| !spans.iter().any(|span| span == group)) {
             spans.push(group.to_owned());
@@ -102,23 +103,29 @@ impl ScenarioBuilder<'_, '_> {
         (spec, build_flow(spans, timeout, steps))
     }
 
-    fn http_steps(
+    fn ordered_steps(
         &mut self,
         name: &str,
         raw: &RawTask,
         inherited: &InheritedSettings<'_>,
         defaults: &RequestDefaults,
         spans: &mut Vec<String>,
-    ) -> Vec<CompiledStep> {
+    ) -> Vec<BuiltStep> {
+        if raw.kind == TaskKind::Cql && raw.steps.is_empty() {
+            return self.inline_statement(name, raw, inherited).into_iter().collect();
+        }
         match (&raw.request, raw.steps.as_slice()) {
-            (Some(request), []) => self.step(name, request, &raw.location, inherited, defaults).into_iter().collect(),
+            (Some(request), []) => {
+                let step = self.step(name, request, &raw.location, inherited, defaults);
+                step.map(|step| BuiltStep::Request(Box::new(step))).into_iter().collect()
+            }
             (None, []) => {
                 let hint = "add get = \"/path\", or a [[task.step]] for each request of a flow";
                 self.problems.add_with_hint(&raw.location, format!("the task `{name}` has no request"), hint);
                 Vec::new()
             }
             (request, steps) => {
-                if request.is_some() {
+                if request.is_some() || raw.cql.is_some() {
                     let hint = "move the request into a [[task.step]] of its own";
                     self.problems.add_with_hint(
                         &raw.location,
@@ -189,7 +196,7 @@ impl ScenarioBuilder<'_, '_> {
         raw: &[RawStep],
         inherited: &InheritedSettings<'_>,
         defaults: &RequestDefaults,
-    ) -> Vec<CompiledStep> {
+    ) -> Vec<BuiltStep> {
         let mut names: Vec<String> = Vec::new();
         let mut steps = Vec::new();
         for (index, raw) in raw.iter().enumerate() {
@@ -198,11 +205,11 @@ impl ScenarioBuilder<'_, '_> {
                 let location = raw.name.as_ref().map_or(&raw.location, |name| &name.location);
                 self.problems.add(location, format!("`{flow}` already has a step called `{name}`"));
             }
-            let Some(request) = &raw.request else {
-                let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
+            if raw.request.is_none() && raw.cql.is_none() {
+                let hint = "add get = \"/path\" (or post, put, patch, delete, head, options), or statement = \"…\"";
                 self.problems.add_with_hint(&raw.location, format!("the step `{name}` has no request"), hint);
                 continue;
-            };
+            }
             let think = raw.think.as_ref().map(|think| pause(think, self.problems));
             let inherited = InheritedSettings {
                 group: raw.group.as_ref().map(|group| group.value.as_str()).or(inherited.group),
@@ -210,9 +217,13 @@ impl ScenarioBuilder<'_, '_> {
                 think: think.unwrap_or(inherited.think),
                 continue_on_failure: raw.continue_on_failure || inherited.continue_on_failure,
             };
-            if let Some(mut step) = self.step(&format!("{flow}/{name}"), request, &raw.location, &inherited, defaults) {
-                step.group = raw.group.as_ref().map(|group| group.value.clone());
-                steps.push(step);
+            let (metric, location) = (format!("{flow}/{name}"), &raw.location);
+            let group = raw.group.as_ref().map(|group| group.value.clone());
+            if let Some(request) = &raw.request {
+                let step = self.step(&metric, request, location, &inherited, defaults);
+                steps.extend(step.map(|step| BuiltStep::Request(Box::new(CompiledStep { group, ..step }))));
+            } else if let Some(statement) = &raw.cql {
+                steps.extend(self.statement(&metric, statement, location, &inherited, group));
             }
             names.push(name);
         }
@@ -247,18 +258,27 @@ impl ScenarioBuilder<'_, '_> {
     }
 }
 
-/// The steps of a flow, all of one kind.
+/// The steps of a flow.
 enum FlowSteps {
-    Http(Vec<CompiledStep>),
+    InOrder(Vec<BuiltStep>),
     Browser(Vec<CompiledBrowserStep>),
 }
 
 fn build_flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: FlowSteps) -> CompiledFlow {
-    let (steps, browser_steps) = match steps {
-        FlowSteps::Http(steps) => (steps, Vec::new()),
-        FlowSteps::Browser(steps) => (Vec::new(), steps),
-    };
-    let mut flow = CompiledFlow { spans, timeout, steps, browser_steps, data: Vec::new() };
+    let mut flow = CompiledFlow { spans, timeout, ..CompiledFlow::default() };
+    match steps {
+        FlowSteps::Browser(steps) => flow.browser_steps = steps,
+        FlowSteps::InOrder(steps) => steps.into_iter().for_each(|step| match step {
+            BuiltStep::Request(step) => {
+                flow.order.push(FlowStep::Request(flow.steps.len()));
+                flow.steps.push(*step);
+            }
+            BuiltStep::Statement(statement) => {
+                flow.order.push(FlowStep::Statement(flow.statements.len()));
+                flow.statements.push(*statement);
+            }
+        }),
+    }
     let mut used = Vec::new();
     flow.columns_used(&mut used);
     for column in used {

@@ -96,8 +96,13 @@ impl ScenarioBuilder<'_, '_> {
         let inline = raw.tasks.iter().filter_map(|task| task.request.as_ref());
         let steps = raw.tasks.iter().flat_map(|task| &task.steps).chain(&raw.on_start);
         let requests = inline.chain(steps.filter_map(|step| step.request.as_ref()));
+        let of_requests = requests.flat_map(|request| request.extract.iter().map(|(name, _)| name));
+        let inline = raw.tasks.iter().filter_map(|task| task.cql.as_ref());
+        let steps = raw.tasks.iter().flat_map(|task| &task.steps).chain(&raw.on_start);
+        let statements = inline.chain(steps.filter_map(|step| step.cql.as_ref()));
+        let of_statements = statements.flat_map(|statement| statement.extract.iter().map(|extract| &extract.variable));
         let mut names: Vec<String> = Vec::new();
-        for (name, _) in requests.flat_map(|request| &request.extract) {
+        for name in of_requests.chain(of_statements) {
             if !is_name(&name.value) {
                 let hint = "use letters, digits, _ and -, beginning with a letter";
                 self.problems.add_with_hint(

@@ -26,14 +26,14 @@ impl FlowRun<'_> {
         started: Instant,
     ) -> bool {
         if let Err(error) = self.acquire_rows(flow).await {
-            self.record_missing_data_and_pause(prepared, intended, started, &error).await;
+            self.record_missing_data_and_pause((flow, prepared), intended, started, &error).await;
             return false;
         }
         let shared = self.shared;
         let page = match shared.browser.open_page().await {
             Ok(page) => page,
             Err(reason) => {
-                self.record_unopened(prepared, intended, started, &reason).await;
+                self.record_unopened((flow, prepared), intended, started, &reason).await;
                 return false;
             }
         };
@@ -135,10 +135,16 @@ impl FlowRun<'_> {
     }
 
     /// Records an iteration for which no page could be opened, and pauses.
-    async fn record_unopened(&self, prepared: &PreparedFlow, intended: Instant, started: Instant, reason: &str) {
+    async fn record_unopened(
+        &self,
+        (flow, prepared): (&CompiledFlow, &PreparedFlow),
+        intended: Instant,
+        started: Instant,
+        reason: &str,
+    ) {
         let outcome = Outcome::new(OutcomeCategory::Exception, "BROWSER_LOST");
         let recorder = &self.shared.recorder;
-        if let Some(metric) = prepared.first_metric() {
+        if let Some(metric) = prepared.first_metric(flow) {
             recorder.record_unsent(metric, intended, started, outcome);
             recorder.note_error(metric, intended, outcome, reason);
         }

@@ -16,7 +16,7 @@ use super::{
     step_request::{StepHandler, StepResult, TASK_TIMEOUT},
 };
 use crate::{
-    compiled_scenario::{CompiledFlow, CompiledStep, RequestTemplate},
+    compiled_scenario::{CompiledFlow, CompiledStep, FlowStep, RequestTemplate},
     data::{RowLifetime, RowOrder, UserRow},
     template::{MAX_RENDERED_BYTES, RenderContext, RenderTemplateError, TemplateValue},
 };
@@ -103,7 +103,7 @@ impl FlowRun<'_> {
             return Box::pin(self.run_in_browser(flow, prepared, intended, started)).await;
         }
         if let Err(error) = self.acquire_rows(flow).await {
-            self.record_missing_data_and_pause(prepared, intended, started, &error).await;
+            self.record_missing_data_and_pause((flow, prepared), intended, started, &error).await;
             return false;
         }
         // The wait for a row or a resource is not part of the target's service time.
@@ -114,25 +114,36 @@ impl FlowRun<'_> {
         let shared = self.shared;
         let spans = shared.recorder.open_span(&prepared.spans, intended, started);
         let mut group: Option<GroupSpan> = None;
-        for (index, (step, prepared_step)) in flow.steps.iter().zip(&prepared.steps).enumerate() {
+        for (index, &step) in flow.order.iter().enumerate() {
             if index > 0 {
                 let now = Instant::now();
                 times = StepTimes { intended: now, started: now, deadline };
             }
-            self.switch_group(prepared_step.group, (times.intended, times.started), ended, &mut group);
-            let result = self.run_step(step, prepared_step, times).await;
+            let (_, step_group) = prepared.metric_and_group(step);
+            self.switch_group(step_group, (times.intended, times.started), ended, &mut group);
+            let result = match step {
+                FlowStep::Request(at) => self.run_step(&flow.steps[at], &prepared.steps[at], times).await,
+                #[cfg(feature = "cql")]
+                FlowStep::Statement(at) => {
+                    // Boxed: most users send no statements, and none should be larger for it.
+                    Box::pin(self.run_statement(&flow.statements[at], &prepared.statements[at], times)).await
+                }
+                #[cfg(not(feature = "cql"))]
+                FlowStep::Statement(_) => unreachable!("no statement is built without the feature"),
+            };
             ended = result.ended;
             failure = failure.or(result.failure);
             if let Some(group) = &mut group {
                 group.failure = group.failure.or(result.failure);
             }
-            if result.failure.is_some() && !step.continue_on_failure {
+            let (think, continue_on_failure) = flow.after_step(step);
+            if result.failure.is_some() && !continue_on_failure {
                 completed = false;
                 break;
             }
-            let timed_out = self.think(step.think, deadline).await;
-            if let (true, Some(next)) = (timed_out, prepared.steps.get(index + 1)) {
-                self.record_task_timeout(next.metric);
+            let timed_out = self.think(think, deadline).await;
+            if let (true, Some(&next)) = (timed_out, flow.order.get(index + 1)) {
+                self.record_task_timeout(prepared.metric_and_group(next).0);
                 (ended, failure, completed) = (Instant::now(), failure.or(Some(TASK_TIMEOUT)), false);
                 break;
             }
@@ -190,14 +201,14 @@ impl FlowRun<'_> {
     /// Records an iteration that failed before its first request, and pauses.
     pub(super) async fn record_missing_data_and_pause(
         &mut self,
-        prepared: &PreparedFlow,
+        (flow, prepared): (&CompiledFlow, &PreparedFlow),
         intended: Instant,
         started: Instant,
         error: &RowError,
     ) {
         let outcome = Outcome::new(OutcomeCategory::Exception, error.code());
         let (recorder, now) = (&self.shared.recorder, Instant::now());
-        if let Some(metric) = prepared.first_metric() {
+        if let Some(metric) = prepared.first_metric(flow) {
             recorder.record_unsent(metric, intended, started, outcome);
             recorder.note_error(metric, intended, outcome, &error.to_string());
         }

@@ -113,23 +113,13 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         let Some(deadline) = deadline else { return sending.await };
         match run_until(deadline, sending, recorder).await {
             Ok(result) => result,
-            Err(CutShort { requests: 0 }) => self.unsent.unwrap_or_else(|| self.record_unsent_timeout(start)),
+            Err(CutShort { requests: 0 }) => {
+                // After a redirect, the request that could not be sent has another metric.
+                let start = RequestStart { metric: self.metric, ..start };
+                self.unsent.unwrap_or_else(|| record_unsent_timeout(recorder, start))
+            }
             Err(CutShort { .. }) => StepResult::failed(Instant::now(), TASK_TIMEOUT),
         }
-    }
-
-    /// The task's time limit passed while the request waited for the send budget.
-    #[cold]
-    fn record_unsent_timeout(&self, start: RequestStart) -> StepResult {
-        let recorder = &self.shared.recorder;
-        recorder.record_unsent(self.metric, start.intended, start.started, TASK_TIMEOUT);
-        recorder.note_error(
-            self.metric,
-            start.intended,
-            TASK_TIMEOUT,
-            "not sent: the task's time limit passed while the request waited for the worker's send budget",
-        );
-        StepResult::failed(Instant::now(), TASK_TIMEOUT)
     }
 
     fn verdict(&mut self, response: HttpResponse<'_>, service_time: Duration) -> RequestVerdict {
@@ -183,6 +173,19 @@ impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
     }
 }
 
+/// The task's time limit passed while the request waited for the send budget.
+#[cold]
+pub(super) fn record_unsent_timeout(recorder: &ThreadRecorder, start: RequestStart) -> StepResult {
+    recorder.record_unsent(start.metric, start.intended, start.started, TASK_TIMEOUT);
+    recorder.note_error(
+        start.metric,
+        start.intended,
+        TASK_TIMEOUT,
+        "not sent: the task's time limit passed while the request waited for the worker's send budget",
+    );
+    StepResult::failed(Instant::now(), TASK_TIMEOUT)
+}
+
 fn record_verdict(request: EndedRequest<'_>, verdict: &RequestVerdict) {
     request.record_as_noted(verdict.outcome, verdict.note.as_deref());
 }
@@ -217,12 +220,16 @@ fn extract_variables(
 }
 
 /// Work that a deadline has cut, with its requests under way; they are recorded as [`TASK_TIMEOUT`].
-struct CutShort {
-    requests: u64,
+pub(super) struct CutShort {
+    pub(super) requests: u64,
 }
 
 /// Runs `work` until `deadline`. Allocates nothing.
-async fn run_until<F: Future>(deadline: Instant, work: F, recorder: &ThreadRecorder) -> Result<F::Output, CutShort> {
+pub(super) async fn run_until<F: Future>(
+    deadline: Instant,
+    work: F,
+    recorder: &ThreadRecorder,
+) -> Result<F::Output, CutShort> {
     let mut work = pin!(Some(work));
     let running = work.as_mut().as_pin_mut().expect("it was set just now");
     match tokio::time::timeout_at(deadline.into(), running).await {

@@ -88,7 +88,7 @@ fn mix_seed(seed: u64, number: u64) -> u64 {
 impl VirtualUser for ScenarioUser {
     async fn on_start(&mut self) -> Result<(), OnStartError> {
         let shared = self.shared.clone();
-        if shared.compiled.on_start.steps.is_empty() {
+        if shared.compiled.on_start.order.is_empty() {
             return Ok(());
         }
         let now = Instant::now();

@@ -29,8 +29,9 @@ pub(super) fn task_kind(table: &mut TomlTable<'_, '_>, problems: &mut ProblemLis
     match given.value.as_str() {
         "http" => TaskKind::Http,
         "browser" => TaskKind::Browser,
+        "cql" => TaskKind::Cql,
         other => {
-            let hint = "write kind = \"http\" (the default) or kind = \"browser\"";
+            let hint = "write kind = \"http\" (the default), kind = \"browser\" or kind = \"cql\"";
             problems.add_with_hint(&given.location, format!("there is no kind of task `{other}`"), hint);
             TaskKind::Http
         }

@@ -4,11 +4,12 @@ use toml::de::DeTable;
 
 use super::{
     browser::{browser_settings, browser_step, task_kind},
+    cql::{cql_settings, cql_step, is_cql_step},
     json::toml_to_json,
     load::{http, load},
     raw::{
-        RawBrowserStep, RawData, RawJson, RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage,
-        TaskKind,
+        RawBrowserStep, RawCqlStep, RawData, RawJson, RawRequest, RawResource, RawScenario, RawStep, RawTask,
+        ScenarioLanguage, TaskKind,
     },
     request::request,
     table::{TomlTable, entries_in_file_order, report_wrong_type, sourced_key},
@@ -46,6 +47,7 @@ pub(crate) fn read_scenario(text: &str, problems: &mut ProblemList<'_>) -> Optio
     let (load, thresholds) = load(subtable(&mut root, "load", "[load]", problems), problems);
     let http = http(subtable(&mut root, "http", "[http]", problems), problems);
     let browser = browser_settings(subtable(&mut root, "browser", "[browser]", problems), problems);
+    let cql = cql_settings(subtable(&mut root, "cql", "[cql]", problems), problems);
     let variables = variables(&mut root, problems);
     let data = root.tables("data", "[[data]]", problems);
     let data = data.into_iter().map(|table| data_source(table, problems)).collect();
@@ -66,6 +68,7 @@ pub(crate) fn read_scenario(text: &str, problems: &mut ProblemList<'_>) -> Optio
         thresholds,
         http,
         browser,
+        cql,
         variables,
         data,
         resources,
@@ -128,7 +131,6 @@ fn resource(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Raw
 
 fn task(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> RawTask {
     let kind = task_kind(&mut table, problems);
-    let is_browser = kind == TaskKind::Browser;
     let task = RawTask {
         location: table.location(),
         name: table.string("name", problems),
@@ -141,8 +143,9 @@ fn task(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> RawTask
         think: table.duration_or_range("think", problems),
         continue_on_failure: table.boolean("continue_on_failure", problems).is_some_and(|given| given.value),
         kind,
-        request: if is_browser { None } else { request(&mut table, problems) },
-        browser: if is_browser { browser_step(&mut table, problems) } else { None },
+        request: if kind == TaskKind::Http { request(&mut table, problems) } else { None },
+        browser: if kind == TaskKind::Browser { browser_step(&mut table, problems) } else { None },
+        cql: if kind == TaskKind::Cql { cql_step(&mut table, problems) } else { None },
         steps: {
             let steps = table.tables("step", "[[task.step]]", problems);
             steps.into_iter().map(|table| step(table, kind, problems)).collect()
@@ -154,18 +157,28 @@ fn task(mut table: TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> RawTask
 
 fn step(mut table: TomlTable<'_, '_>, kind: TaskKind, problems: &mut ProblemList<'_>) -> RawStep {
     let timeout = table.string_or_number("timeout", problems);
-    let (request, browser) = match kind {
-        TaskKind::Http => (request(&mut table, problems).map(|request| RawRequest { timeout, ..request }), None),
-        TaskKind::Browser => (None, browser_step(&mut table, problems).map(|step| RawBrowserStep { timeout, ..step })),
-    };
+    let (mut http, mut browser, mut cql) = (None, None, None);
+    match kind {
+        TaskKind::Browser => {
+            browser = browser_step(&mut table, problems).map(|step| RawBrowserStep { timeout, ..step });
+        }
+        // A task may send requests and statements in turn, so that one checks what the other did.
+        TaskKind::Http | TaskKind::Cql if is_cql_step(&mut table) => {
+            cql = cql_step(&mut table, problems).map(|step| RawCqlStep { timeout, ..step });
+        }
+        TaskKind::Http | TaskKind::Cql => {
+            http = request(&mut table, problems).map(|request| RawRequest { timeout, ..request });
+        }
+    }
     let step = RawStep {
         location: table.location(),
         name: table.string("name", problems),
         group: table.string("group", problems),
         think: table.duration_or_range("think", problems),
         continue_on_failure: table.boolean("continue_on_failure", problems).is_some_and(|given| given.value),
-        request,
+        request: http,
         browser,
+        cql,
     };
     table.report_unknown_keys(problems);
     step

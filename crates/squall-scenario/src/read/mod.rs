@@ -2,6 +2,7 @@
 //! validates the rest.
 
 mod browser;
+mod cql;
 mod document;
 mod json;
 mod load;
@@ -12,6 +13,7 @@ mod table;
 pub(crate) use document::read_scenario;
 pub use raw::RawBrowser;
 pub(crate) use raw::{
-    NameValuePairs, RawBody, RawBrowserStep, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck,
-    RawRequest, RawResource, RawScenario, RawStep, RawTask, ScenarioLanguage, TaskKind,
+    NameValuePairs, RawBody, RawBrowserStep, RawColumnExtract, RawCqlArgument, RawCqlStep, RawData, RawExpect,
+    RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest, RawResource, RawScenario, RawStep, RawTask,
+    ScenarioLanguage, TaskKind,
 };

@@ -3,7 +3,7 @@
 
 use squall_browser::BrowserStep;
 
-use crate::{RawHttp, RawLoad, Sourced, error::SourceLocation};
+use crate::{RawCql, RawHttp, RawLoad, Sourced, error::SourceLocation};
 
 pub(crate) type NameValuePairs = Vec<(Sourced<String>, Sourced<String>)>;
 
@@ -17,6 +17,7 @@ pub(crate) struct RawScenario {
     pub(crate) thresholds: Vec<Sourced<String>>,
     pub(crate) http: RawHttp,
     pub(crate) browser: RawBrowser,
+    pub(crate) cql: RawCql,
     pub(crate) variables: Vec<(Sourced<String>, RawJson)>,
     pub(crate) data: Vec<RawData>,
     pub(crate) resources: Vec<RawResource>,
@@ -96,6 +97,63 @@ pub(crate) enum TaskKind {
     #[default]
     Http,
     Browser,
+    Cql,
+}
+
+/// A CQL statement of a task.
+#[derive(Debug)]
+pub(crate) struct RawCqlStep {
+    pub(crate) statement: Sourced<String>,
+    pub(crate) values: Vec<RawCqlArgument>,
+    pub(crate) consistency: Option<Sourced<String>>,
+    pub(crate) page_size: Option<Sourced<u64>>,
+    pub(crate) timeout: Option<Sourced<String>>,
+    pub(crate) expect: RawCqlExpect,
+    pub(crate) extract: Vec<RawColumnExtract>,
+}
+
+/// A variable that takes a column of the first row.
+#[derive(Debug)]
+pub(crate) struct RawColumnExtract {
+    pub(crate) variable: Sourced<String>,
+    pub(crate) column: Sourced<String>,
+    pub(crate) default: Option<Sourced<String>>,
+}
+
+impl RawCqlStep {
+    /// Stands for the statements of code.
+    pub(crate) fn sample(location: SourceLocation) -> RawCqlStep {
+        RawCqlStep {
+            statement: Sourced { value: String::new(), location },
+            values: Vec::new(),
+            consistency: None,
+            page_size: None,
+            timeout: None,
+            expect: RawCqlExpect::default(),
+            extract: Vec::new(),
+        }
+    }
+}
+
+/// A value of a statement.
+#[derive(Debug)]
+pub(crate) enum RawCqlArgument {
+    Given(RawJson),
+    /// `{ population = "uniform(1..100)", size = "fixed(8)" }`.
+    Generated {
+        population: Sourced<String>,
+        size: Option<Sourced<String>>,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RawCqlExpect {
+    pub(crate) rows: Option<Sourced<u64>>,
+    pub(crate) min_rows: Option<Sourced<u64>>,
+    pub(crate) max_rows: Option<Sourced<u64>>,
+    /// Columns of the first row.
+    pub(crate) columns: NameValuePairs,
+    pub(crate) max_ms: Option<Sourced<f64>>,
 }
 
 /// A step of a browser task.
@@ -136,6 +194,8 @@ pub(crate) struct RawTask {
     pub(crate) request: Option<RawRequest>,
     /// The step of a browser task in the task's own table.
     pub(crate) browser: Option<RawBrowserStep>,
+    /// The statement of a CQL task in the task's own table.
+    pub(crate) cql: Option<RawCqlStep>,
     pub(crate) steps: Vec<RawStep>,
 }
 
@@ -156,6 +216,7 @@ impl RawTask {
             kind: TaskKind::Http,
             request: Some(request),
             browser: None,
+            cql: None,
             steps: Vec::new(),
         }
     }
@@ -171,6 +232,8 @@ pub(crate) struct RawStep {
     pub(crate) request: Option<RawRequest>,
     /// Set in place of `request` in a browser task.
     pub(crate) browser: Option<RawBrowserStep>,
+    /// Set in place of `request` if the step is a CQL statement.
+    pub(crate) cql: Option<RawCqlStep>,
 }
 
 #[derive(Debug, Default)]

@@ -34,6 +34,7 @@ fn shop(load: RawLoad) -> RawCodeScenario {
         absolute_origin: None,
         load,
         thresholds: Vec::new(),
+        cql: squall_scenario::RawCql::default(),
         tasks: vec![task("browse")],
         browser: RawBrowser::default(),
         notes: Vec::new(),

@@ -20,7 +20,7 @@ fn examples() -> Vec<PathBuf> {
     files
 }
 
-fn parse(path: &Path, overrides: ScenarioOverrides) -> Scenario {
+pub(crate) fn parse(path: &Path, overrides: ScenarioOverrides) -> Scenario {
     let text = std::fs::read_to_string(path).expect("readable");
     let name = path.to_string_lossy();
     Scenario::parse(&name, &text, &mut DiskFiles::relative_to_scenario(path), overrides)
@@ -37,7 +37,8 @@ fn every_example_is_valid() {
 #[test]
 fn every_example_runs_and_its_accounting_balances() {
     let flag = |name: &str, value: &str| Some(Sourced::from_flag(name, value));
-    for path in examples() {
+    // cql.rs runs this one, with a database.
+    for path in examples().into_iter().filter(|path| !path.ends_with("cql.toml")) {
         let target = target();
         let load = RawLoad {
             duration: flag("--for", "1s"),
@@ -82,7 +83,7 @@ fn network_requests(deltas: &[Delta]) -> u64 {
 }
 
 /// Runs a scenario on two engine threads and returns the merged result.
-async fn run(scenario: &Scenario) -> Vec<Delta> {
+pub(crate) async fn run(scenario: &Scenario) -> Vec<Delta> {
     let config =
         EngineConfig { threads: 2, ..EngineConfig::new(scenario.plan.load.clone(), scenario.plan.tasks.clone()) };
     let mut engine = Engine::prepare(scenario.driver(), config).await.expect("a sound driver");

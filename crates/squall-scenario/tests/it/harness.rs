@@ -70,7 +70,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (RecordedRun, Vec<bool>) {
     block_on(async {
         let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let thread = scenario.driver().thread(recorder.clone()).expect("a sound scenario");
+        let mut thread = scenario.driver().thread(recorder.clone()).expect("a sound scenario");
+        thread.connect().await.unwrap_or_else(|error| panic!("{error}"));
         let mut user = thread.user(UserIdentity { number: 3, seed: 7 });
         let mut completed = Vec::new();
         if user.on_start().await.is_ok() {

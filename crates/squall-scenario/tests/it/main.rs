@@ -4,6 +4,8 @@
 mod allocation;
 mod browser;
 mod code_scenario;
+#[cfg(feature = "cql")]
+mod cql;
 mod docs;
 mod driver;
 mod errors;

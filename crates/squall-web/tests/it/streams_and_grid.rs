@@ -73,7 +73,7 @@ async fn grid_shows_its_workers_and_drains_one() {
     let store = RedisSlotStore::new(&client, "squall-grid:{main}:");
     let offer = SlotOffer {
         worker: SlotWorkerId::new("chromium", "w1").unwrap(),
-        version: "1.65".to_owned(),
+        versions: vec!["1.65".to_owned()],
         endpoint: "127.0.0.1:1".to_owned(),
         secret: "secret".to_owned(),
         slots: 3,

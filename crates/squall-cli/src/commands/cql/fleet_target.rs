@@ -1,7 +1,7 @@
 //! A run of `squall cql` on a fleet: what cannot run there, and the bundle that workers get. The workers
 //! make the load; the machine that starts the run creates the schema and runs the warm-up.
 
-use squall_cql::{NodeAddress, Population, SequenceEnd, StopRule, StressOperation, StressSettings, ThreadPlan};
+use squall_cql::{Population, SequenceEnd, StopRule, StressSettings, ThreadPlan, Workload};
 use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan};
 use squall_orchestrator::{RunControl, RunObserver, RunResult};
 
@@ -18,12 +18,12 @@ impl FleetTarget {
     /// `None` for a run in this process.
     pub(super) fn new(
         args: &FleetArgs,
-        words: &[String],
         settings: &StressSettings,
-        nodes: &[NodeAddress],
+        workload: &Workload,
+        source: CqlSource,
     ) -> Result<Option<FleetTarget>, CliError> {
         let Some(redis) = args.cluster.clone() else { return Ok(None) };
-        refuse_on_fleet(settings)?;
+        refuse_on_fleet(settings, workload)?;
         let (redis, fleet) = match redis.is_empty() {
             true => {
                 let store = local_fleet_state::running_fleet_store()?;
@@ -31,7 +31,7 @@ impl FleetTarget {
             }
             false => (redis, args.fleet.clone()),
         };
-        let settings = CqlSource::new(words, settings, nodes).encode()?;
+        let settings = source.encode()?;
         Ok(Some(FleetTarget { redis, fleet, settings }))
     }
 
@@ -58,7 +58,12 @@ pub(super) fn sequence_limit(settings: &StressSettings) -> Option<u64> {
 }
 
 /// Names the first option that only a run in one process can carry out.
-fn refuse_on_fleet(settings: &StressSettings) -> Result<(), CliError> {
+fn refuse_on_fleet(settings: &StressSettings, workload: &Workload) -> Result<(), CliError> {
+    if let Some(query) = workload.token_range_query() {
+        let reason = "every worker would read all token ranges: run it without --cluster";
+        return Err(CliError::new(format!("a fleet does not support {query}, a token-range query, because {reason}")));
+    }
+    let visits = &settings.insert.visits;
     let looks_back = matches!(&settings.population.seeds, Population::Sequence { read_lookback: Some(_), .. });
     let refused = [
         (
@@ -70,7 +75,10 @@ fn refuse_on_fleet(settings: &StressSettings) -> Result<(), CliError> {
             "an end by the standard error: give n= or duration=",
         ),
         (looks_back, "read-lookback=, because a worker does not know what others have written: use -pop dist="),
-        (matches!(settings.command.operation, StressOperation::User { .. }), "user profiles: run it without --cluster"),
+        (
+            visits.max().max(visits.min()) > 1 && matches!(workload, Workload::Profiles(_)),
+            "-insert visits=, because a worker does not know which partitions others have begun: leave it out",
+        ),
     ];
     match refused.into_iter().find(|(used, _)| *used) {
         Some((_, what)) => Err(CliError::new(format!("a fleet does not support {what}"))),

@@ -1,11 +1,11 @@
 //! The files that the options of `squall cql` name: lists of nodes, credentials and user profiles. It
 //! connects to nothing.
 
-use squall_cql::{ConnectionMode, NodeAddress, NodeList, StressOperation, UserProfile, Workload, parse_node_file};
+use squall_cql::{ConnectionMode, NodeAddress, NodeList, StressOperation, parse_node_file};
 use squall_scenario::read_input_text;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::exit::CliError;
+use crate::{bundle::ProfileFile, exit::CliError};
 
 /// The listed nodes, from `-node a,b` or from the file of `-node file=`.
 pub(super) fn read_nodes(nodes: &NodeList) -> Result<Vec<NodeAddress>, CliError> {
@@ -17,16 +17,11 @@ pub(super) fn read_nodes(nodes: &NodeList) -> Result<Vec<NodeAddress>, CliError>
     }
 }
 
-/// The operations of a command, with the profiles of `profile=`.
-pub(super) fn read_workload(operation: &StressOperation) -> Result<Workload, CliError> {
-    let mut profiles = Vec::new();
-    if let StressOperation::User { profiles: paths, .. } = operation {
-        for path in paths {
-            let profile = UserProfile::parse(&path.display().to_string(), &read(path)?);
-            profiles.push(profile.map_err(|error| CliError::new(error.to_string()))?);
-        }
-    }
-    Workload::new(operation, profiles).map_err(|error| CliError::new(error.to_string()))
+/// The files of `profile=`, in its order.
+pub(super) fn read_profiles(operation: &StressOperation) -> Result<Vec<ProfileFile>, CliError> {
+    let StressOperation::User { profiles: paths, .. } = operation else { return Ok(Vec::new()) };
+    let file = |path: &PathBuf| Ok(ProfileFile { path: path.display().to_string(), text: read(path)? });
+    paths.iter().map(file).collect()
 }
 
 /// Takes user and password from `-credentials-file`, if it is given. Typed ones win.

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::{
     fleet_target::FleetTarget,
-    input_files::{read_credentials, read_nodes, read_workload},
+    input_files::{read_credentials, read_nodes, read_profiles},
     interval_table::{IntervalTable, LABEL_WIDTH, TableSettings},
     output_log::{HdrLog, LogPlace, OutputLog},
     probes::{CqlProbes, search_settings},
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     args::CqlArgs,
+    bundle::{CqlSource, workload},
     commands::run::{ProgressDisplay, observe_run},
     exit::{self, BREACHED, CliError, INTERRUPTED, PASSED, error_chain},
     find_max::{SearchSettings, find_max},
@@ -35,9 +36,11 @@ use crate::{
 pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, CliError> {
     read_credentials(&mut settings.mode)?;
     let nodes = read_nodes(&settings.nodes.nodes)?;
-    let workload = read_workload(&settings.command.operation)?;
+    let profiles = read_profiles(&settings.command.operation)?;
+    let workload = workload(&settings.command.operation, &profiles).map_err(CliError::new)?;
     let target = DatabaseTarget::new(&settings, &nodes);
-    let fleet = FleetTarget::new(&args.fleet, &args.words, &settings, &nodes)?;
+    let source = CqlSource::new(&args.words, &settings, &nodes, profiles);
+    let fleet = FleetTarget::new(&args.fleet, &settings, &workload, source)?;
     let search = search_settings(&args, &settings);
     let report = RunReport::open(args, &settings, &workload)?;
     let place = LogPlace { quiet: report.quiet(), stdout_is_taken: report.uses_stdout() };

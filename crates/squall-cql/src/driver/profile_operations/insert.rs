@@ -77,14 +77,19 @@ impl Insert {
         Ok(Insert { statement, batch: kind.of_driver(), samplers: RefCell::new(samplers), table })
     }
 
+    /// How many partitions the next operation writes.
+    pub(in crate::driver) fn draw_partitions(&self) -> u64 {
+        u64::try_from(self.samplers.borrow_mut().partitions.draw()).unwrap_or(1).max(1)
+    }
+
     /// Takes the partitions of one operation and generates their rows; `None` ends the run.
     pub(in crate::driver) fn begin(
         &self,
         run: &DriverRun,
         seeds: &mut UserSeeds,
         visits: &mut VisitChooser,
+        wanted: u64,
     ) -> Option<InsertWork> {
-        let wanted = u64::try_from(self.samplers.borrow_mut().partitions.draw()).unwrap_or(1).max(1);
         let mut work = InsertWork::default();
         for _ in 0..run.limit.take(wanted) {
             let visit = match visits.take_waiting(&run.visits) {

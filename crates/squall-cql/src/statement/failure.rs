@@ -1,0 +1,56 @@
+//! Why a session or a statement of a scenario failed, in the words of scenarios.
+
+use crate::{
+    DatabaseConnectError,
+    database::{NextTry, OperationError},
+};
+use squall_metrics::Outcome;
+
+/// Why a scenario cannot use its database.
+#[derive(Debug, thiserror::Error)]
+pub enum StatementSessionError {
+    #[error("{nodes} did not answer within {seconds} s: check `nodes` and `port` of [cql]")]
+    Silent { nodes: String, seconds: f64 },
+    #[error("cannot connect to {nodes}: {reason}")]
+    Refused { nodes: String, reason: String },
+    #[error("{nodes} wants a password: add `user` and `password` to [cql]")]
+    PasswordNeeded { nodes: String },
+    #[error("cannot resolve {hosts}: check `nodes` of [cql]")]
+    UnknownHost { hosts: String },
+    #[error("node {node} belongs to the cluster and cannot be connected: start it")]
+    NodeDown { node: String },
+    #[error(transparent)]
+    Other(DatabaseConnectError),
+}
+
+impl From<DatabaseConnectError> for StatementSessionError {
+    fn from(error: DatabaseConnectError) -> StatementSessionError {
+        match error {
+            DatabaseConnectError::Silent { nodes, limit } => {
+                StatementSessionError::Silent { nodes, seconds: limit.as_secs_f64() }
+            }
+            DatabaseConnectError::Refused { nodes, reason } => StatementSessionError::Refused { nodes, reason },
+            DatabaseConnectError::PasswordNeeded { nodes } => StatementSessionError::PasswordNeeded { nodes },
+            DatabaseConnectError::UnknownHost { hosts } => StatementSessionError::UnknownHost { hosts },
+            DatabaseConnectError::NodeDown { node } => StatementSessionError::NodeDown { node },
+            other => StatementSessionError::Other(other),
+        }
+    }
+}
+
+/// A statement that the database did not carry out.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct StatementFailure {
+    pub outcome: Outcome,
+    pub message: String,
+    /// There was no connection, so that the next statement would fail at once.
+    pub no_connection: bool,
+}
+
+impl From<OperationError> for StatementFailure {
+    fn from(error: OperationError) -> StatementFailure {
+        let no_connection = error.next_try == NextTry::AfterPause;
+        StatementFailure { outcome: error.outcome, message: error.message, no_connection }
+    }
+}

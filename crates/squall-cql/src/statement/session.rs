@@ -1,0 +1,99 @@
+//! The session of one engine thread and its prepared statements. It binds nothing and reads no values;
+//! `bind` and `rows` do.
+
+use super::{
+    BoundValues, KeptRows, StatementConnection, StatementFailure, StatementRows, StatementSessionError,
+    bind::ValueGenerators,
+};
+use crate::{
+    Consistency, Database,
+    database::{OperationError, innermost_message},
+    profile::qualified_statement,
+};
+use scylla::{response::PagingState, statement::prepared::PreparedStatement};
+use std::{ops::ControlFlow, time::Duration};
+
+/// A connected database of a scenario.
+pub struct StatementSession {
+    database: Database,
+    keyspace: Option<String>,
+}
+
+/// What a statement says about its sending; `None` takes the session's value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatementOptions {
+    pub consistency: Option<Consistency>,
+    /// Rows of one page. All pages are read, one after the other.
+    pub page_size: Option<u16>,
+    pub timeout: Option<Duration>,
+}
+
+/// A statement that the database has prepared.
+#[derive(Debug, Clone)]
+pub struct ScenarioStatement {
+    pub(super) prepared: PreparedStatement,
+    pub(super) generators: ValueGenerators,
+}
+
+impl StatementSession {
+    /// Connects to every node. All connections stand when it returns.
+    pub async fn connect(connection: &StatementConnection) -> Result<StatementSession, StatementSessionError> {
+        let database = Database::connect(&connection.target(), connection.connections).await?;
+        Ok(StatementSession { database, keyspace: connection.keyspace.clone() })
+    }
+
+    /// Prepares a statement. Tables without a keyspace belong to that of the session.
+    pub async fn prepare(&self, cql: &str, options: StatementOptions) -> Result<ScenarioStatement, StatementFailure> {
+        let cql = match &self.keyspace {
+            Some(keyspace) => qualified_statement(keyspace, cql),
+            None => cql.to_owned(),
+        };
+        let prepared = self.database.session.prepare(cql).await;
+        let mut prepared = prepared.map_err(|error| StatementFailure {
+            message: innermost_message(&error),
+            ..OperationError::from(scylla::errors::ExecutionError::from(error)).into()
+        })?;
+        if let Some(level) = options.consistency {
+            prepared.set_consistency(level.into());
+        }
+        if let Some(rows) = options.page_size {
+            prepared.set_page_size(i32::from(rows));
+        }
+        if options.timeout.is_some() {
+            prepared.set_request_timeout(options.timeout);
+        }
+        Ok(ScenarioStatement { prepared, generators: ValueGenerators::default() })
+    }
+
+    /// Sends a statement and reads all pages of its answer.
+    pub async fn execute(
+        &self,
+        statement: &ScenarioStatement,
+        values: &BoundValues,
+        keep: KeptRows,
+    ) -> Result<StatementRows, StatementFailure> {
+        let mut rows = StatementRows::new(keep);
+        let mut state = PagingState::start();
+        loop {
+            let page = self.database.session.execute_single_page(&statement.prepared, values, state).await;
+            let (page, next) = page.map_err(|error| self.database.with_node(OperationError::from(error)))?;
+            rows.add(page)?;
+            match next.into_paging_control_flow() {
+                ControlFlow::Break(()) => return Ok(rows),
+                ControlFlow::Continue(next) => state = next,
+            }
+        }
+    }
+}
+
+impl ScenarioStatement {
+    /// The number of values that it takes.
+    pub fn value_count(&self) -> usize {
+        self.prepared.get_variable_col_specs().len()
+    }
+
+    /// The names of the columns that its values are bound to.
+    pub fn value_names(&self) -> impl Iterator<Item = &str> {
+        self.prepared.get_variable_col_specs().iter().map(|spec| spec.name())
+    }
+}
