@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import socket
 import subprocess
@@ -93,6 +95,47 @@ def test_rows_return_what_was_stored(run: Callable[..., Any], settings: dict[str
     assert ended.outcomes("GET /api/products/7") == {"HTTP_200": 6}
     assert ended.metric("find:rows")["requests"] == 6
     assert ended.result["totals"]["requests"] == 18
+
+
+EXAMPLE = Path(__file__).parents[2] / "scenarios" / "cql.py"
+
+SHOP = """
+@scenario(cql={settings!r})
+class Shop(VUser):
+    @task
+    async def prepare(self, client):
+        await client.cql("CREATE KEYSPACE shop WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        await client.cql("CREATE TABLE shop.orders (customer int, number bigint, total int, placed timestamp, note text, "
+                         "PRIMARY KEY (customer, number))")
+"""
+
+COUNT = """
+@scenario(cql={settings!r})
+class Count(VUser):
+    @task
+    async def count(self, client):
+        rows = await client.cql("SELECT COUNT(*) AS stored FROM shop.orders")
+        assert rows.one().stored == {expected}, rows.one().stored
+"""
+
+
+def test_example_stores_as_many_orders_as_it_reports(
+    run: Callable[..., Any], squall: Callable[..., Any], target: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    created = run(SHOP.format(settings=settings), requests=1)
+    assert created.code == 0, created.messages()
+    env = {**os.environ, "CASSANDRA_PORT": str(settings["port"])}
+    arguments = ["--users", "2", "--requests", "30"]
+    ended = squall("run", str(EXAMPLE), "--target", target.url, "--json", "example.json", *arguments, env=env)
+    result = json.loads((tmp_path / "example.json").read_text())
+    # A busy machine may breach the example's threshold on a time.
+    assert ended.code in (0, 1) and result["totals"]["errors"] == 0, ended.stdout + ended.stderr
+    metrics = {metric["name"]: metric for metric in result["metrics"]}
+    stored = metrics["store"]["requests"]
+    assert stored == metrics["product"]["requests"] == metrics["compare"]["requests"] == 10
+    assert metrics["latest"]["requests"] == 20
+    counted = run(COUNT.format(settings=settings, expected=stored), requests=1)
+    assert counted.result["totals"]["errors"] == 0, counted.messages()
 
 
 FAILURES = """

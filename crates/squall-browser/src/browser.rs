@@ -54,7 +54,7 @@ pub enum LaunchError {
 
 /// Why a grid gives no session.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum BrowserConnectError {
     #[error("{0} is no URL of a grid: write ws://host:port")]
     Url(String),
     #[error("cannot connect to the grid at {url}: {reason}")]
@@ -109,12 +109,16 @@ impl Browser {
 
     /// Opens a session of a grid: `url` is that of its CDP sessions, `ws://host:port/devtools/browser`.
     /// Waits until the grid has a free slot. Call it inside a [`tokio::task::LocalSet`].
-    pub async fn connect(url: &str, token: Option<&str>, config: &BrowserConfig) -> Result<Browser, ConnectError> {
+    pub async fn connect(
+        url: &str,
+        token: Option<&str>,
+        config: &BrowserConfig,
+    ) -> Result<Browser, BrowserConnectError> {
         let connecting = connect_websocket(url, token);
         let waited = config.launch_timeout;
         let (connection, tasks) = tokio::time::timeout(waited, connecting)
             .await
-            .map_err(|_| ConnectError::Timeout { url: url.to_owned(), waited })??;
+            .map_err(|_| BrowserConnectError::Timeout { url: url.to_owned(), waited })??;
         let held = Rc::new(HeldBrowser { _tasks: tasks, process: None, endpoint: None });
         Ok(Browser { connection, viewport: config.viewport, held })
     }
@@ -140,9 +144,12 @@ impl Browser {
     }
 }
 
-async fn connect_websocket(url: &str, token: Option<&str>) -> Result<(Connection, ConnectionTasks), ConnectError> {
-    let no_url = || ConnectError::Url(url.to_owned());
-    let unreachable = |reason: String| ConnectError::Unreachable { url: url.to_owned(), reason };
+async fn connect_websocket(
+    url: &str,
+    token: Option<&str>,
+) -> Result<(Connection, ConnectionTasks), BrowserConnectError> {
+    let no_url = || BrowserConnectError::Url(url.to_owned());
+    let unreachable = |reason: String| BrowserConnectError::Unreachable { url: url.to_owned(), reason };
     let mut request = url.into_client_request().map_err(|_| no_url())?;
     if let Some(token) = token {
         let value = HeaderValue::from_str(&format!("Bearer {token}"));
@@ -162,7 +169,7 @@ async fn connect_websocket(url: &str, token: Option<&str>) -> Result<(Connection
         Err(tungstenite::Error::Http(response)) => {
             let (status, body) = (response.status().as_u16(), response.into_body().unwrap_or_default());
             let reason = String::from_utf8_lossy(&body).trim().chars().take(500).collect();
-            Err(ConnectError::Refused { url: url.to_owned(), status, reason })
+            Err(BrowserConnectError::Refused { url: url.to_owned(), status, reason })
         }
         Err(error) => Err(unreachable(error.to_string())),
     }

@@ -38,7 +38,7 @@ mod step;
 mod step_error;
 
 #[cfg(feature = "cdp")]
-pub use browser::{Browser, BrowserConfig, ConnectError, LaunchError};
+pub use browser::{Browser, BrowserConfig, BrowserConnectError, LaunchError};
 #[cfg(feature = "cdp")]
 pub use connection::CdpError;
 #[cfg(feature = "cdp")]

@@ -146,8 +146,8 @@ pub(crate) fn browser_page_script() -> &'static str {
 }
 
 /// One step of a browser user, and what pages measured in it.
-#[pyclass(unsendable, module = "squall._squall")]
-pub(crate) struct BrowserStep {
+#[pyclass(unsendable, name = "BrowserStep", module = "squall._squall")]
+pub(crate) struct PythonBrowserStep {
     name: String,
     browsers: Rc<ThreadBrowsers>,
     metrics: Rc<StepMetrics>,
@@ -166,12 +166,12 @@ struct StepEnd {
 }
 
 #[pymethods]
-impl BrowserStep {
+impl PythonBrowserStep {
     /// A step that is due now. Without `run` it is not recorded itself, only what pages measured.
     #[new]
-    fn new(name: &str) -> PyResult<BrowserStep> {
+    fn new(name: &str) -> PyResult<PythonBrowserStep> {
         let browsers = thread_browsers()?;
-        Ok(BrowserStep {
+        Ok(PythonBrowserStep {
             name: name.to_owned(),
             metrics: browsers.step(name),
             browsers,

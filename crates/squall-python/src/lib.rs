@@ -69,7 +69,7 @@ mod _squall {
     #[cfg(feature = "browser")]
     #[pymodule_export]
     use super::browser_users::{
-        BrowserStep, browser_page_script, browser_settings, register_browser_driver, release_browser_driver,
+        PythonBrowserStep, browser_page_script, browser_settings, register_browser_driver, release_browser_driver,
         start_browser,
     };
 
