@@ -1,6 +1,7 @@
 //! Writes the deltas of a worker as events to vikhry's streams of metrics and probes, one event per
 //! request or call of a probe, because vikhry's orchestrator counts events. Times come from the
-//! delta's histograms, so they are as precise as these. It ships no deltas. `WorkerRun` owns it in a test of vikhry's orchestrator.
+//! delta's histograms, so they are as precise as these. It ships no deltas. `WorkerRun` owns it in a
+//! test of vikhry's orchestrator.
 
 use serde_json::Value;
 use squall_coord::{MetricEntry, RunStore, SeriesKind};
