@@ -256,7 +256,8 @@ Examples:
   squall grid worker --redis redis://10.0.0.5 --listen 0.0.0.0:3131 \\
     --advertise worker-1:3131 --slots 10
   squall grid worker --server http://10.0.0.5:8080 --server-key @host.key
-  squall grid worker --redis redis://10.0.0.5 --playwright v1.65/node_modules/playwright-core \\
+  squall grid worker --redis redis://10.0.0.5 \\
+    --playwright v1.65/node_modules/playwright-core \\
     --playwright v1.64/node_modules/playwright-core
 
 It needs Node.js, the package playwright-core and a browser, and installs
