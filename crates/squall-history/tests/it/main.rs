@@ -81,7 +81,7 @@ fn bundle_of_a_run_is_private_counts_for_the_limit_and_leaves_with_its_run() {
     use std::os::unix::fs::PermissionsExt;
     let parent = tempfile::tempdir().unwrap();
     let size = serde_json::to_vec(&result("shop", 1)).unwrap().len() as u64;
-    let folder = folder_in(&parent, 3 * size);
+    let folder = folder_in(&parent, 3 * size + size / 2);
     let first = folder.save_with_bundle(&result("shop", 1), &vec![b'x'; size as usize]).unwrap();
     assert!(folder.get(&first.id).unwrap().can_start && folder.list().unwrap().runs[0].can_start);
     assert_eq!(folder.read_bundle(&first.id).unwrap().map(|text| text.len() as u64), Some(size));
