@@ -11,8 +11,10 @@ PROFILE ?= release
 FEATURES := $(if $(filter demo,$(PROFILE)),--no-default-features --features browser)
 # The tests need two cores and use more where the machine has them.
 JOBS ?= $(shell nproc)
+# Most tests wait for processes and timers, not for a core.
+TEST_THREADS ?= $(shell expr 2 '*' $(JOBS))
 # How long `make test` runs each fuzz target.
-FUZZ_SECONDS ?= 30
+FUZZ_SECONDS ?= 10
 
 .PHONY: demo test check fmt clippy edges deny deploy ui ui-check ui-test unit fuzz bench build tools redis cassandra playwright clean help
 
@@ -69,7 +71,7 @@ ui-test: ui redis
 
 unit: ui redis cassandra playwright
 	@mkdir -p target
-	set -o pipefail; $(CARGO) test --workspace --no-fail-fast --locked -j $(JOBS) 2>&1 | tee target/test.log
+	set -o pipefail; RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --no-fail-fast --locked -j $(JOBS) 2>&1 | tee target/test.log
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)
