@@ -35,6 +35,8 @@ export class RunData {
   thresholds: Threshold[] = [];
   events: FleetEvent[] = [];
   table: Table | null = null;
+  /** Changes with the table. */
+  tables = 0;
   /** Changes with the data, so that charts and tables know when to render. */
   version = 0;
 
@@ -95,7 +97,7 @@ export class RunData {
     this.figures = message.figures;
     this.thresholds = message.thresholds;
     this.events = message.events;
-    this.table = message.table;
+    this.setTable(message.table);
   }
 
   /** Returns false if the second does not follow the known ones. */
@@ -130,6 +132,7 @@ export class RunData {
 
   setTable(table: Table): void {
     this.version += 1;
+    this.tables += 1;
     this.table = table;
   }
 
@@ -171,6 +174,7 @@ export class RunData {
     this.thresholds = [];
     this.events = [];
     this.table = null;
+    this.tables += 1;
     this.finished = false;
   }
 }
