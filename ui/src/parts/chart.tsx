@@ -172,7 +172,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
 
   useLayoutEffect(() => {
     if (!inView) return;
-    withinFrame(holder, () => {
+    withinFrame(holder, plot.current === null, () => {
       const element = holder.current;
       if (!element) return;
       plot.current ??= create(element, latest, data, setCursor);
