@@ -98,7 +98,10 @@ pub(crate) async fn connect<S: SlotStore>(
     state.relays.spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
-        let client = RelaySide { socket: Socket::Tcp(parts.io.into_inner()), received: parts.read_buf.to_vec() };
+        // A copy, because hyper's bytes keep its whole buffer.
+        let (stream, received) = (parts.io.into_inner(), parts.read_buf.to_vec());
+        drop(parts.read_buf);
+        let client = RelaySide { socket: Socket::Tcp(stream), received };
         let lost = worker_lost(grant.worker.name(), &session.id);
         let report = relay(client, worker, timeouts, lost, stopped).await;
         metrics.count_relay(&report);
