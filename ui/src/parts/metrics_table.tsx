@@ -261,13 +261,54 @@ interface RowProps {
   onFold: Props["onFold"];
 }
 
-/** Rendered with each table, which the server sends less often than seconds if it is long. */
+const rows = new WeakMap<Element, MetricRow>();
+const NEAR = "64px";
+let observer: IntersectionObserver | null = null;
+
+/** Says rows when they come into view and leave it. */
+function observe(element: Element, row: MetricRow): void {
+  observer ??= new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) rows.get(target)?.setInView(isIntersecting);
+    },
+    { rootMargin: NEAR },
+  );
+  rows.set(element, row);
+  observer.observe(element);
+}
+
+/** Rendered with each table while it is in view, and when it comes into view. */
 class MetricRow extends Component<RowProps> {
+  private inView = true;
+  private outdated = false;
+  private element: Element | null = null;
+
+  override componentDidMount(): void {
+    const { base } = this as { base?: unknown };
+    if (!(base instanceof Element) || this.props.entry.id === ALL_REQUESTS) return;
+    this.element = base;
+    observe(base, this);
+  }
+
+  override componentWillUnmount(): void {
+    if (this.element) observer?.unobserve(this.element);
+  }
+
+  setInView(inView: boolean): void {
+    this.inView = inView;
+    if (inView && this.outdated) this.forceUpdate();
+  }
+
   override shouldComponentUpdate(next: RowProps): boolean {
-    return next.entry !== this.props.entry || next.columns !== this.props.columns || next.onFold !== this.props.onFold;
+    const { entry, columns, onFold } = this.props;
+    if (next.columns !== columns || next.onFold !== onFold) return true;
+    const changed = next.entry !== entry;
+    this.outdated ||= changed;
+    return changed && this.inView;
   }
 
   override render(props: RowProps): JSX.Element {
+    this.outdated = false;
     return <RowCells {...props} />;
   }
 }
