@@ -163,6 +163,7 @@ export function MetricsTable({ brief, hidden, arrange, onFold, tools }: Props): 
         entries={brief ? entries.slice(0, brief) : entries}
         sort={{ name: sort, ascending, set: setSort }}
         scrolls={!brief}
+        later={all.length > MANY}
         onFold={onFold}
       />
       {entries.length === 0 ? <p class="empty">{all.length === 0 ? "No request has ended yet." : "No metric has this name."}</p> : null}
@@ -180,10 +181,11 @@ interface RowsProps {
   entries: Entry[];
   sort: { name: string; ascending: boolean; set: (name: string) => void };
   scrolls: boolean;
+  later: boolean;
   onFold: Props["onFold"];
 }
 
-function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Element {
+function Rows({ columns, entries, sort, scrolls, later, onFold }: RowsProps): JSX.Element {
   const region = useRef<HTMLElement>(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   useEffect(() => {
@@ -225,7 +227,7 @@ function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Eleme
         <tbody>
           {spacer(first, "above")}
           {entries.slice(first, end).map((entry) => (
-            <MetricRow key={entry.id} entry={entry} columns={columns} onFold={onFold} />
+            <MetricRow key={entry.id} entry={entry} columns={columns} later={later} onFold={onFold} />
           ))}
           {spacer(entries.length - end, "below")}
         </tbody>
@@ -258,6 +260,8 @@ function Head({ title, unit, name, sort, number = false, wide = false }: HeadPro
 interface RowProps {
   entry: Entry;
   columns: Column[];
+  /** Whether the row waits for its turn when its figures change. */
+  later: boolean;
   onFold: Props["onFold"];
 }
 
@@ -277,6 +281,15 @@ function observe(element: Element, row: MetricRow): void {
   observer.observe(element);
 }
 
+/** The server sends a table of more metrics than this every few seconds only. */
+const MANY = 50;
+/** Rows of such a table that are rendered in one second: all at once would hold the page up. */
+const ROWS_AT_ONCE = 8;
+const waiting = new Set<MetricRow>();
+store.subscribe(() => {
+  for (const row of [...waiting].slice(0, ROWS_AT_ONCE)) row.refresh();
+});
+
 /** Rendered with each table while it is in view, and when it comes into view. */
 class MetricRow extends Component<RowProps> {
   private inView = true;
@@ -291,12 +304,18 @@ class MetricRow extends Component<RowProps> {
   }
 
   override componentWillUnmount(): void {
+    waiting.delete(this);
     if (this.element) observer?.unobserve(this.element);
+  }
+
+  refresh(): void {
+    waiting.delete(this);
+    if (this.inView && this.outdated) this.forceUpdate();
   }
 
   setInView(inView: boolean): void {
     this.inView = inView;
-    if (inView && this.outdated) this.forceUpdate();
+    this.refresh();
   }
 
   override shouldComponentUpdate(next: RowProps): boolean {
@@ -304,11 +323,13 @@ class MetricRow extends Component<RowProps> {
     if (next.columns !== columns || next.onFold !== onFold) return true;
     const changed = next.entry !== entry;
     this.outdated ||= changed;
-    return changed && this.inView;
+    if (next.later && changed) waiting.add(this);
+    return changed && this.inView && !next.later;
   }
 
   override render(props: RowProps): JSX.Element {
     this.outdated = false;
+    waiting.delete(this);
     return <RowCells {...props} />;
   }
 }
@@ -318,7 +339,7 @@ function NowCell({ entry }: { entry: Entry }): JSX.Element {
   return <td class="number">{count(nowOf(entry))}</td>;
 }
 
-function RowCells({ entry, columns, onFold }: RowProps): JSX.Element {
+function RowCells({ entry, columns, onFold }: Omit<RowProps, "later">): JSX.Element {
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;
