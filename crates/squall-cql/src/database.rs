@@ -4,10 +4,10 @@
 
 mod connect;
 mod consistency;
-mod node_failures;
 mod operation_error;
 mod schema;
 mod table_columns;
+mod tried_node;
 
 pub use connect::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget};
 pub(crate) use operation_error::{NextTry, OperationError, innermost_message};

@@ -3,7 +3,7 @@
 
 use super::{
     OperationError, innermost_message,
-    node_failures::{FailedNode, NodeFailures},
+    tried_node::{NodeKey, NotedNodes, TriedNode},
 };
 use crate::{
     ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings, TlsSettings, TlsStoreError,
@@ -52,7 +52,7 @@ pub struct DatabaseTarget {
 /// A connected database.
 pub struct Database {
     pub(crate) session: Session,
-    failures: Arc<FailedNode>,
+    tried: Arc<TriedNode>,
 }
 
 /// Lets the driver use listed nodes only.
@@ -182,7 +182,7 @@ impl DatabaseTarget {
     async fn session_builder(
         &self,
         connections: NonZeroUsize,
-        failures: &Arc<FailedNode>,
+        tried: &Arc<TriedNode>,
         tunnel: Option<&Arc<TlsTunnel>>,
     ) -> Result<SessionBuilder, DatabaseConnectError> {
         let profile = ExecutionProfile::builder()
@@ -191,7 +191,7 @@ impl DatabaseTarget {
             .request_timeout(Some(self.mode.request_timeout))
             // `-errors retries=` counts tries itself.
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-            .load_balancing_policy(Arc::new(NodeFailures::new(self.load_balancing(), failures.clone())))
+            .load_balancing_policy(Arc::new(NotedNodes::new(self.load_balancing(), tried.clone())))
             .build();
         let mut builder = SessionBuilder::new()
             .connection_timeout(self.mode.connect_timeout)
@@ -224,8 +224,8 @@ impl Database {
     pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
         let (began, limit) = (Instant::now(), target.connect_limit());
         // The driver's own limit covers only TCP: a listener that never answers would block for ever.
-        let (failures, tunnel) = (Arc::default(), target.tunnel().await?);
-        let builder = target.session_builder(connections, &failures, tunnel.as_ref()).await?;
+        let (tried, tunnel) = (Arc::default(), target.tunnel().await?);
+        let builder = target.session_builder(connections, &tried, tunnel.as_ref()).await?;
         let built = tokio::time::timeout(limit, builder.build()).await;
         let silent = |_| DatabaseConnectError::Silent { nodes: target.addresses(), limit };
         let session = built.map_err(silent)?.map_err(|error| {
@@ -238,7 +238,7 @@ impl Database {
                 (None, _) => target.refused(innermost_message(&error)),
             }
         })?;
-        let database = Database { session, failures };
+        let database = Database { session, tried };
         database.check_datacenter(target)?;
         while let Some(node) = database.unconnected_node(target) {
             if began.elapsed() >= limit {
@@ -269,13 +269,24 @@ impl Database {
         hosts
     }
 
-    /// An error of the request that has just failed, with the node that failed it in its message.
-    /// Must be called before the task of the request awaits anything else.
-    pub(crate) fn with_node(&self, mut error: OperationError) -> OperationError {
-        if let Some(node) = self.failures.take() {
-            error.message = format!("{} (node {node})", error.message);
-        }
-        error
+    /// Waits for the answer to a request. The message of its error names the node that the driver tried last,
+    /// and the data centre.
+    pub(crate) async fn with_node<T>(
+        &self,
+        request: impl Future<Output = Result<T, OperationError>>,
+    ) -> Result<T, OperationError> {
+        let (answer, tried) = self.tried.follow(request).await;
+        answer.map_err(|error| match tried.and_then(|node| self.node_name(node)) {
+            Some(node) => OperationError { message: format!("{} (node {node})", error.message), ..error },
+            None => error,
+        })
+    }
+
+    fn node_name(&self, key: NodeKey) -> Option<String> {
+        let state = self.session.get_cluster_state();
+        let node = state.get_nodes_info().iter().find(|node| NodeKey::of(node) == key)?;
+        let datacenter = node.datacenter.as_deref().unwrap_or("unknown");
+        Some(format!("{}, data centre {datacenter}", node.address.ip()))
     }
 
     /// The nodes that operations may be sent to.

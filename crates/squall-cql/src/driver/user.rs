@@ -58,9 +58,10 @@ impl CqlUser {
         loop {
             tries += 1;
             let waiting = thread.wait_for_turn().await;
-            let error = match self.data.send(&thread.database, operation).await {
+            let sending = self.data.send(&thread.database, operation);
+            let error = match thread.database.with_node(sending).await {
                 Ok(counts) => return Ok(counts),
-                Err(error) => thread.database.with_node(error),
+                Err(error) => error,
             };
             drop(waiting);
             thread.recorder.note_error(sent.metric, sent.intended, error.outcome, &error.message);
