@@ -28,6 +28,8 @@ export class RunData {
   private lowest: number[] = [];
   private highest: number[] = [];
   heat: (number[] | undefined)[] = [];
+  /** CPU use of the busiest worker in percent; null where it is not known. */
+  cpu: (number | null)[] = [];
   /** Changes when the values no longer continue the earlier ones. */
   generation = 0;
   metrics = new Map<number, Metric>();
@@ -76,6 +78,7 @@ export class RunData {
     this.finished = message.finished;
     const first = this.times.length;
     for (const [column, values] of message.seconds.entries()) this.append(column, values);
+    for (const percent of message.cpu) this.cpu.push(percent);
     for (const [t, failures] of message.failures) this.addFailures(t, failures);
     const place = new Map(this.times.slice(first).map((t, index) => [t, first + index]));
     for (const [t, column] of message.heat) {
@@ -107,6 +110,7 @@ export class RunData {
     this.version += 1;
     for (const [column, value] of message.row.entries()) this.append(column, [value]);
     this.heat[this.times.length - 1] = message.heat;
+    this.cpu.push(message.cpu);
     if (message.failures.length > 0) this.addFailures(t, message.failures);
     this.addMetrics(message.new_metrics);
     for (const metric of this.metrics.values()) metric.now = 0;
@@ -171,6 +175,7 @@ export class RunData {
     this.lowest = [];
     this.highest = [];
     this.heat = [];
+    this.cpu = [];
     this.generation += 1;
     this.metrics = new Map();
     this.figures = null;

@@ -17,6 +17,7 @@ export function GeneratorCharts({ flags }: ChartProps): JSX.Element {
     <div class="charts">
       <UsersChart flags={flags} />
       <GeneratorChart flags={flags} />
+      <CpuChart flags={flags} />
       <StartProblemsChart flags={flags} />
       <BytesChart flags={flags} />
     </div>
@@ -55,6 +56,32 @@ function GeneratorChart({ flags }: ChartProps): JSX.Element {
       format={timeText}
       flags={flags}
       summary={() => describe("lag p99", "lag_p99", timeText)}
+    />
+  );
+}
+
+/** From this CPU use on a worker is at its limit. */
+const CPU_LIMIT = 90;
+
+function CpuChart({ flags }: ChartProps): JSX.Element {
+  const { data } = useMeasurements();
+  const format = (value: number): string => `${count(value)} %`;
+  const lines: Line[] = [{ label: "busiest worker", color: "users", values: () => data.cpu, at: (index) => data.cpu[index] }];
+  const latest = data.cpu.at(-1);
+  const summary = (): string =>
+    latest === null || latest === undefined
+      ? "The CPU use of the busiest worker is not known."
+      : `The busiest worker uses ${format(latest)} of its CPU.`;
+  return (
+    <Chart
+      generation={data.generation}
+      title="Generator CPU"
+      times={data.times}
+      lines={lines}
+      format={format}
+      flags={flags}
+      limits={[{ label: "at its limit", value: CPU_LIMIT }]}
+      summary={summary}
     />
   );
 }

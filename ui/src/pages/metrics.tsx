@@ -32,7 +32,7 @@ export default function Metrics(): JSX.Element {
   const { query } = useRoute();
   const times = query.get("times") ?? "response";
   const folded = query.get("folded") ?? "";
-  const arrange = useMemo(() => (entries: Entry[]) => arrangeGroups(entries, new Set(folded.split("\n"))), [folded]);
+  const arrange = useMemo(() => (entries: Entry[]) => arrangeGroups(entries, new Set(folded.split("\n")), nameOf), [folded]);
   const [hidden, setHidden] = useState(readHidden);
   if (!state?.plan) return <Empty />;
   const toggle = (name: string): void => {

@@ -1,7 +1,7 @@
 // Puts the rows of the metrics table into groups that fold: `checkout/pay` belongs to `checkout`. A
 // group with a metric of its own is that metric's row. It changes no figure.
 
-import { type Entry, nameOf } from "./metrics_table";
+import type { Entry } from "./metrics_table";
 
 /** Ids of groups without a metric: below the one of all requests. */
 const FIRST_ID = -2;
@@ -14,7 +14,7 @@ export function groupOf(name: string): string | null {
 }
 
 /** The entries with the members of each group below it, in the order in which they came. */
-export function arrangeGroups(entries: Entry[], folded: ReadonlySet<string>): Entry[] {
+export function arrangeGroups(entries: Entry[], folded: ReadonlySet<string>, nameOf: (entry: Entry) => string): Entry[] {
   const members = new Map<string, Entry[]>();
   for (const entry of entries) {
     const group = groupOf(nameOf(entry));

@@ -163,6 +163,7 @@ export function MetricsTable({ brief, hidden, arrange, onFold, tools }: Props): 
         entries={brief ? entries.slice(0, brief) : entries}
         sort={{ name: sort, ascending, set: setSort }}
         scrolls={!brief}
+        later={all.length > MANY}
         onFold={onFold}
       />
       {entries.length === 0 ? <p class="empty">{all.length === 0 ? "No request has ended yet." : "No metric has this name."}</p> : null}
@@ -180,10 +181,11 @@ interface RowsProps {
   entries: Entry[];
   sort: { name: string; ascending: boolean; set: (name: string) => void };
   scrolls: boolean;
+  later: boolean;
   onFold: Props["onFold"];
 }
 
-function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Element {
+function Rows({ columns, entries, sort, scrolls, later, onFold }: RowsProps): JSX.Element {
   const region = useRef<HTMLElement>(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   useEffect(() => {
@@ -225,7 +227,7 @@ function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Eleme
         <tbody>
           {spacer(first, "above")}
           {entries.slice(first, end).map((entry) => (
-            <MetricRow key={entry.id} entry={entry} columns={columns} onFold={onFold} />
+            <MetricRow key={entry.id} entry={entry} columns={columns} later={later} onFold={onFold} />
           ))}
           {spacer(entries.length - end, "below")}
         </tbody>
@@ -258,16 +260,76 @@ function Head({ title, unit, name, sort, number = false, wide = false }: HeadPro
 interface RowProps {
   entry: Entry;
   columns: Column[];
+  /** Whether the row waits for its turn when its figures change. */
+  later: boolean;
   onFold: Props["onFold"];
 }
 
-/** Rendered with each table, which the server sends less often than seconds if it is long. */
+const rows = new WeakMap<Element, MetricRow>();
+const NEAR = "64px";
+let observer: IntersectionObserver | null = null;
+
+/** Says rows when they come into view and leave it. */
+function observe(element: Element, row: MetricRow): void {
+  observer ??= new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) rows.get(target)?.setInView(isIntersecting);
+    },
+    { rootMargin: NEAR },
+  );
+  rows.set(element, row);
+  observer.observe(element);
+}
+
+/** The server sends a table of more metrics than this every few seconds only. */
+const MANY = 50;
+/** Rows of such a table that are rendered in one second: all at once would hold the page up. */
+const ROWS_AT_ONCE = 8;
+const waiting = new Set<MetricRow>();
+store.subscribe(() => {
+  for (const row of [...waiting].slice(0, ROWS_AT_ONCE)) row.refresh();
+});
+
+/** Rendered with each table while it is in view, and when it comes into view. */
 class MetricRow extends Component<RowProps> {
+  private inView = true;
+  private outdated = false;
+  private element: Element | null = null;
+
+  override componentDidMount(): void {
+    const { base } = this as { base?: unknown };
+    if (!(base instanceof Element) || this.props.entry.id === ALL_REQUESTS) return;
+    this.element = base;
+    observe(base, this);
+  }
+
+  override componentWillUnmount(): void {
+    waiting.delete(this);
+    if (this.element) observer?.unobserve(this.element);
+  }
+
+  refresh(): void {
+    waiting.delete(this);
+    if (this.inView && this.outdated) this.forceUpdate();
+  }
+
+  setInView(inView: boolean): void {
+    this.inView = inView;
+    this.refresh();
+  }
+
   override shouldComponentUpdate(next: RowProps): boolean {
-    return next.entry !== this.props.entry || next.columns !== this.props.columns || next.onFold !== this.props.onFold;
+    const { entry, columns, onFold } = this.props;
+    if (next.columns !== columns || next.onFold !== onFold) return true;
+    const changed = next.entry !== entry;
+    this.outdated ||= changed;
+    if (next.later && changed) waiting.add(this);
+    return changed && this.inView && !next.later;
   }
 
   override render(props: RowProps): JSX.Element {
+    this.outdated = false;
+    waiting.delete(this);
     return <RowCells {...props} />;
   }
 }
@@ -277,7 +339,7 @@ function NowCell({ entry }: { entry: Entry }): JSX.Element {
   return <td class="number">{count(nowOf(entry))}</td>;
 }
 
-function RowCells({ entry, columns, onFold }: RowProps): JSX.Element {
+function RowCells({ entry, columns, onFold }: Omit<RowProps, "later">): JSX.Element {
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;

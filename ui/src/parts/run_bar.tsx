@@ -118,7 +118,7 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
     return [`${left.toFixed(1)} ${y(from).toFixed(1)}`, `${right.toFixed(1)} ${y(to).toFixed(1)}`];
   });
   const outline = `M0 ${HEIGHT - 1}L${points.join("L")}L${WIDTH} ${HEIGHT - 1}z`;
-  const done = open ? WIDTH : Math.min(1, elapsed / duration) * WIDTH;
+  const done = open ? WIDTH : Math.round(Math.min(1, elapsed / duration) * WIDTH * 2) / 2;
   return (
     <div class="plan">
       {open ? null : (
