@@ -21,10 +21,12 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Nginx:
     """One nginx worker on its own core, which counts what it serves."""
 
-    def __init__(self, folder, core):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+    def __init__(self, folder, core, tls=False):
+        self.port = free_port()
         config = (Path(__file__).parent / "nginx.conf.in").read_text()
+        if tls:
+            self.tls_port = free_port()
+            config = config.replace("# @TLS@", tls_lines(folder, self.tls_port))
         path = Path(folder) / "nginx.conf"
         path.write_text(config.replace("@DIR@", str(folder)).replace("@PORT@", str(self.port)))
         nginx = "/usr/sbin/nginx" if os.path.exists("/usr/sbin/nginx") else "nginx"
@@ -44,6 +46,10 @@ class Nginx:
     def url(self):
         return f"http://127.0.0.1:{self.port}/"
 
+    @property
+    def tls_url(self):
+        return f"https://127.0.0.1:{self.tls_port}/"
+
     def served(self):
         """Requests served so far, without those of this method."""
         if self.connection is None:
@@ -59,6 +65,20 @@ class Nginx:
 
     def stop(self):
         os.kill(int(self.pid_file.read_text()), signal.SIGTERM)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def tls_lines(folder, port):
+    """Lines of a server that also speaks TLS, with a certificate that it signs itself."""
+    key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    files = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([*make, *files], check=True, capture_output=True)
+    return f"listen 127.0.0.1:{port} ssl backlog=4096; ssl_certificate {certificate}; ssl_certificate_key {key};"
 
 
 def tree(pid):
