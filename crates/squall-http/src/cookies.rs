@@ -2,12 +2,14 @@
 //! and no memory per request afterwards. It has no list of public suffixes: a domain needs a dot,
 //! or must be the host itself.
 
+mod cookie_date;
+mod set_cookie;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cookie::{Cookie, Expiration};
-
+use self::set_cookie::SetCookie;
 use crate::origin::Origin;
 use crate::request::PreparedRequest;
 use crate::response::HeaderIter;
@@ -84,7 +86,7 @@ impl CookieJar {
     fn store_from_response(&mut self, origin: &Origin, target: &str, headers: HeaderIter<'_>) {
         let now = Instant::now();
         for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
-            if let Ok(cookie) = Cookie::parse(value) {
+            if let Some(cookie) = SetCookie::parse(value) {
                 self.store(origin, path_of_target(target), &cookie, now);
             }
         }
@@ -111,31 +113,31 @@ impl CookieJar {
         &self.header_buffer
     }
 
-    fn store(&mut self, origin: &Origin, path: &str, cookie: &Cookie<'_>, now: Instant) {
-        if cookie.name().len() + cookie.value().len() > MAX_COOKIE_BYTES {
+    fn store(&mut self, origin: &Origin, path: &str, cookie: &SetCookie<'_>, now: Instant) {
+        if cookie.name.len() + cookie.value.len() > MAX_COOKIE_BYTES {
             return;
         }
         if !may_be_set(origin, cookie) {
             return;
         }
-        let Some((domain, host_only)) = cookie_domain(origin, cookie.domain()) else { return };
-        let path = match cookie.path() {
+        let Some((domain, host_only)) = cookie_domain(origin, cookie.domain) else { return };
+        let path = match cookie.path {
             Some(path) if path.starts_with('/') => path,
             _ => default_path(path),
         };
         let lasting = lifetime(cookie);
         let same =
-            |other: &StoredCookie| *other.name == *cookie.name() && *other.domain == *domain && *other.path == *path;
+            |other: &StoredCookie| *other.name == *cookie.name && *other.domain == *domain && *other.path == *path;
         let old = self.cookies.iter().position(same);
         if lasting == Some(Duration::ZERO) {
             old.map(|index| self.cookies.remove(index));
             return;
         }
         let stored = StoredCookie {
-            name: cookie.name().into(),
-            value: cookie.value().into(),
+            name: cookie.name.into(),
+            value: cookie.value.into(),
             path: path.into(),
-            secure: cookie.secure() == Some(true),
+            secure: cookie.secure,
             expires_at: lasting.map(|lasting| now + lasting.min(MAX_COOKIE_LIFETIME)),
             domain: domain.into(),
             host_only,
@@ -164,11 +166,10 @@ impl StoredCookie {
 }
 
 /// Whether a cookie satisfies its name prefix (`__Secure-`, `__Host-`, RFC 6265bis), and a Secure one came over TLS.
-fn may_be_set(origin: &Origin, cookie: &Cookie<'_>) -> bool {
-    let secure = cookie.secure() == Some(true);
-    let promises =
-        |prefix: &str| cookie.name().get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix));
-    let of_one_host = secure && cookie.domain().is_none() && cookie.path() == Some("/");
+fn may_be_set(origin: &Origin, cookie: &SetCookie<'_>) -> bool {
+    let secure = cookie.secure;
+    let promises = |prefix: &str| cookie.name.get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix));
+    let of_one_host = secure && cookie.domain.is_none() && cookie.path == Some("/");
     (!secure || origin.is_trustworthy()) && (!promises("__Secure-") || secure) && (!promises("__Host-") || of_one_host)
 }
 
@@ -187,12 +188,11 @@ fn cookie_domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)>
 }
 
 /// Time to live: `None` means as long as the user, zero means expired.
-fn lifetime(cookie: &Cookie<'_>) -> Option<Duration> {
-    if let Some(age) = cookie.max_age() {
-        return Some(Duration::try_from(age).unwrap_or(Duration::ZERO));
+fn lifetime(cookie: &SetCookie<'_>) -> Option<Duration> {
+    if let Some(age) = cookie.max_age {
+        return Some(age);
     }
-    let Some(Expiration::DateTime(date)) = cookie.expires() else { return None };
-    let end = u64::try_from(date.unix_timestamp()).unwrap_or(0);
+    let end = u64::try_from(cookie.expires?).unwrap_or(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(Duration::from_secs(end).saturating_sub(now))
 }
@@ -234,7 +234,7 @@ mod tests {
         };
         let (origin, path) = parts(setter);
         for cookie in cookies {
-            jar.store(&origin, &path, &Cookie::parse(*cookie).expect("a cookie"), now);
+            jar.store(&origin, &path, &SetCookie::parse(cookie).expect("a cookie"), now);
         }
         let (origin, path) = parts(url);
         assert_eq!(jar.render_header(&origin, &path, now, |_| true), expected, "{cookies:?} from {setter} to {url}");
@@ -300,9 +300,11 @@ mod tests {
         let origin = Origin::from_url(&url::Url::parse("http://a.test/").expect("a URL")).expect("an origin");
         let mut jar = CookieJar::default();
         for number in 0..1000 {
-            jar.store(&origin, "/", &Cookie::new(format!("k{number}"), "v"), Instant::now());
+            let header = format!("k{number}=v");
+            jar.store(&origin, "/", &SetCookie::parse(&header).expect("a cookie"), Instant::now());
         }
-        jar.store(&origin, "/", &Cookie::new("k", "v".repeat(5000)), Instant::now());
+        let header = format!("k={}", "v".repeat(5000));
+        jar.store(&origin, "/", &SetCookie::parse(&header).expect("a cookie"), Instant::now());
         assert_eq!(jar.cookies.len(), MAX_COOKIES);
     }
 }

@@ -98,6 +98,8 @@ fn raw_browser(mut keys: HashMap<String, DeclaredValue<String>>, args: Vec<Decla
         screenshots: take("screenshots"),
         grid: take("grid"),
         token: take("token"),
+        // Playwright takes authorities from NODE_EXTRA_CA_CERTS.
+        ca: None,
     }
 }
 

@@ -6,8 +6,9 @@ import * as api from "../api";
 import type { Plan, State } from "../feed/messages";
 import { clock, visible } from "../format";
 import { store, useStore } from "../store";
-import { Acknowledged, ChangeLoad, StopRun, useChange } from "./change";
+import { Acknowledged, useChange } from "./change";
 import { Icon, type IconName } from "./icons";
+import { Panel } from "./panel";
 import { loadText, peakLevel } from "./profile";
 
 interface Chip {
@@ -194,8 +195,10 @@ function Actions(): JSX.Element | null {
           {change.problem}
         </p>
       ) : null}
-      {panel === "load" ? <ChangeLoad plan={plan} change={change} onClose={() => setPanel(null)} /> : null}
-      {panel === "stop" ? <StopRun change={change} onClose={() => setPanel(null)} /> : null}
+      {panel === "load" ? (
+        <Panel show={({ ChangeLoad }) => <ChangeLoad plan={plan} change={change} onClose={() => setPanel(null)} />} />
+      ) : null}
+      {panel === "stop" ? <Panel show={({ StopRun }) => <StopRun change={change} onClose={() => setPanel(null)} />} /> : null}
     </div>
   );
 }

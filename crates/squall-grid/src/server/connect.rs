@@ -263,6 +263,7 @@ pub(crate) async fn claim<S: SlotStore>(
         Reservation::Dialled(within) => (false, within),
         Reservation::Reserved(within) => (true, within),
     };
+    let begun = Instant::now();
     loop {
         let wait = deadline.saturating_duration_since(Instant::now());
         let claim = SlotClaim {
@@ -279,7 +280,10 @@ pub(crate) async fn claim<S: SlotStore>(
             key_queue_limit: wish.key_limits.waiting,
         };
         match state.store.claim(&claim).await? {
-            ClaimOutcome::Granted(grant) => return Ok(grant),
+            ClaimOutcome::Granted(grant) => {
+                state.metrics.queue_wait.record(begun.elapsed());
+                return Ok(grant);
+            }
             ClaimOutcome::NoVersion(workers) => {
                 let client = wish.version.clone().unwrap_or_default();
                 return Err(Refusal::Version { client, browser: wish.browser.clone(), workers });
