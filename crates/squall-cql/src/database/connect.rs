@@ -2,11 +2,12 @@
 //! refuses, stays silent or wants another password is an error.
 
 use super::{
-    OperationError, innermost_message,
+    AttemptTimes, OperationError, innermost_message,
     tried_node::{NodeKey, NotedNodes, TriedNode},
 };
 use crate::{
-    ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings, TlsSettings, TlsStoreError,
+    ConnectionMode, Consistency, NodeAddress, SerialConsistency, StatementConnection, StressSettings, TlsSettings,
+    TlsStoreError,
     tls::{NodeAddresses, TlsTunnel, client_config},
 };
 use scylla::{
@@ -47,6 +48,7 @@ pub struct DatabaseTarget {
     remote_datacenters: bool,
     consistency: Consistency,
     serial_consistency: SerialConsistency,
+    attempts: Option<Arc<AttemptTimes>>,
 }
 
 /// A connected database.
@@ -103,28 +105,28 @@ impl DatabaseTarget {
             remote_datacenters: settings.nodes.remote_datacenter.is_some(),
             consistency: settings.command.consistency,
             serial_consistency: settings.command.serial_consistency,
+            attempts: None,
         }
     }
 
-    /// The database of a scenario. `port` is that of nodes without one of their own.
+    /// The database of a scenario. `nodes` and `mode` are those of `connection`.
     pub(crate) fn of_scenario(
         nodes: &[NodeAddress],
-        port: u16,
         mode: ConnectionMode,
-        datacenter: Option<String>,
-        consistency: Consistency,
+        connection: &StatementConnection,
     ) -> DatabaseTarget {
         DatabaseTarget {
-            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(port))).collect(),
-            port,
+            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(connection.port))).collect(),
+            port: connection.port,
             mode,
-            tls: None,
+            tls: connection.tls.clone(),
             only_listed_nodes: false,
-            datacenter,
+            datacenter: connection.datacenter.clone(),
             rack: None,
             remote_datacenters: false,
-            consistency,
+            consistency: connection.consistency,
             serial_consistency: SerialConsistency::Serial,
+            attempts: None,
         }
     }
 
@@ -149,6 +151,15 @@ impl DatabaseTarget {
             true => DatabaseConnectError::PasswordNeeded { nodes },
             false => DatabaseConnectError::Refused { nodes, reason },
         }
+    }
+
+    /// Adds up the driver's own times of answered requests from now on.
+    pub fn measure_attempts(&mut self) -> Arc<AttemptTimes> {
+        self.attempts.get_or_insert_default().clone()
+    }
+
+    fn noted_nodes(&self, tried: &Arc<TriedNode>) -> NotedNodes {
+        NotedNodes::new(self.load_balancing(), tried.clone(), self.attempts.clone())
     }
 
     fn load_balancing(&self) -> Arc<dyn LoadBalancingPolicy> {
@@ -191,7 +202,7 @@ impl DatabaseTarget {
             .request_timeout(Some(self.mode.request_timeout))
             // `-errors retries=` counts tries itself.
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-            .load_balancing_policy(Arc::new(NotedNodes::new(self.load_balancing(), tried.clone())))
+            .load_balancing_policy(Arc::new(self.noted_nodes(tried)))
             .build();
         let mut builder = SessionBuilder::new()
             .connection_timeout(self.mode.connect_timeout)

@@ -1,6 +1,7 @@
 //! Notes to which node the driver sends a request, so that messages can name it: the driver's errors do
 //! not. It chooses no node itself; the policy that it wraps does.
 
+use super::AttemptTimes;
 use scylla::{
     cluster::{ClusterState, Node, NodeRef},
     errors::RequestAttemptError,
@@ -56,16 +57,21 @@ impl TriedNode {
     }
 }
 
-/// A policy that notes every node that the driver takes from it.
+/// A policy that notes every node that the driver takes from it, and the times of its answers if asked to.
 #[derive(Debug)]
 pub(super) struct NotedNodes {
     policy: Arc<dyn LoadBalancingPolicy>,
     tried: Arc<TriedNode>,
+    attempts: Option<Arc<AttemptTimes>>,
 }
 
 impl NotedNodes {
-    pub(super) fn new(policy: Arc<dyn LoadBalancingPolicy>, tried: Arc<TriedNode>) -> NotedNodes {
-        NotedNodes { policy, tried }
+    pub(super) fn new(
+        policy: Arc<dyn LoadBalancingPolicy>,
+        tried: Arc<TriedNode>,
+        attempts: Option<Arc<AttemptTimes>>,
+    ) -> NotedNodes {
+        NotedNodes { policy, tried, attempts }
     }
 }
 
@@ -84,6 +90,9 @@ impl LoadBalancingPolicy for NotedNodes {
     }
 
     fn on_request_success(&self, request: &RoutingInfo, latency: Duration, node: NodeRef<'_>) {
+        if let Some(attempts) = &self.attempts {
+            attempts.add(latency);
+        }
         self.policy.on_request_success(request, latency, node);
     }
 

@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-const OK: Outcome = Outcome { category: OutcomeCategory::Ok, code: squall_metrics::OutcomeCode::Named("OK") };
+pub(super) const OK: Outcome =
+    Outcome { category: OutcomeCategory::Ok, code: squall_metrics::OutcomeCode::Named("OK") };
 
 /// A thread of cassandra-stress.
 pub struct CqlUser {
@@ -119,7 +120,7 @@ impl VirtualUser for CqlUser {
         self.data.finish();
         match executed {
             Ok(counts) => {
-                thread.run.counts.add(index, counts);
+                thread.count(index, sent.intended, counts);
                 true
             }
             Err(failed) => {
