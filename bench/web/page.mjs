@@ -40,7 +40,9 @@ class Messages {
   }
 
   #table() {
-    const row = (id) => this.#hello.table_columns.map((name) => (name === "id" ? id : noise(20_000)));
+    // Requests of a run only grow, so the order of the metrics stays.
+    const requests = (id) => this.#t * (METRICS - id);
+    const row = (id) => this.#hello.table_columns.map((name) => (name === "id" ? id : name === "requests" ? requests(id) : noise(20_000)));
     const rows = () => [-1, ...this.#names.keys()].map(row);
     return { ...golden("snapshot").table, total: rows(), window: rows() };
   }
@@ -48,7 +50,8 @@ class Messages {
   first() {
     const rows = range(HISTORY, (index) => this.#row(index + 1));
     const seconds = this.#hello.columns.map((_, column) => rows.map((row) => row[column]));
-    const run = { finished: false, run: "r1", metrics: this.#names, seconds, failures: [], elapsed_s: HISTORY };
+    const cpu = range(HISTORY, () => noise(40));
+    const run = { finished: false, run: "r1", metrics: this.#names, seconds, cpu, failures: [], elapsed_s: HISTORY };
     const heat = seconds[0].map((t) => [t, this.#heat()]);
     const trends = this.#names.map(([id]) => [id, seconds[0].slice(-60), seconds[8].slice(-60)]);
     const plan = { name: "bench", target: "http://127.0.0.1", model: "open", driven_by: "rate", stages: [[7200, 1500, 1500]], duration_s: 7200, warm_up_s: 0, iterations: null, max_users: 100, started_ms: 0 };
@@ -60,7 +63,7 @@ class Messages {
   next() {
     this.#t += 1;
     const metrics = this.#names.map(([id]) => [id, noise(3), 0, noise(20_000), noise(40_000), noise(60_000)]);
-    const second = { ...golden("second"), run: "r1", elapsed_s: this.#t, row: this.#row(this.#t), heat: this.#heat(), failures: [["HTTP_503", noise(5)]], new_metrics: [], metrics };
+    const second = { ...golden("second"), run: "r1", elapsed_s: this.#t, row: this.#row(this.#t), cpu: noise(40), heat: this.#heat(), failures: [["HTTP_503", noise(5)]], new_metrics: [], metrics };
     return this.#t % 5 === 0 ? [second, { type: "table", run: "r1", ...this.#table() }] : [second];
   }
 }

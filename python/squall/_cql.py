@@ -10,9 +10,11 @@ from typing import Any
 from squall._errors import ScenarioError
 
 #: The settings of ``@scenario(cql={…})``, as ``[cql]`` of a TOML scenario has them.
-_TEXTS = ("user", "password", "keyspace", "consistency", "datacenter", "compression")
+_TEXTS = ("user", "keyspace", "consistency", "datacenter", "compression")
+_SECRETS = ("password", "truststore_password", "keystore_password")
+_FILES = ("truststore", "keystore")
 _NUMBERS = ("port", "connections")
-_SETTINGS = ("nodes", "timeout", *_TEXTS, *_NUMBERS)
+_SETTINGS = ("nodes", "timeout", "hostname_verification", *_TEXTS, *_SECRETS, *_FILES, *_NUMBERS)
 
 
 class CqlRow(tuple[Any, ...]):
@@ -113,12 +115,18 @@ def _setting(name: str, value: Any, file: str, line: int) -> list[str]:
         return [str(value)]
     if name == "timeout" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return [f"{value}s"]
+    if name == "hostname_verification":
+        if not isinstance(value, bool):
+            raise ScenarioError(f"cql: {name}={value!r}: give True or False", file, line)
+        return ["true" if value else "false"]
     if not isinstance(value, str):
         raise ScenarioError(f"cql: {name}={value!r}: give a string", file, line)
-    return [_secret(value, file, line) if name == "password" else value]
+    if name in _FILES:
+        return [os.path.join(os.path.dirname(file), value)]
+    return [_secret(name, value, file, line) if name in _SECRETS else value]
 
 
-def _secret(text: str, file: str, line: int) -> str:
+def _secret(setting: str, text: str, file: str, line: int) -> str:
     """Returns the text behind ``@FILE`` or ``$NAME``, escaped so that it is not resolved again."""
     if text.startswith("@") and not text.startswith("@@") and len(text) > 1:
         path = os.path.join(os.path.dirname(file), text[1:])
@@ -126,11 +134,11 @@ def _secret(text: str, file: str, line: int) -> str:
             with open(path, encoding="utf-8") as secret:
                 text = secret.read().rstrip("\r\n")
         except OSError as error:
-            raise ScenarioError(f"cql: password: cannot read {path}: {error.strerror}", file, line) from None
+            raise ScenarioError(f"cql: {setting}: cannot read {path}: {error.strerror}", file, line) from None
     elif text.startswith("$") and text[1:].isidentifier():
         name = text[1:]
         if name not in os.environ:
-            raise ScenarioError(f"cql: password: the environment variable {name} is not set", file, line)
+            raise ScenarioError(f"cql: {setting}: the environment variable {name} is not set", file, line)
         text = os.environ[name]
     else:
         return text

@@ -203,9 +203,20 @@ def test_rows_are_named_by_column() -> None:
         ({"user": 5}, "user=5: give a string"),
         ({"password": "$SQUALL_UNSET"}, "the environment variable SQUALL_UNSET is not set"),
         ({"password": "@/absent/secret"}, "cannot read /absent/secret"),
+        ({"keystore_password": "$SQUALL_UNSET"}, "cql: keystore_password: the environment variable SQUALL_UNSET"),
+        ({"hostname_verification": "yes"}, "hostname_verification='yes': give True or False"),
         ([], "give a dict"),
     ],
 )
 def test_wrong_settings_are_explained(given: Any, message: str) -> None:
     with pytest.raises(ScenarioError, match=re.escape(message)):
         read_settings(given, "shop.py", 3)
+
+
+def test_files_of_tls_are_beside_the_scenario(squall: Callable[..., Any], write: Callable[..., Path]) -> None:
+    given = {"truststore": "trust.jks", "keystore": "/keys/client.p12", "hostname_verification": True}
+    expected = {"truststore": ["tests/trust.jks"], "keystore": ["/keys/client.p12"], "hostname_verification": ["true"]}
+    assert read_settings(given, "tests/shop.py", 3) == expected
+    path = write(SCHEMA.format(settings={"truststore": "shop.py"}), head=False)
+    ended = squall("run", str(path), "--requests", "1")
+    assert ended.code == 2 and "cql: truststore: " in ended.stderr and "it is none of JKS, PKCS12 and PEM" in ended.stderr

@@ -117,6 +117,7 @@ export type Grid = {
     closed: number;
   };
   waiting: Record<string, number>;
+  queue_oldest_ms: Record<string, number>;
   servers: string[];
   workers: GridWorker[];
   sessions: GridSession[];

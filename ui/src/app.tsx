@@ -9,10 +9,10 @@ import Live from "./pages/live";
 import { Bands } from "./parts/bands";
 import { Dialog } from "./parts/dialog";
 import { Icon, type IconName, Logo } from "./parts/icons";
+import { Panel } from "./parts/panel";
 import { Age, chipOf, RunBar } from "./parts/run_bar";
 import { toggleTheme } from "./parts/theme";
 import { useRoute } from "./route";
-import { SignIn } from "./sign_in";
 import { type Store, useStore, useStoreOn } from "./store";
 
 interface Page {
@@ -86,7 +86,7 @@ export function App(): JSX.Element {
       </div>
       <Announcer />
       <Keys shown={keysShown} onShow={setKeysShown} />
-      {access === "sign-in" ? <SignIn /> : null}
+      {access === "sign-in" ? <Panel show={({ SignIn }) => <SignIn />} /> : null}
     </div>
   );
 }

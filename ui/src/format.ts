@@ -25,7 +25,7 @@ export const short = (n: number): string => (n >= 10 || n === 0 ? count(n) : n.t
 export const withoutZeros = (text: string): string => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
 /** Microseconds as milliseconds with one decimal, for tables. */
-export const tableMs = (us: number): string => ONE_DECIMAL.format(us / 1000);
+export const tableMs = (us: number): string => (us >= 0 && us < 999_950 ? (us / 1000).toFixed(1) : ONE_DECIMAL.format(us / 1000));
 
 /** Microseconds as [number, unit]. */
 export function time(us: number): [string, string] {

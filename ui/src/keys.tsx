@@ -3,11 +3,11 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ADD_NOTE } from "./parts/add_note";
-import { Dialog } from "./parts/dialog";
+import { Panel } from "./parts/panel";
 import { showLast, showWholeRun } from "./parts/time_view";
 import { currentRoute, go, setQuery } from "./route";
 
-const PAGES: Record<string, [string, string]> = {
+export const KEY_PAGES: Record<string, [string, string]> = {
   l: ["live", "Live"],
   m: ["metrics", "Metrics"],
   e: ["errors", "Errors"],
@@ -23,24 +23,6 @@ const PAGES: Record<string, [string, string]> = {
 
 /** Steps of `[` and `]`: from short to the whole run. */
 const RANGES = [60, 300, null] as const;
-
-const KEYS: [string, string][] = [
-  [
-    "g then a letter",
-    Object.entries(PAGES)
-      .map(([key, [, title]]) => `${key} ${title}`)
-      .join(", "),
-  ],
-  ["/", "filter"],
-  ["[ and ]", "shorter or longer range"],
-  ["0", "whole run"],
-  ["t", "response or service time"],
-  ["n", "add a note"],
-  ["space", "pause or resume, after a question"],
-  ["s", "swap base and new (Compare)"],
-  ["?", "this list"],
-  ["Esc", "close"],
-];
 
 const isTyping = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && (target.matches("input, textarea, select") || target.closest("dialog") !== null);
@@ -95,7 +77,7 @@ export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolea
     let going = false;
     const listen = (event: KeyboardEvent): void => {
       if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
-      const page = going ? PAGES[event.key] : undefined;
+      const page = going ? KEY_PAGES[event.key] : undefined;
       going = event.key === "g";
       setLeader(going);
       if (page) go(page[0]);
@@ -108,18 +90,5 @@ export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolea
     return () => document.removeEventListener("keydown", listen);
   }, [onShow]);
   if (!shown) return null;
-  return (
-    <Dialog title="Keys" onClose={() => onShow(false)}>
-      <dl class="keys">
-        {KEYS.map(([key, effect]) => (
-          <div key={key}>
-            <dt>
-              <kbd>{key}</kbd>
-            </dt>
-            <dd>{effect}</dd>
-          </div>
-        ))}
-      </dl>
-    </Dialog>
-  );
+  return <Panel show={({ KeyList }) => <KeyList onClose={() => onShow(false)} />} />;
 }

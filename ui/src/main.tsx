@@ -2,12 +2,17 @@
 
 import { render } from "preact";
 import { App } from "./app";
+import { loadPanels } from "./parts/panel";
 import { applyTheme } from "./parts/theme";
 import { store } from "./store";
 import "./style.css";
+
+/** Panels load when the page stands. */
+const PANELS_AFTER_MS = 2000;
 
 applyTheme();
 const root = document.getElementById("app");
 if (root) render(<App />, root);
 store.connection.connect();
 void store.checkAccess();
+window.setTimeout(() => void loadPanels().catch(() => undefined), PANELS_AFTER_MS);

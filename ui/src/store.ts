@@ -31,6 +31,8 @@ export class Store {
   private readonly listeners = new Set<() => void>();
   private rendering: number | undefined;
   private renderedAt = 0;
+  /** When the planned rendering is due. */
+  private due = 0;
 
   readonly connection = new Connection({
     onMessage: (message) => this.apply(message),
@@ -78,10 +80,13 @@ export class Store {
   }
 
   /** Renders soon, once for all messages that arrive together. */
-  changed(): void {
-    if (this.rendering !== undefined || document.visibilityState === "hidden") return;
-    const wait = Math.max(0, this.renderedAt + SHORTEST_PAUSE_MS - Date.now());
-    this.rendering = window.setTimeout(() => window.requestAnimationFrame(() => this.render()), wait);
+  changed(pause = SHORTEST_PAUSE_MS): void {
+    if (document.visibilityState === "hidden") return;
+    const due = Math.max(Date.now(), this.renderedAt + pause);
+    if (this.rendering !== undefined && this.due <= due) return;
+    window.clearTimeout(this.rendering);
+    this.due = due;
+    this.rendering = window.setTimeout(() => window.requestAnimationFrame(() => this.render()), due - Date.now());
   }
 
   private render(): void {
@@ -111,7 +116,9 @@ export class Store {
         break;
       case "table":
         if (message.run === this.data.run) this.data.setTable(message);
-        break;
+        // It follows a second that is on the page already, so it waits for the next one.
+        this.changed(TICK_MS);
+        return;
       case "event":
         if (message.run === this.data.run) this.data.addEvent(message.event);
         break;

@@ -173,6 +173,12 @@ describe("a fleet with a folder of scenarios, streams and a grid", { timeout: 10
       }
       await picture(page, "grid-1440-light");
       assert.deepEqual(await seriousFindings(page, AXE), []);
+      const second = await grid.connect();
+      const third = grid.connect();
+      await page.getByText(/^1 for chromium, up to [0-9.]+ s$/).waitFor();
+      await second.close();
+      await (await third).close();
+      await until("one session", async () => (await page.getByRole("button", { name: /^End session/ }).count()) === 1);
       const ended = new Promise((resolve) => client.on("disconnected", resolve));
       await session.getByRole("button", { name: /^End session/ }).click();
       await page.getByRole("button", { name: "End it" }).click();

@@ -53,6 +53,24 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     }
   }
 
+  /** Metrics named `cart/…` are a group; its rows and the times of the table are chosen in the address. */
+  async function groupsFold(page) {
+    const member = page.locator("tbody th.member", { hasText: "cart/pay" });
+    await member.waitFor();
+    await page.getByRole("button", { name: "2 metrics of cart" }).click();
+    await member.waitFor({ state: "detached" });
+    await page.getByText("2 folded").waitFor();
+    await page.getByRole("button", { name: "Wait", exact: true }).click();
+    await until("wait times have three columns", async () => (await page.getByRole("button", { name: "p90 ms" }).count()) === 0);
+    assert.match(page.url(), /folded=cart/);
+    assert.match(page.url(), /times=wait/);
+    await page.reload();
+    await page.getByText("2 folded").waitFor();
+    assert.equal(await member.count(), 0, "a reload keeps the group folded");
+    await page.getByRole("button", { name: "2 metrics of cart" }).click();
+    await member.waitFor();
+  }
+
   test("pages without a run have no serious finding", () => lookAtEverything("empty"));
 
   test("texts of a hostile server are shown as text", async () => {
@@ -71,6 +89,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
       await page.goto(`${fleet.api}/#/metrics`);
       await page.locator("tbody th.name", { hasText: "<script>alert(1)</script>" }).waitFor();
       await page.locator("tbody th.name", { hasText: "⟨202e⟩" }).waitFor();
+      await groupsFold(page);
       await page.goto(`${fleet.api}/#/errors`);
       await page
         .getByRole("row", { name: /HTTP_500/ })
@@ -106,6 +125,36 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     }
     await until("no band", async () => (await page.locator(".band").count()) === 0);
     await page.locator(".chip", { hasText: "Running" }).waitFor();
+  });
+
+  test("a page of an older Squall says so and continues", async () => {
+    const other = await browser.newContext();
+    const page = await other.newPage();
+    let update = () => undefined;
+    let version = "";
+    await page.routeWebSocket("**/api/v1/live*", (socket) => {
+      const server = socket.connectToServer();
+      update = () => socket.close();
+      server.onMessage((text) => {
+        const message = JSON.parse(text);
+        socket.send(message.type === "hello" && version ? JSON.stringify({ ...message, version }) : text);
+      });
+    });
+    await page.goto(fleet.api);
+    const total = page.locator(".metrics tr.total td").first();
+    await total.waitFor();
+    assert.equal(await page.locator(".band").count(), 0);
+    version = "999.0.0";
+    update();
+    await page.locator(".band", { hasText: "This page is of an older Squall: reload." }).waitFor();
+    const before = await total.textContent();
+    await until("the figures move", async () => (await total.textContent()) !== before);
+    await picture(page, "live-older-1440-light");
+    assert.deepEqual(await seriousFindings(page, AXE), []);
+    version = "";
+    await page.getByRole("button", { name: "Reload" }).click();
+    await page.locator(".band").waitFor({ state: "detached" });
+    await other.close();
   });
 
   test("a killed orchestrator makes every figure look old", async () => {

@@ -109,6 +109,29 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await until("the rate rises to 100", async () => number(await figure(page, "Requests per second")) > 85);
   });
 
+  test("the CPU use of the busiest worker is a chart", async () => {
+    const { page } = view;
+    const card = page.locator(".chart-card", { has: page.getByRole("heading", { name: "Generator CPU" }) });
+    await card.scrollIntoViewIfNeeded();
+    await until("a percentage", async () => /^\d+ %$/.test(await card.locator(".legend b").textContent()));
+    await page.evaluate(() => window.scrollTo(0, 0));
+  });
+
+  test("a load that somebody else changes is named in the open panel, and what was typed stays", async () => {
+    const { page } = view;
+    await page.getByRole("button", { name: "Change load" }).click();
+    const panel = page.getByRole("dialog");
+    const field = panel.getByLabel("New number of starts per second").first();
+    await panel.getByText("Now: 100 starts per second").waitFor();
+    await field.fill("140");
+    assert.equal(await panel.getByText("Somebody has changed the load meanwhile").count(), 0);
+    await fleet.squall("test", "rate", "90", "--api", fleet.api);
+    await panel.getByText("Now: 90.0 starts per second. Somebody has changed the load meanwhile.").waitFor();
+    assert.equal(await field.inputValue(), "140");
+    await panel.getByRole("button", { name: "Close" }).click();
+    await fleet.squall("test", "rate", "100", "--api", fleet.api);
+  });
+
   test("pause stops the load and resume continues it", async () => {
     const { page } = view;
     await page.getByRole("button", { name: "Pause" }).click();

@@ -4,13 +4,16 @@
 //!
 //!     squall-bench-cql write|read ADDRESS KEYSPACE OPERATIONS CONCURRENT
 //!     squall-bench-cql generate ROWS
+//!     squall-bench-cql service-time CONCURRENT WORDS…
+
+mod service_time;
 
 use scylla::{
     client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
     statement::{Consistency, prepared::PreparedStatement},
 };
 use squall_cql::{Distribution, StandardColumns, StandardRow};
-use std::{cell::Cell, hint::black_box, num::NonZeroUsize, rc::Rc, time::Instant};
+use std::{cell::Cell, hint::black_box, num::NonZeroUsize, rc::Rc};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -18,6 +21,10 @@ fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["generate", rows] => generate(rows.parse()?),
+        ["service-time", concurrent, ref words @ ..] => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(service_time::compare(words, concurrent.parse()?))?;
+        }
         [operation @ ("write" | "read"), address, keyspace, operations, concurrent] => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let load = Load {
@@ -103,13 +110,11 @@ fn columns() -> StandardColumns {
     StandardColumns::new(&StandardColumns::numbered_names(5), 10, Distribution::Fixed(34))
 }
 
-/// Prints the nanoseconds of one key with its five cells.
+/// Generates keys with their five cells.
 fn generate(rows: i64) {
     let (mut columns, mut row) = (columns(), StandardRow::default());
-    let began = Instant::now();
     for seed in 0..rows {
         row.generate(&mut columns, seed);
         black_box(&row);
     }
-    println!("{:.0}", began.elapsed().as_nanos() as f64 / rows as f64);
 }

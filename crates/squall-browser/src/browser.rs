@@ -3,11 +3,19 @@
 //! thread, or keeps as many sessions of a grid as it has iterations under way.
 
 use serde_json::json;
-use std::{path::PathBuf, rc::Rc, time::Duration};
-use tokio::net::TcpStream;
+use std::{path::PathBuf, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{self, CertificateError, ClientConfig, pki_types::ServerName},
+};
 use tokio_tungstenite::tungstenite::{
     self,
     client::IntoClientRequest,
+    handshake::client::Request,
     http::{HeaderValue, header::AUTHORIZATION},
     protocol::WebSocketConfig,
 };
@@ -32,12 +40,21 @@ pub struct BrowserConfig {
     pub launch_timeout: Duration,
     /// Whether the browser also listens on a port of 127.0.0.1, for a client in another process.
     pub listens: bool,
+    /// How a grid with a `wss://` URL is verified; `None` connects to `ws://` only.
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
 impl Default for BrowserConfig {
     fn default() -> BrowserConfig {
         let launch_timeout = Duration::from_secs(60);
-        BrowserConfig { executable: None, args: Vec::new(), viewport: (1280, 720), launch_timeout, listens: false }
+        BrowserConfig {
+            executable: None,
+            args: Vec::new(),
+            viewport: (1280, 720),
+            launch_timeout,
+            listens: false,
+            tls: None,
+        }
     }
 }
 
@@ -55,7 +72,7 @@ pub enum LaunchError {
 /// Why a grid gives no session.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserConnectError {
-    #[error("{0} is no URL of a grid: write ws://host:port")]
+    #[error("{0} is no URL of a grid: write ws://host:port or wss://host")]
     Url(String),
     #[error("cannot connect to the grid at {url}: {reason}")]
     Unreachable { url: String, reason: String },
@@ -107,14 +124,14 @@ impl Browser {
         Err(LaunchError::NotReady { executable, reason, last_words: process.last_words() })
     }
 
-    /// Opens a session of a grid: `url` is that of its CDP sessions, `ws://host:port/devtools/browser`.
-    /// Waits until the grid has a free slot. Call it inside a [`tokio::task::LocalSet`].
+    /// Opens a session of a grid: `url` is that of its CDP sessions, `ws://host:port/devtools/browser` or with
+    /// `wss://`. Waits until the grid has a free slot. Call it inside a [`tokio::task::LocalSet`].
     pub async fn connect(
         url: &str,
         token: Option<&str>,
         config: &BrowserConfig,
     ) -> Result<Browser, BrowserConnectError> {
-        let connecting = connect_websocket(url, token);
+        let connecting = connect_websocket(url, token, config.tls.as_ref());
         let waited = config.launch_timeout;
         let (connection, tasks) = tokio::time::timeout(waited, connecting)
             .await
@@ -147,6 +164,7 @@ impl Browser {
 async fn connect_websocket(
     url: &str,
     token: Option<&str>,
+    tls: Option<&Arc<ClientConfig>>,
 ) -> Result<(Connection, ConnectionTasks), BrowserConnectError> {
     let no_url = || BrowserConnectError::Url(url.to_owned());
     let unreachable = |reason: String| BrowserConnectError::Unreachable { url: url.to_owned(), reason };
@@ -156,12 +174,41 @@ async fn connect_websocket(
         request.headers_mut().insert(AUTHORIZATION, value.map_err(|_| unreachable("the token is no text".to_owned()))?);
     }
     let uri = request.uri();
-    let host = uri.host().filter(|_| uri.scheme_str() == Some("ws")).ok_or_else(no_url)?.to_owned();
-    let port = uri.port_u16().unwrap_or(80);
+    let (tls, default_port) = match (uri.scheme_str(), tls) {
+        (Some("ws"), _) => (None, 80),
+        (Some("wss"), Some(tls)) => (Some(tls), 443),
+        _ => return Err(no_url()),
+    };
+    let host = uri.host().ok_or_else(no_url)?.to_owned();
+    let port = uri.port_u16().unwrap_or(default_port);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, port)).await.map_err(|error| unreachable(error.to_string()))?;
     // Commands are small and wait for their replies. Without it they would wait for acknowledgements too.
     stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+    let Some(tls) = tls else { return open_websocket(url, request, stream).await };
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| no_url())?;
+    let connecting = TlsConnector::from(tls.clone()).connect(name, stream);
+    let stream = connecting.await.map_err(|error| unreachable(describe_tls_error(&error)))?;
+    open_websocket(url, request, stream).await
+}
+
+/// The error with a remedy, if the user can give one.
+fn describe_tls_error(error: &std::io::Error) -> String {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        // A trusted authority may have the name of the one that issued it, and another key.
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            "no trusted authority issued its certificate; `ca` in [browser] names the file of one".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+async fn open_websocket(
+    url: &str,
+    request: Request,
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+) -> Result<(Connection, ConnectionTasks), BrowserConnectError> {
     let limits =
         WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_BYTES)).max_frame_size(Some(MAX_MESSAGE_BYTES));
     match tokio_tungstenite::client_async_with_config(request, stream, Some(limits)).await {
@@ -171,6 +218,6 @@ async fn connect_websocket(
             let reason = String::from_utf8_lossy(&body).trim().chars().take(500).collect();
             Err(BrowserConnectError::Refused { url: url.to_owned(), status, reason })
         }
-        Err(error) => Err(unreachable(error.to_string())),
+        Err(error) => Err(BrowserConnectError::Unreachable { url: url.to_owned(), reason: error.to_string() }),
     }
 }

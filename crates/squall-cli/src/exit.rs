@@ -1,7 +1,9 @@
 //! Exit codes, and the error that ends a command. Decides no verdict: squall-report does. Used by
 //! every command; docs/exit-codes.md lists the codes for users.
 
+use squall_engine::{DriverError, EngineError};
 pub(crate) use squall_model::error_chain;
+use squall_orchestrator::RunError;
 use std::fmt;
 
 use crate::{script_error::ScriptError, terminal};
@@ -51,6 +53,16 @@ impl fmt::Display for CliError {
 impl From<ScriptError> for CliError {
     fn from(error: ScriptError) -> CliError {
         CliError::new(error_chain(&error))
+    }
+}
+
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> CliError {
+        let message = error_chain(&error);
+        match error {
+            RunError::Engine(EngineError::Driver(DriverError::Unreachable { .. })) => CliError::unreachable(message),
+            _ => CliError::new(message),
+        }
     }
 }
 

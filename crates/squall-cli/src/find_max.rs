@@ -17,7 +17,7 @@ use std::{path::PathBuf, time::Duration};
 use crate::{
     args::{EngineArgs, OutputArgs, RunArgs, SearchArgs},
     commands::run::{ProgressDisplay, execute_run, run_options},
-    exit::{self, CliError, error_chain},
+    exit::{self, CliError},
     loaded_scenario::LoadedScenario,
     signals,
     stop_button::StopButton,
@@ -111,7 +111,7 @@ impl<D: Driver> ProbeTarget for ScenarioProbes<'_, D> {
     ) -> Result<RunResult, CliError> {
         let probe = self.scenario.with_plan(plan);
         let options = run_options(self.engine, &probe);
-        probe.run(options, control, observers).await.map_err(|error| CliError::new(error_chain(&error)))
+        probe.run(options, control, observers).await.map_err(CliError::from)
     }
 }
 

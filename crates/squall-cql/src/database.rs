@@ -2,13 +2,15 @@
 //! commands. It makes no load. The command line opens one for the schema; the driver opens one for
 //! each engine thread.
 
+mod attempt_times;
 mod connect;
 mod consistency;
-mod node_failures;
 mod operation_error;
 mod schema;
 mod table_columns;
+mod tried_node;
 
+pub use attempt_times::AttemptTimes;
 pub use connect::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget};
 pub(crate) use operation_error::{NextTry, OperationError, innermost_message};
 pub use schema::{SchemaChange, SchemaError};

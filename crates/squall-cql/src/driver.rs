@@ -21,6 +21,7 @@ mod workload;
 
 use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOperation, StressSettings};
 use operation_chooser::OperationChooser;
+use operation_counts::CountMetrics;
 use partition_limit::PartitionLimit;
 use partition_visits::PartitionVisits;
 use profile_operations::ProfileOperations;
@@ -48,6 +49,7 @@ pub struct CqlDriver {
 
 /// What all threads of a run share.
 struct DriverRun {
+    place: RunPlace,
     settings: StressSettings,
     target: DatabaseTarget,
     workload: Workload,
@@ -58,6 +60,14 @@ struct DriverRun {
     counts: RunCounts,
     end: RunEnd,
     connections_per_thread: NonZeroUsize,
+}
+
+/// Who else makes the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunPlace {
+    Alone,
+    /// The other workers of a fleet.
+    Worker,
 }
 
 /// The part of a command that one run makes.
@@ -76,6 +86,7 @@ pub struct CqlThread {
     run: Arc<DriverRun>,
     recorder: ThreadRecorder,
     metrics: Vec<MetricId>,
+    count_metrics: Vec<CountMetrics>,
     /// Set by `connect`, before the first user exists.
     connected: OnceCell<Rc<ConnectedThread>>,
 }
@@ -86,6 +97,8 @@ struct ConnectedThread {
     recorder: ThreadRecorder,
     /// In the order of the run's operations.
     metrics: Vec<MetricId>,
+    /// As `metrics`, if this is a worker of a fleet and operations have more than one partition.
+    count_metrics: Vec<CountMetrics>,
     database: Database,
     operations: ThreadOperations,
     /// The requests that may be in flight at the same time; `None`: any number.
@@ -101,7 +114,7 @@ enum ThreadOperations {
 impl CqlDriver {
     pub fn new(settings: &StressSettings, target: &DatabaseTarget, work: DriverWork) -> CqlDriver {
         let seeds = SharedSeeds::new(&settings.population, &settings.insert);
-        CqlDriver::with_seeds(settings, target, work, seeds)
+        CqlDriver::with_seeds(settings, target, work, (seeds, RunPlace::Alone))
     }
 
     /// The driver of one worker of a fleet, and the counters that it shares with the other workers. The
@@ -114,17 +127,18 @@ impl CqlDriver {
         let (seeds, counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, work.partitions);
         // The counter limits the partitions of all workers.
         let work = DriverWork { partitions: None, ..work };
-        (CqlDriver::with_seeds(settings, target, work, seeds), vec![counter])
+        (CqlDriver::with_seeds(settings, target, work, (seeds, RunPlace::Worker)), vec![counter])
     }
 
     fn with_seeds(
         settings: &StressSettings,
         target: &DatabaseTarget,
         work: DriverWork,
-        seeds: SharedSeeds,
+        (seeds, place): (SharedSeeds, RunPlace),
     ) -> CqlDriver {
         let connections = settings.mode.connections_per_host as usize / work.engine_threads.max(1);
         let run = DriverRun {
+            place,
             settings: settings.clone(),
             target: target.clone(),
             seeds: Arc::new(seeds),
@@ -169,9 +183,15 @@ impl Driver for CqlDriver {
     type Thread = CqlThread;
 
     fn thread(&self, recorder: ThreadRecorder) -> Result<CqlThread, DriverError> {
-        let names = self.run.workload.names().into_iter();
-        let metrics = names.map(|name| recorder.metric(MetricKey::request(name))).collect();
-        Ok(CqlThread { run: self.run.clone(), recorder, metrics, connected: OnceCell::new() })
+        let names = self.run.workload.names();
+        let metrics = names.iter().map(|name| recorder.metric(MetricKey::request(*name))).collect();
+        let count_metrics = match (&self.run.workload, self.run.place) {
+            (Workload::Profiles(_), RunPlace::Worker) => {
+                names.iter().map(|name| CountMetrics::new(name, &recorder)).collect()
+            }
+            (Workload::Standard(_), _) | (_, RunPlace::Alone) => Vec::new(),
+        };
+        Ok(CqlThread { run: self.run.clone(), recorder, metrics, count_metrics, connected: OnceCell::new() })
     }
 
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
@@ -184,15 +204,20 @@ impl DriverThread for CqlThread {
 
     async fn connect(&mut self) -> Result<(), DriverError> {
         let run = self.run.clone();
-        let failed = |error: &dyn std::error::Error| DriverError::Connect { reason: error.to_string() };
         let connecting = Database::connect(&run.target, run.connections_per_thread);
-        let database = connecting.await.map_err(|error| failed(&error))?;
+        let database = connecting.await.map_err(|error| DriverError::Unreachable { reason: error.to_string() })?;
         run.token_ranges.set_ring(|| database.ring_tokens());
         let preparing = ThreadOperations::prepare(&database, &run.settings, &run.workload);
-        let operations = preparing.await.map_err(|error| failed(&error))?;
-        let (recorder, metrics) = (self.recorder.clone(), self.metrics.clone());
-        let pending = run.most_pending(&database).map(Semaphore::new);
-        let thread = ConnectedThread { run, recorder, metrics, database, operations, pending };
+        let operations = preparing.await.map_err(|error| DriverError::Connect { reason: error.to_string() })?;
+        let thread = ConnectedThread {
+            pending: run.most_pending(&database).map(Semaphore::new),
+            run,
+            recorder: self.recorder.clone(),
+            metrics: self.metrics.clone(),
+            count_metrics: self.count_metrics.clone(),
+            database,
+            operations,
+        };
         self.connected = Rc::new(thread).into();
         Ok(())
     }

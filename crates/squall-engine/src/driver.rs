@@ -151,6 +151,9 @@ pub enum DriverError {
     /// The connections that a thread's users share cannot be opened.
     #[error("{reason}")]
     Connect { reason: String },
+    /// The target of these connections does not answer, or refuses them.
+    #[error("{reason}")]
+    Unreachable { reason: String },
     /// A request of the plan cannot be prepared.
     #[error("{request}: {reason}")]
     Request { request: String, reason: String },

@@ -1,11 +1,12 @@
 //! Relays a WebSocket connection between a client and a worker, or between a worker's gateway and
 //! its browser. It forwards bytes as they are and follows only the headers of frames, so it can put
 //! pings and a close frame between them.
-//! It does not decode messages, and it holds at most 64 KiB per direction, whatever the size of a
+//! It does not decode messages, and it holds at most 256 KiB per direction, whatever the size of a
 //! message. The server and the worker's gateway call it.
 
 pub mod frame;
 mod socket;
+mod splice_pipe;
 
 use std::{cell::RefCell, io, pin::pin, time::Duration};
 
@@ -14,9 +15,17 @@ use tokio::{sync::oneshot, time::Instant};
 pub use socket::Socket;
 
 use frame::{CloseFrame, FrameError, FrameSender, FrameTracker, encode_ping};
+use splice_pipe::SplicePipe;
 
-/// One read, and so the most that a direction holds back.
+/// One read, and so the most that a direction copies and holds back.
 const BUFFER: usize = 64 << 10;
+/// The read of a header whose payload is probably large.
+const HEADER_READ: usize = 1 << 10;
+/// The kernel moves payloads from this size on without a copy. For smaller ones it takes longer than
+/// copying does.
+const LARGE_PAYLOAD: u64 = 32 << 10;
+/// The most that the kernel moves at once, and so the most that a direction holds back of a large payload.
+const MOVED: u64 = 256 << 10;
 
 thread_local! {
     /// All relays of a thread read into one buffer, because none keeps bytes in it across an await.
@@ -91,7 +100,8 @@ pub async fn relay(
         Some(end) => end,
         None => relay.run(stop).await,
     };
-    relay.finish(&end, lost).await;
+    // On the heap, because its buffer would count for every session all the time.
+    Box::pin(relay.finish(&end, lost)).await;
     RelayReport { end, bytes_up: relay.up.bytes, bytes_down: relay.down.bytes }
 }
 
@@ -127,9 +137,10 @@ impl Relay {
     async fn run(&mut self, stop: oneshot::Receiver<CloseFrame>) -> RelayEnd {
         let mut stop = pin!(stop);
         let mut stoppable = true;
+        // Bytes move the deadline, and the timer only when it fires: a timer for every read is costly.
+        let mut silence = pin!(tokio::time::sleep_until(self.timeouts.next_deadline(&self.up, &self.down)));
         loop {
-            let Self { up, down, client, worker, timeouts } = self;
-            let silence = timeouts.next_deadline(up, down);
+            let Self { up, down, client, worker, .. } = self;
             let (sender, step) = tokio::select! {
                 step = up.step(client, worker) => (FrameSender::Client, step),
                 step = down.step(worker, client) => (FrameSender::Server, step),
@@ -141,10 +152,11 @@ impl Relay {
                         continue;
                     }
                 },
-                () = tokio::time::sleep_until(silence) => {
+                () = &mut silence => {
                     if let Some(end) = self.break_silence() {
                         return end;
                     }
+                    silence.as_mut().reset(self.timeouts.next_deadline(&self.up, &self.down));
                     continue;
                 }
             };
@@ -212,7 +224,7 @@ impl Relay {
             worker.shut_down_write();
         };
         let to_client = async {
-            if matches!(end, RelayEnd::Client(_) | RelayEnd::ClientLost) && down.pending.is_empty() {
+            if matches!(end, RelayEnd::Client(_) | RelayEnd::ClientLost) && !down.holds_back() {
                 return;
             }
             let sent = down.flush(client).await.is_ok();
@@ -251,6 +263,10 @@ struct Direction {
     tracker: FrameTracker,
     /// Bytes that the receiver has not taken. Reading stops until it is empty.
     pending: Vec<u8>,
+    /// The same for bytes of a large payload.
+    moving: Option<SplicePipe>,
+    /// Whether the last payload was large, so that the next one probably is.
+    large: bool,
     bytes: u64,
     last_received: Instant,
     last_pinged: Instant,
@@ -259,7 +275,15 @@ struct Direction {
 impl Direction {
     fn new(sender: FrameSender) -> Self {
         let now = Instant::now();
-        Self { tracker: FrameTracker::new(sender), pending: Vec::new(), bytes: 0, last_received: now, last_pinged: now }
+        Self {
+            tracker: FrameTracker::new(sender),
+            pending: Vec::new(),
+            moving: None,
+            large: false,
+            bytes: 0,
+            last_received: now,
+            last_pinged: now,
+        }
     }
 
     fn last_heard_or_pinged(&self) -> Instant {
@@ -268,21 +292,62 @@ impl Direction {
 
     /// Waits until bytes can move, and moves them. Loses nothing if it is dropped while it waits.
     async fn step(&mut self, from: &Socket, to: &Socket) -> Step {
-        if !self.pending.is_empty() {
+        if self.holds_back() {
             return match to.writable().await {
-                Ok(()) => self.write_pending(to),
+                Ok(()) => self.write_held_back(to),
                 Err(_) => Step::ReceiverGone,
             };
         }
         if from.readable().await.is_err() {
             return Step::SenderEnded;
         }
-        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(buffer) {
+        if self.tracker.payload_left() >= LARGE_PAYLOAD
+            && let Ok(pipe) = SplicePipe::open()
+        {
+            return self.move_payload(pipe, from, to);
+        }
+        let most = if self.large && self.tracker.at_boundary() { HEADER_READ } else { BUFFER };
+        self.large = false;
+        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(&mut buffer[..most]) {
             Ok(0) => Step::SenderEnded,
             Ok(read) => self.forward(&buffer[..read], to),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Step::Moved,
             Err(_) => Step::SenderEnded,
         })
+    }
+
+    /// Moves bytes of a large payload.
+    fn move_payload(&mut self, mut pipe: SplicePipe, from: &Socket, to: &Socket) -> Step {
+        let most = self.tracker.payload_left().min(MOVED);
+        match pipe.fill(from, most as usize) {
+            Ok(0) => return Step::SenderEnded,
+            Ok(moved) => {
+                self.tracker.skip_payload(moved as u64);
+                self.bytes += moved as u64;
+                self.last_received = Instant::now();
+                self.large = true;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Moved,
+            Err(_) => return Step::SenderEnded,
+        }
+        self.moving = Some(pipe);
+        self.write_held_back(to)
+    }
+
+    /// Whether the receiver has not taken bytes that were read.
+    fn holds_back(&self) -> bool {
+        !self.pending.is_empty() || self.moving.is_some()
+    }
+
+    fn write_held_back(&mut self, to: &Socket) -> Step {
+        let Some(pipe) = &mut self.moving else { return self.write_pending(to) };
+        match pipe.empty(to) {
+            Ok(()) if pipe.filled() == 0 => self.moving = None,
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Step::ReceiverGone,
+        }
+        Step::Moved
     }
 
     /// Forwards bytes of the sender, unless they break the protocol.
@@ -324,15 +389,20 @@ impl Direction {
 
     /// Sends a frame of the relay, unless the stream is inside a frame or blocked.
     fn inject(&mut self, frame: &[u8], to: &Socket) {
-        if self.can_inject() && self.pending.is_empty() {
+        if self.can_inject() && !self.holds_back() {
             // A failure shows at the next step.
             let _ = self.write(frame, to);
         }
     }
 
     async fn flush(&mut self, to: &Socket) -> io::Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        to.write_all(&pending).await
+        while self.holds_back() {
+            to.writable().await?;
+            if matches!(self.write_held_back(to), Step::ReceiverGone) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ mod capacity;
 mod connect;
 mod metrics;
 mod offers;
+mod queue_wait;
 mod refusal;
 mod session_registry;
 mod sessions;

@@ -48,3 +48,4 @@ pub use response::{BodyMode, Exchange, ExchangePhases, HeaderIter, HttpResponse}
 pub use session::Session;
 pub use stream_opener::StreamOpener;
 pub use streaming_response::{StreamingResponse, UpgradedStream};
+pub use tls::{TlsClientConfig, websocket_tls};

@@ -16,6 +16,8 @@ use crate::config::{HttpVersion, TlsOptions};
 use crate::error::ConnectorError;
 use certificate_verifier::{CertificateVerifier, ServerTrust};
 pub(crate) use error_text::describe_error;
+/// The settings of TLS handshakes, with ring.
+pub use rustls::ClientConfig as TlsClientConfig;
 
 /// Builds the settings of every handshake.
 pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Result<Arc<ClientConfig>, ConnectorError> {
@@ -51,6 +53,12 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
     // Every virtual user is its own client. Session tickets shared between users would make handshakes look cheap.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// The settings of handshakes for WebSockets that another client opens. Reads the files that the options
+/// name, or the system's authorities.
+pub fn websocket_tls(options: &TlsOptions) -> Result<Arc<TlsClientConfig>, ConnectorError> {
+    client_config(options, HttpVersion::Http1)
 }
 
 /// The protocols that a handshake offers (ALPN).

@@ -65,7 +65,7 @@ impl RunControl {
     }
 
     /// Ends the load of the current run as its plan would: iterations in progress finish, and the run
-    /// counts as completed. Only for a run on this machine.
+    /// counts as completed.
     pub fn complete(&self) {
         self.complete.send_replace(());
     }

@@ -98,10 +98,12 @@ fn raw_browser(mut keys: HashMap<String, DeclaredValue<String>>, args: Vec<Decla
         screenshots: take("screenshots"),
         grid: take("grid"),
         token: take("token"),
+        // Playwright takes authorities from NODE_EXTRA_CA_CERTS.
+        ca: None,
     }
 }
 
-/// The database by the names of `[cql]`. The SDK has checked which of them are numbers.
+/// The database by the names of `[cql]`. The SDK has checked which of them are numbers or switches.
 fn raw_cql(mut settings: HashMap<String, DeclaredValue<Vec<String>>>, location: SourceLocation) -> RawCql {
     let mut take = |setting: &str| -> Vec<Sourced<String>> {
         let given: Option<Sourced<Vec<String>>> = settings.remove(setting).map(Sourced::from);
@@ -113,12 +115,20 @@ fn raw_cql(mut settings: HashMap<String, DeclaredValue<Vec<String>>>, location: 
     let number = |text: Option<Sourced<String>>| {
         text.map(|Sourced { value, location }| Sourced { value: value.parse().unwrap_or(0), location })
     };
+    let switch = |text: Option<Sourced<String>>| {
+        text.map(|Sourced { value, location }| Sourced { value: value == "true", location })
+    };
     RawCql {
         location: Some(location),
         nodes: take("nodes"),
         port: number(take("port").pop()),
         user: take("user").pop(),
         password: take("password").pop(),
+        truststore: take("truststore").pop(),
+        truststore_password: take("truststore_password").pop(),
+        keystore: take("keystore").pop(),
+        keystore_password: take("keystore_password").pop(),
+        hostname_verification: switch(take("hostname_verification").pop()),
         keyspace: take("keyspace").pop(),
         consistency: take("consistency").pop(),
         datacenter: take("datacenter").pop(),

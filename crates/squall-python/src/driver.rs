@@ -169,9 +169,7 @@ impl DriverThread for PythonThread {
     async fn connect(&mut self) -> Result<(), DriverError> {
         #[cfg(feature = "cql")]
         if let Some(connection) = &self.context.scenario.cql {
-            let database = ThreadDatabase::connect(connection).await;
-            let database = database.map_err(|reason| DriverError::Connect { reason })?;
-            let connected = self.context.database.set(database);
+            let connected = self.context.database.set(ThreadDatabase::connect(connection).await?);
             connected.map_err(|_| DriverError::Connect { reason: "connected twice".to_owned() })?;
         }
         #[cfg(feature = "browser")]

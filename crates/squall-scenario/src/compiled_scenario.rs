@@ -2,10 +2,10 @@
 //! threads. `build` makes it, the driver runs it.
 
 use squall_browser::BrowserStep;
-use squall_http::Connector;
+use squall_http::{Connector, TlsClientConfig};
 use squall_metrics::MetricKey;
 use squall_model::Pause;
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     check::{ResponseChecks, ValueExtractor},
@@ -110,6 +110,8 @@ pub struct GridSettings {
     pub query: Option<String>,
     /// The API key.
     pub token: Option<String>,
+    /// How tasks in TOML verify a grid with a `wss://` URL.
+    pub tls: Option<Arc<TlsClientConfig>>,
 }
 
 impl GridSettings {

@@ -124,7 +124,7 @@ impl DriverThread for ScenarioThread {
             started.map_err(|reason| DriverError::Connect { reason })?;
         }
         #[cfg(feature = "cql")]
-        shared.connect_database().await.map_err(|reason| DriverError::Connect { reason })?;
+        shared.connect_database().await?;
         Ok(())
     }
 

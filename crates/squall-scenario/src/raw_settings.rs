@@ -97,6 +97,12 @@ pub struct RawCql {
     pub port: Option<Sourced<u64>>,
     pub user: Option<Sourced<String>>,
     pub password: Option<Sourced<String>>,
+    /// JKS, PKCS12 or PEM files.
+    pub truststore: Option<Sourced<String>>,
+    pub truststore_password: Option<Sourced<String>>,
+    pub keystore: Option<Sourced<String>>,
+    pub keystore_password: Option<Sourced<String>>,
+    pub hostname_verification: Option<Sourced<bool>>,
     pub keyspace: Option<Sourced<String>>,
     pub consistency: Option<Sourced<String>>,
     pub datacenter: Option<Sourced<String>>,

@@ -1,8 +1,8 @@
 //! Makes certificates for tests: an authority and the server and client certificates that it issues, valid or expired.
-//! Keys live in a temporary directory that is removed on drop.
+//! Keys live in a temporary directory that is removed on drop. [`TlsProxy`] puts TLS before a server that has none.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issu
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
+use tokio_rustls::TlsAcceptor;
 
 use crate::scripted_server::ScriptStream;
 
@@ -98,6 +99,16 @@ impl CertificateAuthority {
         identity
     }
 
+    /// The TLS settings of a client that trusts this authority alone.
+    pub fn client_config(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).expect("a valid authority");
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports TLS 1.2 and 1.3");
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
     /// Makes the TLS settings of a server with this identity. With `clients`, the server requires a
     /// certificate that this authority issued.
     pub fn server_config(
@@ -122,6 +133,44 @@ impl CertificateAuthority {
         let mut config = builder.with_single_cert(chain, identity.key.clone_key()).expect("a key that fits");
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
+    }
+}
+
+/// Accepts TLS on a port of 127.0.0.1 and forwards to a server without TLS. It ends with the process.
+#[derive(Debug)]
+pub struct TlsProxy {
+    addr: SocketAddr,
+}
+
+impl TlsProxy {
+    /// Forwards to `port` on 127.0.0.1.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn start(config: Arc<ServerConfig>, port: u16) -> TlsProxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("bound");
+        listener.set_nonblocking(true).expect("a socket");
+        let forwarding = async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+            while let Ok((client, _)) = listener.accept().await {
+                let acceptor = TlsAcceptor::from(config.clone());
+                tokio::spawn(async move {
+                    // A client that does not trust the certificate leaves.
+                    let Ok(mut client) = acceptor.accept(client).await else { return };
+                    let Ok(mut server) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await else { return };
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        std::thread::spawn(move || runtime.block_on(forwarding));
+        TlsProxy { addr }
+    }
+
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.addr.port()
     }
 }
 

@@ -12,6 +12,7 @@
 mod access_guard;
 mod api_metrics;
 mod config;
+mod cpu_history;
 mod error;
 mod live;
 mod query;

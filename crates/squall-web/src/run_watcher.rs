@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::{
+    cpu_history::CpuHistory,
     live::{LiveFeed, StoreContact},
     run_saver::RunSaver,
     vikhry_json,
@@ -81,6 +82,7 @@ pub(crate) struct WatchedRun<C: FleetStores> {
     /// When the notes of people were read.
     notes_read_at: Option<Instant>,
     pub(crate) finished: bool,
+    pub(crate) cpu: CpuHistory,
     source: WatchedRunSource<C>,
 }
 
@@ -108,6 +110,7 @@ impl<C: FleetStores> WatchedRun<C> {
             polled_at: Instant::now(),
             notes_read_at: None,
             finished: true,
+            cpu: CpuHistory::default(),
             source: WatchedRunSource::Finished(Box::new((view, facts))),
         }
     }
@@ -295,6 +298,7 @@ impl<C: FleetStores> RunWatcher<C> {
             polled_at: Instant::now(),
             notes_read_at: None,
             finished: false,
+            cpu: CpuHistory::default(),
             source: WatchedRunSource::Aggregating(Box::new(aggregator)),
         });
         self.advance(status).await.map(|_| true)
@@ -310,6 +314,7 @@ impl<C: FleetStores> RunWatcher<C> {
         watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
         if status.phase == RunPhase::Running {
             watched.load_duration = watched.elapsed;
+            watched.cpu.note(watched.elapsed, status.workers.iter().map(|worker| worker.cpu_percent));
         }
         watched.polled_at = Instant::now();
         let WatchedRunSource::Aggregating(aggregator) = &mut watched.source else { return Ok(false) };
@@ -338,7 +343,10 @@ impl<C: FleetStores> RunWatcher<C> {
         if let Some(spec) = &status.spec {
             run.bundle.plan.load.model.set_profile(spec.profile.clone());
         }
-        *self.run.write().await = Some(WatchedRun {
+        let mut watched = self.run.write().await;
+        // The result has no CPU use by second.
+        let cpu = watched.take_if(|watched| watched.is_run_of(status)).map(|watched| watched.cpu).unwrap_or_default();
+        *watched = Some(WatchedRun {
             epoch: status.epoch,
             run_id: run_id_of(status).to_owned(),
             bundle: run.bundle,
@@ -348,8 +356,10 @@ impl<C: FleetStores> RunWatcher<C> {
             polled_at: Instant::now(),
             notes_read_at: None,
             finished: true,
+            cpu,
             source: WatchedRunSource::Finished(Box::new((run.view, run.facts))),
         });
+        drop(watched);
         if let (Some(saver), Some(watched)) = (&self.history, self.run.read().await.as_ref()) {
             saver.save(watched, self.live.version()).await;
         }

@@ -37,7 +37,7 @@ export class Connection {
     window.setInterval(() => {
       const since = Math.max(this.lastMessageAt ?? 0, this.startedAt);
       if (this.socket && Date.now() - since > (this.greeted ? SILENCE_MS : GREETING_MS)) this.lose(this.socket);
-    }, 500);
+    }, 1000);
   }
 
   /** Milliseconds without a message; null if there was none yet. */

@@ -116,6 +116,8 @@ export interface Snapshot {
   step_s: number;
   metrics: MetricName[];
   seconds: number[][];
+  /** CPU use of the busiest worker in percent, for each of the seconds; null where it is not known. */
+  cpu: (number | null)[];
   failures: [number, Failure[]][];
   heat: [number, number[]][];
   trends: [number, number[], number[]][];
@@ -132,6 +134,7 @@ export interface Second {
   run: string;
   elapsed_s: number;
   row: number[];
+  cpu: number | null;
   failures: Failure[];
   heat: number[];
   new_metrics: MetricName[];

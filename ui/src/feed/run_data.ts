@@ -28,6 +28,8 @@ export class RunData {
   private lowest: number[] = [];
   private highest: number[] = [];
   heat: (number[] | undefined)[] = [];
+  /** CPU use of the busiest worker in percent; null where it is not known. */
+  cpu: (number | null)[] = [];
   /** Changes when the values no longer continue the earlier ones. */
   generation = 0;
   metrics = new Map<number, Metric>();
@@ -35,6 +37,8 @@ export class RunData {
   thresholds: Threshold[] = [];
   events: FleetEvent[] = [];
   table: Table | null = null;
+  /** Changes with the table. */
+  tables = 0;
   /** Changes with the data, so that charts and tables know when to render. */
   version = 0;
 
@@ -73,9 +77,8 @@ export class RunData {
     if (message.run === null) return;
     this.finished = message.finished;
     const first = this.times.length;
-    message.seconds.forEach((values, column) => {
-      for (const value of values) this.push(column, value);
-    });
+    for (const [column, values] of message.seconds.entries()) this.append(column, values);
+    for (const percent of message.cpu) this.cpu.push(percent);
     for (const [t, failures] of message.failures) this.addFailures(t, failures);
     const place = new Map(this.times.slice(first).map((t, index) => [t, first + index]));
     for (const [t, column] of message.heat) {
@@ -95,7 +98,7 @@ export class RunData {
     this.figures = message.figures;
     this.thresholds = message.thresholds;
     this.events = message.events;
-    this.table = message.table;
+    this.setTable(message.table);
   }
 
   /** Returns false if the second does not follow the known ones. */
@@ -105,10 +108,9 @@ export class RunData {
     if (t <= this.lastSecond) return true;
     if (t !== this.lastSecond + 1) return false;
     this.version += 1;
-    message.row.forEach((value, column) => {
-      this.push(column, value);
-    });
+    for (const [column, value] of message.row.entries()) this.append(column, [value]);
     this.heat[this.times.length - 1] = message.heat;
+    this.cpu.push(message.cpu);
     if (message.failures.length > 0) this.addFailures(t, message.failures);
     this.addMetrics(message.new_metrics);
     for (const metric of this.metrics.values()) metric.now = 0;
@@ -130,6 +132,7 @@ export class RunData {
 
   setTable(table: Table): void {
     this.version += 1;
+    this.tables += 1;
     this.table = table;
   }
 
@@ -140,10 +143,17 @@ export class RunData {
     this.events = [...this.events, event];
   }
 
-  private push(column: number, value: number): void {
-    this.values[column]?.push(value);
-    this.lowest[column] = Math.min(this.lowest[column] ?? value, value);
-    this.highest[column] = Math.max(this.highest[column] ?? value, value);
+  private append(column: number, values: number[]): void {
+    const known = this.values[column];
+    // The first values need no copy.
+    if (known?.length) for (const value of values) known.push(value);
+    else if (known) this.values[column] = values;
+    let [low, high] = [this.lowest[column] ?? Infinity, this.highest[column] ?? -Infinity];
+    for (const value of values) {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+    if (values.length > 0) [this.lowest[column], this.highest[column]] = [low, high];
   }
 
   private addFailures(t: number, failures: Failure[]): void {
@@ -165,12 +175,14 @@ export class RunData {
     this.lowest = [];
     this.highest = [];
     this.heat = [];
+    this.cpu = [];
     this.generation += 1;
     this.metrics = new Map();
     this.figures = null;
     this.thresholds = [];
     this.events = [];
     this.table = null;
+    this.tables += 1;
     this.finished = false;
   }
 }

@@ -3,6 +3,7 @@
 import type { JSX } from "preact";
 import type { Table } from "../feed/messages";
 import { clock, count, percent, shorten, visible } from "../format";
+import { failingNodes } from "../parts/failing_nodes";
 import { ForeignText } from "../parts/text";
 import { useFlags } from "../parts/use_flags";
 import { setQuery, useRoute } from "../route";
@@ -74,7 +75,56 @@ export default function Errors(): JSX.Element {
           <Kinds kinds={shown} requests={total?.requests ?? 0} />
         )}
       </section>
+      {data.table ? <Nodes table={data.table} /> : null}
     </>
+  );
+}
+
+/** Failed tries of CQL statements by the node that they were sent to; nothing for other runs. */
+function Nodes({ table }: { table: Table }): JSX.Element | null {
+  const { nodes, retries } = failingNodes(table);
+  if (nodes.length === 0) return null;
+  const tries = nodes.reduce((sum, node) => sum + node.tries, 0);
+  return (
+    <section class="card" aria-labelledby="nodes-title">
+      <header>
+        <h2 id="nodes-title">Failed tries by node</h2>
+        <span class="soft">
+          {count(tries)} tries of CQL statements failed; {count(retries)} were repeated
+        </span>
+      </header>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys */}
+      <section class="scroll" tabIndex={0} aria-label="Failed tries by node">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Node</th>
+              <th scope="col">Data centre</th>
+              <th scope="col" class="number">
+                Failed tries
+              </th>
+              <th scope="col" class="number">
+                Share <span class="unit">%</span>
+              </th>
+              <th scope="col">Codes</th>
+            </tr>
+          </thead>
+          <tbody>
+            {nodes.map((node) => (
+              <tr key={`${node.node} ${node.datacenter}`}>
+                <th scope="row">
+                  <code>{visible(shorten(node.node))}</code>
+                </th>
+                <td>{visible(shorten(node.datacenter))}</td>
+                <td class="number">{count(node.tries)}</td>
+                <td class="number">{percent(node.tries / tries)}</td>
+                <td>{node.codes.map(([code, n]) => `${count(n)} ${visible(code)}`).join(", ")}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+    </section>
   );
 }
 

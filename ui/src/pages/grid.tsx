@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { drainGridWorker, endSession, fetchGrid, type Grid, type GridSession, type GridWorker } from "../control_api";
-import { clock, count, shorten, visible } from "../format";
+import { clock, count, short, shorten, visible } from "../format";
 import { Dialog } from "../parts/dialog";
 import { Icon } from "../parts/icons";
 import { usePolled } from "../parts/polled";
@@ -36,7 +36,7 @@ export default function BrowserGrid(): JSX.Element {
 }
 
 function Capacity({ grid }: { grid: Grid }): JSX.Element {
-  const { slots, waiting, servers } = grid;
+  const { slots, waiting, queue_oldest_ms: oldest, servers } = grid;
   const queue = Object.entries(waiting);
   const queued = queue.reduce((sum, [, n]) => sum + n, 0);
   const figures: [string, string, string, boolean][] = [
@@ -46,7 +46,8 @@ function Capacity({ grid }: { grid: Grid }): JSX.Element {
     [
       "Waiting clients",
       count(queued),
-      queue.map(([browser, n]) => `${count(n)} for ${visible(browser)}`).join(", ") || "no queue",
+      queue.map(([browser, n]) => `${count(n)} for ${visible(browser)}, up to ${short((oldest[browser] ?? 0) / 1000)} s`).join("; ") ||
+        "no queue",
       queued > 0,
     ],
     ["Servers", count(servers.length), servers.length === 0 ? "no client can connect" : "take clients", servers.length === 0],

@@ -3,13 +3,15 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 import type { Threshold } from "../feed/messages";
-import { bytes, clock, count, three, timeText } from "../format";
+import { count, three, timeText } from "../format";
 import { Chart, type Limit, type Line, type Values } from "../parts/chart";
+import { type ColumnValues, column, describe } from "../parts/columns";
 import { Events } from "../parts/events";
 import type { Flag } from "../parts/flags";
 import { HeatBitmap } from "../parts/heatmap";
 import { KeyFigures } from "../parts/key_figures";
 import { MetricsTable } from "../parts/metrics_table";
+import { Panel } from "../parts/panel";
 import { levelAt } from "../parts/profile";
 import { Segments } from "../parts/segments";
 import { Thresholds } from "../parts/thresholds";
@@ -42,12 +44,7 @@ export default function Live(): JSX.Element {
         <MetricsTable brief={BRIEF_ROWS} />
         <Events flags={flags} />
       </div>
-      <div class="charts">
-        <UsersChart flags={flags} />
-        <GeneratorChart flags={flags} />
-        <StartProblemsChart flags={flags} />
-        <BytesChart flags={flags} />
-      </div>
+      <Panel show={({ GeneratorCharts }) => <GeneratorCharts flags={flags} />} />
     </>
   );
 }
@@ -74,15 +71,6 @@ interface ChartProps {
   flags: readonly Flag[];
 }
 
-/** The lowest, the highest and the latest value of a column in words. */
-function describe(name: string, column: string, format: (value: number) => string): string {
-  const { data } = store;
-  const [low, high] = data.extremes(column);
-  const latest = data.column(column).at(-1);
-  if (latest === undefined) return `${name}: no second is closed yet.`;
-  return `${name}: ${format(latest)} at ${clock(data.lastSecond)}, between ${format(low)} and ${format(high)} since the start.`;
-}
-
 function StartsChart({ flags }: ChartProps): JSX.Element {
   const { data, state } = useMeasurements();
   const plan = state?.plan;
@@ -107,7 +95,7 @@ function StartsChart({ flags }: ChartProps): JSX.Element {
       lines={lines}
       format={format}
       flags={flags}
-      summary={describe(started.label, open ? "iterations" : "requests", format)}
+      summary={() => describe(started.label, open ? "iterations" : "requests", format)}
     />
   );
 }
@@ -147,16 +135,9 @@ function TimesChart({ flags }: ChartProps): JSX.Element {
       limits={timeLimits(data.thresholds, service)}
       times_axis
       controls={choice}
-      summary={describe("p99", service ? "service_p99" : "p99", timeText)}
+      summary={() => describe("p99", service ? "service_p99" : "p99", timeText)}
     />
   );
-}
-
-type ColumnValues = Pick<Line, "values" | "at">;
-
-function column(name: string): ColumnValues {
-  const { data } = store;
-  return { values: () => data.column(name), at: (index) => data.column(name)[index] };
 }
 
 /** A second without requests has no times, so its line has a gap. */
@@ -199,7 +180,7 @@ function HeatChart({ flags }: ChartProps): JSX.Element {
       controls={scale}
       scaleRange={low < high ? [low, high * 1.2] : [1, 1000]}
       paint={(plot) => heat.draw(plot, data.times, bounds)}
-      summary="Distribution of the response times of each second; the table of percentiles has the numbers."
+      summary={() => "Distribution of the response times of each second; the table of percentiles has the numbers."}
     />
   );
 }
@@ -221,7 +202,7 @@ export function ErrorsChart({ flags }: ChartProps): JSX.Element {
       lines={lines}
       format={format}
       flags={flags}
-      summary={describe("errors", "errors", format)}
+      summary={() => describe("errors", "errors", format)}
     />
   );
 }
@@ -263,80 +244,3 @@ const stackedErrors = (named: string[], index: number): Values =>
     const own = errorsUpTo(named, index, second) - errorsUpTo(named, index - 1, second);
     return own === 0 ? null : errorsUpTo(named, index, second);
   });
-
-function UsersChart({ flags }: ChartProps): JSX.Element {
-  const { data } = useMeasurements();
-  const lines: Line[] = [
-    { label: "users", color: "users", ...column("users") },
-    { label: "busy", color: "target", dashed: true, ...column("busy") },
-  ];
-  return (
-    <Chart
-      generation={data.generation}
-      counts
-      title="Virtual users"
-      times={data.times}
-      lines={lines}
-      format={count}
-      flags={flags}
-      summary={describe("users", "users", count)}
-    />
-  );
-}
-
-function GeneratorChart({ flags }: ChartProps): JSX.Element {
-  const { data } = useMeasurements();
-  const lines: Line[] = [{ label: "lag p99", color: "service", ...column("lag_p99") }];
-  return (
-    <Chart
-      generation={data.generation}
-      title="Schedule lag"
-      times={data.times}
-      lines={lines}
-      format={timeText}
-      flags={flags}
-      summary={describe("lag p99", "lag_p99", timeText)}
-    />
-  );
-}
-
-/** Starts that the generator made late or not at all. */
-function StartProblemsChart({ flags }: ChartProps): JSX.Element {
-  const { data } = useMeasurements();
-  const lines: Line[] = [
-    { label: "late", color: "service", ...column("late") },
-    { label: "dropped", color: "error-1", ...column("dropped") },
-  ];
-  return (
-    <Chart
-      generation={data.generation}
-      counts
-      title="Late and dropped starts"
-      times={data.times}
-      lines={lines}
-      format={count}
-      flags={flags}
-      summary={describe("dropped starts", "dropped", count)}
-    />
-  );
-}
-
-function BytesChart({ flags }: ChartProps): JSX.Element {
-  const { data } = useMeasurements();
-  const format = (value: number): string => `${bytes(value)}/s`;
-  const lines: Line[] = [
-    { label: "received", color: "rate", ...column("bytes_in") },
-    { label: "sent", color: "users", ...column("bytes_out") },
-  ];
-  return (
-    <Chart
-      generation={data.generation}
-      title="Bytes"
-      times={data.times}
-      lines={lines}
-      format={format}
-      flags={flags}
-      summary={describe("received", "bytes_in", format)}
-    />
-  );
-}

@@ -99,7 +99,7 @@ function Charts({ metric }: { metric: api.MetricDetail }): JSX.Element {
         lines={requests}
         format={(value) => `${three(value)}/s`}
         counts
-        summary={`${count(metric.requests)} requests, ${count(metric.errors)} errors.`}
+        summary={() => `${count(metric.requests)} requests, ${count(metric.errors)} errors.`}
       />
       <Chart
         {...shared}
@@ -107,7 +107,7 @@ function Charts({ metric }: { metric: api.MetricDetail }): JSX.Element {
         lines={times}
         format={timeText}
         times_axis
-        summary={`The highest response time is ${timeText(metric.response.max)}.`}
+        summary={() => `The highest response time is ${timeText(metric.response.max)}.`}
       />
     </div>
   );

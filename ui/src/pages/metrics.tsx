@@ -1,11 +1,12 @@
 // The table of metrics alone, with the columns that a person chose.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import { COLUMNS, type Column, type Entry, MetricsTable, nameOf, nowOf } from "../parts/metrics_table";
+import { useMemo, useState } from "preact/hooks";
+import { arrangeGroups } from "../parts/metric_groups";
+import { COLUMNS, type Column, type Entry, MetricsTable, nameOf } from "../parts/metrics_table";
 import { Segments } from "../parts/segments";
-import { setQuery, useRoute } from "../route";
-import { useMeasurements } from "../store";
+import { currentRoute, setQuery, useRoute } from "../route";
+import { useStoreOn } from "../store";
 import { Empty } from "./empty";
 
 /** Where the browser keeps the columns that a person has hidden. */
@@ -19,9 +20,19 @@ function readHidden(): ReadonlySet<string> {
   }
 }
 
+/** Folded groups are in the address, one in a line. */
+function toggleFolded(group: string): void {
+  const folded = new Set((currentRoute().query.get("folded") ?? "").split("\n").filter(Boolean));
+  if (!folded.delete(group)) folded.add(group);
+  setQuery("folded", [...folded].join("\n") || null);
+}
+
 export default function Metrics(): JSX.Element {
-  const { state } = useMeasurements();
-  const times = useRoute().query.get("times") ?? "response";
+  const { state } = useStoreOn(({ state }) => String(Boolean(state?.plan)));
+  const { query } = useRoute();
+  const times = query.get("times") ?? "response";
+  const folded = query.get("folded") ?? "";
+  const arrange = useMemo(() => (entries: Entry[]) => arrangeGroups(entries, new Set(folded.split("\n")), nameOf), [folded]);
   const [hidden, setHidden] = useState(readHidden);
   if (!state?.plan) return <Empty />;
   const toggle = (name: string): void => {
@@ -34,17 +45,20 @@ export default function Metrics(): JSX.Element {
     <>
       <div class="tools">
         <Segments
-          label="Response or service time"
+          label="Response, service or wait time"
           value={times}
           options={[
             ["response", "Response"],
             ["service", "Service"],
+            ["wait", "Wait"],
           ]}
-          onChoose={(value) => setQuery("times", value === "service" ? value : null)}
+          onChoose={(value) => setQuery("times", value === "response" ? null : value)}
         />
       </div>
       <MetricsTable
         hidden={hidden}
+        arrange={arrange}
+        onFold={toggleFolded}
         tools={(columns, entries) => (
           <>
             <details class="columns">
@@ -75,7 +89,10 @@ function CopyButton({ columns, entries }: { columns: Column[]; entries: Entry[] 
     const line = (entry: Entry): string =>
       [
         quote(nameOf(entry)),
-        ...columns.map(({ name, show }) => quote(show(name === "now" ? nowOf(entry) : (entry.row[name] ?? 0), entry.row))),
+        ...columns.map(({ name, show }) => {
+          const value = entry.figure(name);
+          return quote(value === undefined ? "" : show(value));
+        }),
       ].join(",");
     await navigator.clipboard.writeText([head, ...entries.map(line)].join("\n"));
     setCopied(true);

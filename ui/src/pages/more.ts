@@ -1,8 +1,13 @@
-// The pages that load on their first visit, as one file: what they share with Live then is one file
+// The panels, and the pages that load on their first visit, as one file: what they share with Live then is one file
 // too, and the first paint needs few requests.
 
+export { KeyList } from "../key_list";
+export { ChangeLoad, StopRun } from "../parts/load_panels";
+export { NoteForm } from "../parts/note_form";
+export { SignIn } from "../sign_in";
 export { default as ApiPage } from "./api";
 export { default as Errors } from "./errors";
+export { GeneratorCharts } from "./generator_charts";
 export { default as Metric } from "./metric";
 export { default as Metrics } from "./metrics";
 export { default as Probes } from "./probes";

@@ -56,7 +56,7 @@ function ProbeCard({ probe, now }: { probe: api.Probe; now: number }): JSX.Eleme
             : { label: "time", color: "p50", values: () => events.map(({ data }) => data.time), at: (index) => events[index]?.data.time },
           { label: "failures", color: "error-1", bars: true, values: () => failed, at: (index) => failed[index] },
         ]}
-        summary={`${aggregate.successes} successes and ${aggregate.errors} errors in the last ${aggregate.window_s} seconds.`}
+        summary={() => `${aggregate.successes} successes and ${aggregate.errors} errors in the last ${aggregate.window_s} seconds.`}
       />
       <p class="probe-latest">
         {latest === null ? (

@@ -7,6 +7,7 @@ import uPlot from "uplot";
 import { clock, UNKNOWN, withoutZeros } from "../format";
 import { setQuery, useRoute } from "../route";
 import { store } from "../store";
+import { type DenseStyle, drawDense, isDense } from "./dense_line";
 import type { Flag, Tone } from "./flags";
 import { forget, withinFrame } from "./frame_budget";
 import { Icon } from "./icons";
@@ -20,6 +21,9 @@ const SYNC = "run";
 const LABEL_ROOM = 76;
 /** A log axis helps from this ratio between the highest and the lowest value on. */
 const LOG_RATIO = 20;
+
+/** Seconds between two sentences about a chart. */
+const SUMMARY_S = 10;
 
 const COUNT_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 
@@ -61,8 +65,8 @@ interface Props {
   /** Values are whole numbers, so the axis has no parts of one. */
   counts?: boolean;
   controls?: JSX.Element;
-  /** Says in words what the chart shows, for screen readers. */
-  summary: string;
+  /** Says in words what the chart shows, for screen readers. Asked for seldom, because nobody reads it each second. */
+  summary: () => string;
   /** Draws below the lines, for the heatmap. */
   paint?: (plot: uPlot) => void;
   scaleRange?: [number, number];
@@ -168,7 +172,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
 
   useLayoutEffect(() => {
     if (!inView) return;
-    withinFrame(holder, () => {
+    withinFrame(holder, plot.current === null, () => {
       const element = holder.current;
       if (!element) return;
       plot.current ??= create(element, latest, data, setCursor);
@@ -180,6 +184,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
     });
   }, [inView, shape, asTable, data, props.limits?.length, props.flags.length, store.stale]);
 
+  const summary = useMemo(props.summary, [Math.ceil(last / SUMMARY_S), props.generation, props.title]);
   const index = cursor !== null && cursor < props.times.length ? cursor : props.times.length - 1;
   return (
     <figure class="card chart-card">
@@ -225,7 +230,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
         </div>
       </header>
       {asTable ? <ValueTable {...props} /> : <div class="chart" ref={holder} aria-hidden="true" />}
-      <figcaption class="hidden-text">{props.summary}</figcaption>
+      <figcaption class="hidden-text">{summary}</figcaption>
     </figure>
   );
 }
@@ -291,6 +296,7 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
     grid: { stroke: color("grid"), width: 1 },
     ticks: { show: false },
   };
+  const styles = props.lines.map(denseStyle);
   const options: uPlot.Options = {
     width: element.clientWidth || DEFAULT_WIDTH,
     height: HEIGHT,
@@ -333,6 +339,12 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
     series: [{}, ...props.lines.map((line) => seriesOf(line))],
     hooks: {
       drawAxes: [(plot) => latest.current.paint?.(plot)],
+      drawSeries: [
+        (plot, index) => {
+          const style = styles[index - 1];
+          if (style && isDense(plot)) drawDense(plot, index, style);
+        },
+      ],
       draw: [(plot) => drawOver(plot, latest.current)],
       setCursor: [(plot) => setCursor(plot.cursor.idx ?? null)],
       setSelect: [
@@ -370,16 +382,22 @@ function highestLimit({ current }: Latest, plot: uPlot): number {
 }
 
 function seriesOf(line: Line): uPlot.Series {
-  const stroke = color(line.color);
-  const series: uPlot.Series = { label: line.label, stroke, width: line.width ?? 1.5, points: { show: false }, spanGaps: false };
+  const { stroke, width, fill, bars } = denseStyle(line);
+  const series: uPlot.Series = { label: line.label, stroke, width, points: { show: false }, spanGaps: false };
   if (line.dashed) series.dash = [5, 4];
-  if (line.filled) series.fill = `${stroke}1c`;
-  if (line.bars) {
+  if (fill) series.fill = fill;
+  if (bars) {
     series.fill = stroke;
     series.width = 0;
-    if (uPlot.paths.bars) series.paths = uPlot.paths.bars({ size: [0.8, 12], align: -1 });
   }
+  const paths = bars ? uPlot.paths.bars?.({ size: [0.8, 12], align: -1 }) : uPlot.paths.linear?.();
+  series.paths = (plot, index, first, last) => (isDense(plot) ? null : (paths?.(plot, index, first, last) ?? null));
   return series;
+}
+
+function denseStyle({ color: name, width, dashed, filled, bars }: Line): DenseStyle {
+  const stroke = color(name);
+  return { stroke, width: width ?? 1.5, dashed: dashed ?? false, fill: filled ? `${stroke}1c` : null, bars: bars ?? false };
 }
 
 const TONES: Record<Tone, string> = { plain: "ink-3", warn: "warn", bad: "bad" };

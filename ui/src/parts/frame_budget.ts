@@ -8,11 +8,14 @@ const waiting = new Map<object, () => void>();
 let frame: CSSNumberish | null = null;
 let spent = 0;
 
-/** Calls `work` now if this frame has time left, otherwise in a later one. The latest work of an owner counts. */
-export function withinFrame(owner: object, work: () => void): void {
+/**
+ * Calls `work` now if this frame has time left, otherwise in a later one, and `heavy` work always in a
+ * later one. The latest work of an owner counts.
+ */
+export function withinFrame(owner: object, heavy: boolean, work: () => void): void {
   const now = document.timeline.currentTime;
   if (now !== frame) [frame, spent] = [now, 0];
-  if (spent < BUDGET_MS && waiting.size === 0) {
+  if (!heavy && spent < BUDGET_MS && waiting.size === 0) {
     perform(work);
     return;
   }

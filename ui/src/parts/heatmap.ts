@@ -10,13 +10,16 @@ type Color = [red: number, green: number, blue: number];
 const BLACK: Color = [0, 0, 0];
 const ROOM = 1024;
 const STOPS = 4;
+/** Shades from no request to the most in a second. */
+const LEVELS = 256;
 
 export class HeatBitmap {
   private canvas = document.createElement("canvas");
   private generation = -1;
   private drawn = 0;
   private theme = "";
-  private palette: Color[] = [];
+  /** Pixels by level. */
+  private palette: Uint32Array = new Uint32Array(0);
   /** The highest count of a bucket in one second. */
   most = 1;
   low = Infinity;
@@ -47,7 +50,7 @@ export class HeatBitmap {
     this.canvas.width = Math.ceil((data.times.length + 1) / ROOM) * ROOM;
     this.canvas.height = Math.max(1, high - low + 1);
     this.theme = theme;
-    this.palette = Array.from({ length: STOPS }, (_, stop) => parseColor(color(`heat-${stop}`)));
+    this.palette = makePalette();
     this.generation = data.generation;
     this.paint(data, 0);
   }
@@ -58,25 +61,17 @@ export class HeatBitmap {
     const context = this.canvas.getContext("2d");
     if (width <= 0 || !context || this.high < this.low) return;
     const image = context.createImageData(width, this.canvas.height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const scale = (LEVELS - 1) / Math.log(this.most + 1);
     for (let index = from; index < this.drawn; index += 1) {
-      const column = data.heat[index] ?? [];
-      for (let place = 0; place < column.length; place += 2) {
+      const column = data.heat[index];
+      for (let place = 0; column && place < column.length; place += 2) {
         const row = this.high - (column[place] ?? 0);
-        const [red, green, blue] = this.colorOf(column[place + 1] ?? 0);
-        image.data.set([red, green, blue, 255], (row * width + index - from) * 4);
+        const level = Math.min(Math.log((column[place + 1] ?? 0) + 1) * scale, LEVELS - 1);
+        pixels[row * width + index - from] = this.palette[Math.round(level)] ?? 0;
       }
     }
     context.putImageData(image, from, 0);
-  }
-
-  private colorOf(count: number): Color {
-    const share = Math.log(count + 1) / Math.log(this.most + 1);
-    const place = Math.min(share, 1) * (STOPS - 1);
-    const stop = Math.min(Math.floor(place), STOPS - 2);
-    const low = this.palette[stop] ?? BLACK;
-    const high = this.palette[stop + 1] ?? BLACK;
-    const mix = (index: 0 | 1 | 2): number => low[index] + (high[index] - low[index]) * (place - stop);
-    return [mix(0), mix(1), mix(2)];
   }
 
   /** Copies the bitmap into a plot whose y axis is in microseconds. */
@@ -116,6 +111,20 @@ function evenParts(times: readonly number[]): [number, number][] {
   }
   parts.push([first, times.length - 1]);
   return parts;
+}
+
+/** The shades as pixels of a canvas, which have their bytes in the order red, green, blue, opacity. */
+function makePalette(): Uint32Array {
+  const stops = Array.from({ length: STOPS }, (_, stop) => parseColor(color(`heat-${stop}`)));
+  const bytes = new Uint8ClampedArray(LEVELS * 4);
+  for (let level = 0; level < LEVELS; level += 1) {
+    const place = (level / (LEVELS - 1)) * (STOPS - 1);
+    const stop = Math.min(Math.floor(place), STOPS - 2);
+    const [low, high] = [stops[stop] ?? BLACK, stops[stop + 1] ?? BLACK];
+    const mix = (part: 0 | 1 | 2): number => low[part] + (high[part] - low[part]) * (place - stop);
+    bytes.set([mix(0), mix(1), mix(2), 255], level * 4);
+  }
+  return new Uint32Array(bytes.buffer);
 }
 
 function parseColor(text: string): Color {

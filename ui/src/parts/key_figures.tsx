@@ -1,6 +1,7 @@
 // Six key figures of the last 10 s, with the whole run in small below them.
 
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import type { Figures } from "../feed/messages";
 import { count, percent, short, three, time, timeText, UNKNOWN } from "../format";
 import { store, useMeasurements } from "../store";
@@ -8,6 +9,8 @@ import { levelAt } from "./profile";
 import { Spark } from "./spark";
 
 const SPARK_S = 60;
+/** Seconds between two drawings of a trend: it moves by a pixel each second. */
+const SPARK_STEP_S = 5;
 /** From this CPU use on a worker is at its limit. */
 const CPU_LIMIT_PERCENT = 90;
 
@@ -40,16 +43,21 @@ export function KeyFigures(): JSX.Element {
           <dd class="detail">{figure.detail}</dd>
           {figure.column ? (
             <dd class="trend">
-              <Spark
-                values={data.column(figure.column).slice(-SPARK_S)}
-                tone={figure.tone ?? "accent"}
-                label={`${figure.name}, the last minute`}
-              />
+              <Trend column={figure.column} tone={figure.tone ?? "accent"} label={`${figure.name}, the last minute`} />
             </dd>
           ) : null}
         </div>
       ))}
     </dl>
+  );
+}
+
+function Trend({ column, tone, label }: { column: string; tone: string; label: string }): JSX.Element {
+  const { data } = store;
+  const step = Math.floor((data.lastSecond + 2) / SPARK_STEP_S);
+  return useMemo(
+    () => <Spark values={data.column(column).slice(-SPARK_S)} tone={tone} label={label} />,
+    [data, data.generation, data.times.length < SPARK_STEP_S ? data.version : step, label],
   );
 }
 

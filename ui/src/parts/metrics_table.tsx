@@ -3,9 +3,9 @@
 import { Component, type JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Metric } from "../feed/run_data";
-import { count, percent, shorten, tableMs, three, visible } from "../format";
+import { bytes, count, percent, shorten, tableMs, three, UNKNOWN, visible } from "../format";
 import { setQuery, useRoute } from "../route";
-import { store, useMeasurements } from "../store";
+import { store, useStoreOn } from "../store";
 import { Segments } from "./segments";
 import { Spark } from "./spark";
 
@@ -18,13 +18,10 @@ export interface Column {
   title: string;
   /** The unit in the head. */
   unit?: string;
-  show: (value: number, row: Row) => string;
+  show: (value: number) => string;
   /** Whether a narrow page hides it. */
   wide?: boolean;
 }
-
-/** The figures of a metric by column. */
-type Row = Record<string, number>;
 
 const ms = (value: number): string => tableMs(value);
 export const COLUMNS: readonly Column[] = [
@@ -40,46 +37,61 @@ export const COLUMNS: readonly Column[] = [
   { name: "max", title: "Max", unit: "ms", show: ms, wide: true },
   { name: "mean", title: "Mean", unit: "ms", show: ms, wide: true },
   { name: "rate", title: "Mean/s", show: three, wide: true },
+  { name: "bytes_in", title: "Bytes", show: bytes, wide: true },
 ];
-const SERVICE: Record<string, string> = { p50: "service_p50", p95: "service_p95", p99: "service_p99" };
 const BRIEF = new Set(["requests", "now", "errors", "p50", "p95", "p99", "max"]);
-/** Columns that service times do not have. */
-const RESPONSE_ONLY = new Set(["p90", "p999", "max", "mean"]);
+/** Columns of which service and wait times have a part only. */
+const TIMES = new Set(["p50", "p90", "p95", "p99", "p999", "max", "mean"]);
+const OTHER_TIMES = new Set(["p50", "p95", "p99"]);
+/** Metrics that are no requests and all requests have negative ids. */
+const ALL_REQUESTS = -1;
 
 export interface Entry {
   id: number;
   metric: Metric | null;
-  row: Row;
+  /** A name in place of the metric's. */
+  label?: string;
+  /** Reads a column; undefined for a group that was not timed itself. */
+  figure: (column: string) => number | undefined;
+  /** The members of the group that this row opens and folds. */
+  group?: { name: string; members: number; folded: boolean };
+  member?: boolean;
 }
 
 function entriesOf(window: string, times: string): Entry[] {
   const { data, hello } = store;
   const names = hello?.table_columns ?? [];
+  const places = new Map(names.map((name, index) => [name, index]));
+  if (times !== "response") for (const name of OTHER_TIMES) places.set(name, names.indexOf(`${times}_${name}`));
+  const [requests, errors] = [names.indexOf("requests"), names.indexOf("errors")];
   const rows = (window === "60" ? data.table?.window : data.table?.total) ?? [];
   return rows.map((values) => {
-    const row: Row = {};
-    names.forEach((name, index) => {
-      row[name] = values[index] ?? 0;
-    });
-    const id = row.id ?? -1;
-    const metric = data.metrics.get(id) ?? null;
-    row.error_rate = row.requests ? (row.errors ?? 0) / row.requests : 0;
-    if (times === "service") for (const [name, service] of Object.entries(SERVICE)) row[name] = row[service] ?? 0;
-    return { id, metric, row };
+    const id = values[0] ?? ALL_REQUESTS;
+    const entry: Entry = {
+      id,
+      metric: data.metrics.get(id) ?? null,
+      figure: (column) => {
+        if (column === "now") return nowOf(entry);
+        if (column === "error_rate") return values[requests] ? (values[errors] ?? 0) / values[requests] : 0;
+        return values[places.get(column) ?? -1] ?? 0;
+      },
+    };
+    return entry;
   });
 }
 
 /** Requests of the latest second, which change more often than the rest of a row. */
-export const nowOf = ({ id, metric }: Entry): number => (id === -1 ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0));
+const nowOf = ({ id, metric }: Entry): number => (id === ALL_REQUESTS ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0));
 
-export const nameOf = ({ id, metric }: Entry): string => (id === -1 ? "all requests" : (metric?.name ?? `metric ${id}`));
+export const nameOf = ({ id, metric, label }: Entry): string =>
+  label ?? (id === ALL_REQUESTS ? "all requests" : (metric?.name ?? `metric ${id}`));
 
 function sorted(entries: Entry[], sort: string, ascending: boolean): Entry[] {
   const direction = ascending ? 1 : -1;
-  const value = (entry: Entry): number => (sort === "now" ? nowOf(entry) : (entry.row[sort] ?? 0));
-  const compare = (a: Entry, b: Entry): number => (sort === "name" ? nameOf(a).localeCompare(nameOf(b)) : value(a) - value(b)) * direction;
+  const compare = (a: Entry, b: Entry): number =>
+    (sort === "name" ? nameOf(a).localeCompare(nameOf(b)) : (a.figure(sort) ?? 0) - (b.figure(sort) ?? 0)) * direction;
   // All requests stay on top.
-  return entries.sort((a, b) => Number(b.id === -1) - Number(a.id === -1) || compare(a, b));
+  return entries.sort((a, b) => Number(b.id === ALL_REQUESTS) - Number(a.id === ALL_REQUESTS) || compare(a, b));
 }
 
 interface Props {
@@ -87,25 +99,33 @@ interface Props {
   brief?: number;
   /** Columns that are left out. */
   hidden?: ReadonlySet<string>;
+  /** Puts sorted rows into groups. */
+  arrange?: (entries: Entry[]) => Entry[];
+  /** Opens and folds a group. */
+  onFold?: (group: string) => void;
   /** More controls in the head. */
   tools?: (columns: Column[], entries: Entry[]) => JSX.Element;
 }
 
-export function MetricsTable({ brief, hidden, tools }: Props): JSX.Element {
-  const { data } = useMeasurements();
+export function MetricsTable({ brief, hidden, arrange, onFold, tools }: Props): JSX.Element {
   const { query } = useRoute();
   const window = query.get("window") ?? "run";
   const times = query.get("times") ?? "response";
   const sort = query.get("sort") ?? "requests";
+  const { data } = useStoreOn(({ data }) => `${data.run} ${data.tables} ${sort === "now" ? data.version : 0}`);
   const ascending = query.get("order") === "up";
   const filter = query.get("filter") ?? "";
   const all = useMemo(() => entriesOf(window, times), [data.table, window, times]);
   const entries = useMemo(() => {
     const wanted = all.filter((entry) => nameOf(entry).toLowerCase().includes(filter.toLowerCase()));
-    return sorted(wanted, sort, ascending);
-  }, [all, filter, sort, ascending, sort === "now" ? data.version : 0]);
+    const inOrder = sorted(wanted, sort, ascending);
+    return arrange ? arrange(inOrder) : inOrder;
+  }, [all, filter, sort, ascending, arrange, sort === "now" ? data.version : 0]);
   const columns = useMemo(
-    () => COLUMNS.filter(({ name }) => (brief ? BRIEF.has(name) : !hidden?.has(name)) && (times !== "service" || !RESPONSE_ONLY.has(name))),
+    () =>
+      COLUMNS.filter(
+        ({ name }) => (brief ? BRIEF.has(name) : !hidden?.has(name)) && (times === "response" || !TIMES.has(name) || OTHER_TIMES.has(name)),
+      ),
     [brief, hidden, times],
   );
   const setSort = (name: string): void => {
@@ -113,7 +133,7 @@ export function MetricsTable({ brief, hidden, tools }: Props): JSX.Element {
     setQuery("sort", name);
   };
   return (
-    <section class="card metrics" aria-labelledby="metrics-title">
+    <section class={brief ? "card metrics brief" : "card metrics"} aria-labelledby="metrics-title">
       <header>
         <h2 id="metrics-title">Metrics</h2>
         <Segments
@@ -143,6 +163,8 @@ export function MetricsTable({ brief, hidden, tools }: Props): JSX.Element {
         entries={brief ? entries.slice(0, brief) : entries}
         sort={{ name: sort, ascending, set: setSort }}
         scrolls={!brief}
+        later={all.length > MANY}
+        onFold={onFold}
       />
       {entries.length === 0 ? <p class="empty">{all.length === 0 ? "No request has ended yet." : "No metric has this name."}</p> : null}
       {brief && entries.length > brief ? (
@@ -159,9 +181,11 @@ interface RowsProps {
   entries: Entry[];
   sort: { name: string; ascending: boolean; set: (name: string) => void };
   scrolls: boolean;
+  later: boolean;
+  onFold: Props["onFold"];
 }
 
-function Rows({ columns, entries, sort, scrolls }: RowsProps): JSX.Element {
+function Rows({ columns, entries, sort, scrolls, later, onFold }: RowsProps): JSX.Element {
   const region = useRef<HTMLElement>(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   useEffect(() => {
@@ -203,7 +227,7 @@ function Rows({ columns, entries, sort, scrolls }: RowsProps): JSX.Element {
         <tbody>
           {spacer(first, "above")}
           {entries.slice(first, end).map((entry) => (
-            <MetricRow key={entry.id} entry={entry} columns={columns} />
+            <MetricRow key={entry.id} entry={entry} columns={columns} later={later} onFold={onFold} />
           ))}
           {spacer(entries.length - end, "below")}
         </tbody>
@@ -236,46 +260,125 @@ function Head({ title, unit, name, sort, number = false, wide = false }: HeadPro
 interface RowProps {
   entry: Entry;
   columns: Column[];
+  /** Whether the row waits for its turn when its figures change. */
+  later: boolean;
+  onFold: Props["onFold"];
 }
 
-/** Rendered with each table, which the server sends less often than seconds if it is long. */
+const rows = new WeakMap<Element, MetricRow>();
+const NEAR = "64px";
+let observer: IntersectionObserver | null = null;
+
+/** Says rows when they come into view and leave it. */
+function observe(element: Element, row: MetricRow): void {
+  observer ??= new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) rows.get(target)?.setInView(isIntersecting);
+    },
+    { rootMargin: NEAR },
+  );
+  rows.set(element, row);
+  observer.observe(element);
+}
+
+/** The server sends a table of more metrics than this every few seconds only. */
+const MANY = 50;
+/** Rows of such a table that are rendered in one second: all at once would hold the page up. */
+const ROWS_AT_ONCE = 8;
+const waiting = new Set<MetricRow>();
+store.subscribe(() => {
+  for (const row of [...waiting].slice(0, ROWS_AT_ONCE)) row.refresh();
+});
+
+/** Rendered with each table while it is in view, and when it comes into view. */
 class MetricRow extends Component<RowProps> {
-  override shouldComponentUpdate(next: RowProps): boolean {
-    return next.entry !== this.props.entry || next.columns !== this.props.columns;
+  private inView = true;
+  private outdated = false;
+  private element: Element | null = null;
+
+  override componentDidMount(): void {
+    const { base } = this as { base?: unknown };
+    if (!(base instanceof Element) || this.props.entry.id === ALL_REQUESTS) return;
+    this.element = base;
+    observe(base, this);
   }
 
-  override render({ entry, columns }: RowProps): JSX.Element {
-    return <RowCells entry={entry} columns={columns} />;
+  override componentWillUnmount(): void {
+    waiting.delete(this);
+    if (this.element) observer?.unobserve(this.element);
+  }
+
+  refresh(): void {
+    waiting.delete(this);
+    if (this.inView && this.outdated) this.forceUpdate();
+  }
+
+  setInView(inView: boolean): void {
+    this.inView = inView;
+    this.refresh();
+  }
+
+  override shouldComponentUpdate(next: RowProps): boolean {
+    const { entry, columns, onFold } = this.props;
+    if (next.columns !== columns || next.onFold !== onFold) return true;
+    const changed = next.entry !== entry;
+    this.outdated ||= changed;
+    if (next.later && changed) waiting.add(this);
+    return changed && this.inView && !next.later;
+  }
+
+  override render(props: RowProps): JSX.Element {
+    this.outdated = false;
+    waiting.delete(this);
+    return <RowCells {...props} />;
   }
 }
 
 function NowCell({ entry }: { entry: Entry }): JSX.Element {
-  useMeasurements();
+  useStoreOn(() => String(nowOf(entry)));
   return <td class="number">{count(nowOf(entry))}</td>;
 }
 
-function RowCells({ entry, columns }: RowProps): JSX.Element {
-  const name = nameOf(entry);
-  const kind = entry.metric && entry.metric.kind !== "request" ? entry.metric.kind : null;
-  const trend = entry.id === -1 ? store.data.column("p99").slice(-60) : (entry.metric?.trend.p99 ?? []);
+function RowCells({ entry, columns, onFold }: Omit<RowProps, "later">): JSX.Element {
+  const { id, metric, group, member } = entry;
+  const name = visible(shorten(nameOf(entry)));
+  const kind = metric && metric.kind !== "request" ? metric.kind : null;
+  const trend = id === ALL_REQUESTS ? store.data.column("p99").slice(-60) : (metric?.trend.p99 ?? []);
   return (
-    <tr class={entry.id === -1 ? "total" : ""}>
-      <th scope="row" class="name" title={visible(shorten(name))}>
-        {entry.id === -1 ? visible(shorten(name)) : <a href={`#/metric?id=${Number(entry.id)}`}>{visible(shorten(name))}</a>}
+    <tr class={id === ALL_REQUESTS ? "total" : ""}>
+      <th scope="row" class={member ? "name member" : "name"} title={name}>
+        {group ? (
+          <button
+            type="button"
+            class="fold"
+            aria-expanded={!group.folded}
+            aria-label={`${group.members} metrics of ${visible(shorten(group.name))}`}
+            onClick={() => onFold?.(group.name)}
+          />
+        ) : null}
+        {metric ? <a href={`#/metric?id=${Number(entry.id)}`}>{name}</a> : name}
         {kind ? <span class="tag">{kind}</span> : null}
+        {group?.folded ? <span class="tag">{count(group.members)} folded</span> : null}
       </th>
       {columns.map((column) => {
+        const value = entry.figure(column.name);
+        const place = `number ${column.wide ? "wide" : ""}`;
+        if (value === undefined)
+          return (
+            <td key={column.name} class={place} title="The group was not timed itself">
+              {UNKNOWN}
+            </td>
+          );
         if (column.name === "now") return <NowCell key={column.name} entry={entry} />;
-        const value = entry.row[column.name] ?? 0;
         const zero = value === 0 && column.name.startsWith("error");
         return (
-          <td key={column.name} class={`number ${column.wide ? "wide" : ""} ${zero ? "zero" : ""}`}>
-            {column.show(value, entry.row)}
+          <td key={column.name} class={zero ? `${place} zero` : place}>
+            {column.show(value)}
           </td>
         );
       })}
       <td class="wide">
-        <Spark values={trend} tone="p99" label={`p99 of ${visible(shorten(name))}, the last minute`} />
+        {metric || id === ALL_REQUESTS ? <Spark values={trend} tone="p99" label={`p99 of ${name}, the last minute`} /> : null}
       </td>
     </tr>
   );

@@ -6,8 +6,9 @@ import * as api from "../api";
 import type { Plan, State } from "../feed/messages";
 import { clock, visible } from "../format";
 import { store, useStore } from "../store";
-import { Acknowledged, ChangeLoad, StopRun, useChange } from "./change";
+import { Acknowledged, useChange } from "./change";
 import { Icon, type IconName } from "./icons";
+import { Panel } from "./panel";
 import { loadText, peakLevel } from "./profile";
 
 interface Chip {
@@ -117,7 +118,7 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
     return [`${left.toFixed(1)} ${y(from).toFixed(1)}`, `${right.toFixed(1)} ${y(to).toFixed(1)}`];
   });
   const outline = `M0 ${HEIGHT - 1}L${points.join("L")}L${WIDTH} ${HEIGHT - 1}z`;
-  const done = open ? WIDTH : Math.min(1, elapsed / duration) * WIDTH;
+  const done = open ? WIDTH : Math.round(Math.min(1, elapsed / duration) * WIDTH * 2) / 2;
   return (
     <div class="plan">
       {open ? null : (
@@ -194,8 +195,10 @@ function Actions(): JSX.Element | null {
           {change.problem}
         </p>
       ) : null}
-      {panel === "load" ? <ChangeLoad plan={plan} change={change} onClose={() => setPanel(null)} /> : null}
-      {panel === "stop" ? <StopRun change={change} onClose={() => setPanel(null)} /> : null}
+      {panel === "load" ? (
+        <Panel show={({ ChangeLoad }) => <ChangeLoad plan={plan} change={change} onClose={() => setPanel(null)} />} />
+      ) : null}
+      {panel === "stop" ? <Panel show={({ StopRun }) => <StopRun change={change} onClose={() => setPanel(null)} />} /> : null}
     </div>
   );
 }

@@ -2,7 +2,8 @@
 
 import type { JSX } from "preact";
 
-const [WIDTH, HEIGHT] = [84, 20];
+// Ten units per pixel, because whole numbers are written fastest.
+const [WIDTH, HEIGHT] = [840, 200];
 
 interface Props {
   values: readonly number[];
@@ -17,7 +18,7 @@ export function Spark({ values, tone, label }: Props): JSX.Element | null {
   const span = high - low || 1;
   const step = WIDTH / (values.length - 1);
   const point = (value: number, index: number): string =>
-    `${(index * step).toFixed(1)} ${(HEIGHT - 1 - ((value - low) / span) * (HEIGHT - 2)).toFixed(1)}`;
+    `${Math.round(index * step)} ${Math.round(HEIGHT - 10 - ((value - low) / span) * (HEIGHT - 20))}`;
   return (
     <svg class={`spark ${tone}`} viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={label}>
       <path d={`M${values.map(point).join("L")}`} />

@@ -28,7 +28,7 @@ export const showWholeRun = (): void => setQuery("range", null);
 export const showLast = (seconds: number): void => setQuery("range", String(seconds));
 
 /** The longest time between two drawings of a chart that gets data, in seconds. */
-const SLOWEST_DRAWING_S = 5;
+const SLOWEST_DRAWING_S = 10;
 
 /**
  * Which drawing of the chart belongs to `last`, the latest second. A second that is narrower than a

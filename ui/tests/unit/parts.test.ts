@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { failingNodes } from "../../src/parts/failing_nodes";
 import { flagsOf } from "../../src/parts/flags";
+import { arrangeGroups, groupOf } from "../../src/parts/metric_groups";
 import { levelAt, loadText } from "../../src/parts/profile";
 import { drawingOf, parseRange, visibleSeconds } from "../../src/parts/time_view";
 import { parseRoute } from "../../src/route";
@@ -75,8 +77,59 @@ test("a chart of an hour is drawn every few seconds, and not with all the others
   const drawings = (visible: number, turn: number): number =>
     new Set(Array.from({ length: 60 }, (_, second) => drawingOf(3600 + second, visible, 600, turn))).size;
   assert.equal(drawings(60, 0), 60, "each second of a minute is seen");
-  assert.equal(drawings(3600, 0), 12, "a pixel is six seconds, and five are the longest wait");
+  assert.equal(drawings(3600, 0), 10, "a pixel is six seconds");
+  assert.ok(drawings(36_000, 0) <= 7, "ten seconds are the longest wait");
   const drawnAt = (turn: number): number =>
-    [0, 1, 2, 3, 4].findIndex((t) => drawingOf(t, 3600, 600, turn) !== drawingOf(t - 1, 3600, 600, turn));
-  assert.equal(new Set([0, 1, 2, 3, 4].map(drawnAt)).size, 5);
+    [0, 1, 2, 3, 4, 5].findIndex((t) => drawingOf(t, 3600, 600, turn) !== drawingOf(t - 1, 3600, 600, turn));
+  assert.equal(new Set([0, 1, 2, 3, 4, 5].map(drawnAt)).size, 6);
+});
+
+test("a group is what stands before the slash, unless it is a method or an address", () => {
+  assert.deepEqual(["cart/add", "cart", "GET /cart", "/cart", "a b/c"].map(groupOf), ["cart", null, null, null, null]);
+});
+
+test("members stand below their group in the order of the table, and folded ones are left out", () => {
+  const entries = ["all requests", "b/2", "a/1", "b/1", "c", "d/1", "c/9"].map((label, id) => ({
+    id: id - 1,
+    metric: null,
+    label,
+    figure: () => id,
+  }));
+  const nameOf = ({ label }: { label?: string }): string => label ?? "";
+  const names = (folded: string[]): string[] =>
+    arrangeGroups(entries, new Set(folded), nameOf).map(
+      ({ label, group, member }) => `${member ? "  " : ""}${label}${group ? ` (${group.members})` : ""}`,
+    );
+  assert.deepEqual(names([]), ["all requests", "b (2)", "  b/2", "  b/1", "a/1", "c (1)", "  c/9", "d/1"]);
+  assert.deepEqual(names(["b"]), ["all requests", "b (2)", "a/1", "c (1)", "  c/9", "d/1"]);
+  const ids = arrangeGroups(entries, new Set(), nameOf).map(({ id }) => id);
+  assert.equal(new Set(ids).size, ids.length, "each row has an id of its own");
+});
+
+test("failed tries are counted by node, and those beyond the failed operations were repeated", () => {
+  const found = failingNodes({
+    messages: [
+      [0, "timeout", "WRITE_TIMEOUT", "timed out (node 10.0.0.2, data centre dc1)", 12],
+      [0, "server", "OVERLOADED", "too busy (node 10.0.0.2, data centre dc1)", 3],
+      [0, "timeout", "WRITE_TIMEOUT", "timed out (node 10.0.0.3, data centre dc2)", 4],
+      [1, "http", "HTTP_500", "a page that says (node 1, data centre 2) within it", 9],
+    ],
+    outcomes: [
+      [0, "timeout", "WRITE_TIMEOUT", 5],
+      [1, "http", "HTTP_500", 9],
+    ],
+  });
+  assert.equal(found.retries, 14);
+  assert.deepEqual(found.nodes, [
+    {
+      node: "10.0.0.2",
+      datacenter: "dc1",
+      tries: 15,
+      codes: [
+        ["WRITE_TIMEOUT", 12],
+        ["OVERLOADED", 3],
+      ],
+    },
+    { node: "10.0.0.3", datacenter: "dc2", tries: 4, codes: [["WRITE_TIMEOUT", 4]] },
+  ]);
 });

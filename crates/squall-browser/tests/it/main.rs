@@ -3,3 +3,4 @@
 mod pages;
 mod processes;
 mod support;
+mod tls;

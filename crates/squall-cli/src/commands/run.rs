@@ -169,7 +169,7 @@ fn run_locally<D: Driver + 'static>(args: &RunArgs, scenario: &LoadedScenario<D>
     run_and_report(args, |button, display, outputs| {
         let options = RunOptions { histogram_window_s: outputs.histogram_window_s(), ..options };
         execute_run(button, display, outputs, async |control: &RunControl, observers: &mut [&mut dyn RunObserver]| {
-            scenario.run(options, control, observers).await.map_err(|error| CliError::new(error_chain(&error)))
+            scenario.run(options, control, observers).await.map_err(CliError::from)
         })
     })
 }

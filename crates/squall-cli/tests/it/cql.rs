@@ -58,7 +58,8 @@ fn a_row_that_differs_fails_the_read() {
     // Seed 6 was never written.
     let missing =
         cql(&["read", "n=1", "no-warmup", "-pop", "seq=6..6", "-errors", "ignore", "-rate", "threads=1"], "differs");
-    assert!(missing.code == 0 && missing.stderr.contains("MISSING_ROW"), "{missing:?}");
+    let line = "READ MISSING_ROW: 1 times: the key has no row (node 127.0.0.1, data centre dc1)\n";
+    assert!(missing.code == 0 && missing.stderr.contains(line), "{missing:?}");
     assert!(figure(&missing, "Total errors").starts_with('1'), "{missing:?}");
 }
 
@@ -127,6 +128,26 @@ fn a_wrong_password_names_the_servers_reason() {
         ended.stderr.contains("squall: cannot connect to 127.0.0.1:") && ended.stderr.contains(reason),
         "{ended:?}"
     );
+}
+
+#[test]
+fn a_scenario_without_its_database_has_the_code_of_an_unreachable_target() {
+    let scenario = |port: u16, password: &str, statement: &str| {
+        let folder = TestFolder::new();
+        let login = format!("user = \"cassandra\"\npassword = \"{password}\"");
+        let task = format!("[[task]]\nname = \"a\"\nkind = \"cql\"\nstatement = \"{statement}\"");
+        let load = "[load]\nusers = 1\nduration = \"1s\"";
+        folder.write("cql.toml", &format!("{load}\n[cql]\nport = {port}\n{login}\n{task}\n"));
+        folder.squall(&["run", "cql.toml", "--no-tui"])
+    };
+    let (port, statement) = (Cassandra::shared().port(), "SELECT key FROM system.local");
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let refused = scenario(closed.port(), "cassandra", statement);
+    assert!(refused.code == 3 && refused.stderr.contains("cannot connect to 127.0.0.1:"), "{refused:?}");
+    let wrong = scenario(port, "wrong", statement);
+    assert!(wrong.code == 3 && wrong.stderr.contains("password are incorrect"), "{wrong:?}");
+    let statement = scenario(port, "cassandra", "SELECT absent FROM system.local");
+    assert!(statement.code == 2 && statement.stderr.contains("cannot prepare"), "{statement:?}");
 }
 
 #[test]

@@ -31,8 +31,12 @@ impl CqlFleet {
         self.workers.push(worker);
     }
 
-    /// Starts `command` on the fleet in a keyspace of the test's own.
+    /// Starts `command` on the fleet in a keyspace of the test's own. The result is in result.json.
     fn start(&self, keyspace: &str, command: &[&str]) -> RunningProcess {
+        self.start_with(keyspace, command, &["--json", "result.json"])
+    }
+
+    fn start_with(&self, keyspace: &str, command: &[&str], outputs: &[&str]) -> RunningProcess {
         let (port, keyspace) = (format!("native={}", Cassandra::shared().port()), format!("keyspace={keyspace}"));
         let connection = ["-node", "127.0.0.1", "-port", port.as_str()];
         // A profile has its own schema.
@@ -41,8 +45,8 @@ impl CqlFleet {
         let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra"];
         let log = ["-log", "no-settings", "hdrfile=run.hdr"];
         let redis = self.redis.url();
-        let fleet = ["--cluster", redis.as_str(), "--json", "result.json"];
-        self.folder.start(&[&["cql"], command, schema, &connection, &login, &log, &fleet].concat())
+        let fleet = ["--cluster", redis.as_str()];
+        self.folder.start(&[&["cql"], command, schema, &connection, &login, &log, &fleet, outputs].concat())
     }
 }
 
@@ -92,6 +96,7 @@ fn workers_of_a_fleet_write_every_partition_of_a_profile_once() {
     let ended = fleet.start("fleet_user", &insert).end();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(rows("fleet_user.orders"), 1500, "every seed once, also with several partitions per operation");
+    assert!(ended.stdout.contains("Total partitions          :      1,500"), "{ended:?}");
     let result = fleet.folder.json("result.json");
     let operations = number(&result, "/totals/requests");
     assert!((1500 / 4..1500).contains(&operations), "{operations} operations of 1 to 4 partitions");
@@ -134,13 +139,29 @@ fn no_key_repeats_when_a_worker_dies_and_another_joins() {
 }
 
 #[test]
+fn a_fleet_searches_threads_and_ends_by_the_standard_error() {
+    let fleet = CqlFleet::new(2);
+    let steps = ["write", "n=50", "no-warmup", "truncate=always", "-rate", "threads>=2", "threads<=4"];
+    let ended = fleet.start_with("fleet_steps", &steps, &[]).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for threads in [2, 4] {
+        assert!(ended.stdout.contains(&format!("  {threads} threadCount, total, ")), "{ended:?}");
+    }
+    assert_eq!(rows("fleet_steps.standard1"), 50);
+
+    let until = ["write", "err<0.9", "n>2", "n<4", "no-warmup", "-rate", "threads=4", "throttle=200/s"];
+    let ended = fleet.start("fleet_steps", &until).end();
+    assert!(ended.code == 0 && ended.stdout.ends_with("\nEND\n"), "{ended:?}");
+    let result = fleet.folder.json("result.json");
+    assert!(number(&result, "/totals/requests") > 0 && number(&result, "/totals/errors") == 0, "{result}");
+}
+
+#[test]
 fn an_option_that_a_fleet_cannot_carry_out_is_refused() {
     let folder = TestFolder::new();
     let refused = |command: &[&str], reason: &str| {
         let ended = folder.squall(&[&["cql"], command, &["--cluster", "redis://127.0.0.1:1"]].concat());
         assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
     };
-    refused(&["read", "n=5"], "give -rate threads=N");
-    refused(&["write", "err<0.1", "-rate", "threads=2"], "give n= or duration=");
     refused(&["mixed", "n=5", "-rate", "threads=2", "-pop", "seq=1..5", "read-lookback=fixed(1)"], "read-lookback");
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     cql::wait_for_table_line,
-    support::{FinishedProcess, TestFolder},
+    support::{FinishedProcess, RunningProcess, TestFolder},
 };
 use squall_testkit::cassandra::{Cassandra, STORE_PASSWORD};
 
@@ -73,16 +73,62 @@ fn every_connection_is_encrypted_whatever_the_form_of_the_stores() {
         assert_eq!(written.code, 0, "{words:?}: {written:?}");
     }
     let refused = |transport: Vec<String>, reason| failed(&cql(&WRITE, "127.0.0.1", port, &transport), 3, reason);
-    refused(stores("other.p12", Some("client.p12")), "no certificate of truststore= has signed");
-    refused(stores("trust.p12", None), "it may want a certificate, see keystore=");
-    refused(with(all(), &["hostname-verification=true"]), "or hostname-verification=false");
+    refused(stores("other.p12", Some("client.p12")), "no certificate of the truststore has signed");
+    refused(stores("trust.p12", None), "it may want a client certificate: add a keystore");
+    refused(with(all(), &["hostname-verification=true"]), "list the node by a name of its certificate");
+
+    statements_of_a_scenario_are_encrypted(&server);
+}
+
+/// `[cql]` through TLS; `stores` are further keys.
+fn scenario(port: u16, stores: &str) -> String {
+    let statement = "statement = \"SELECT key FROM system.local\"\nexpect = { rows = 1 }";
+    format!(
+        "[load]\nusers = 2\nduration = \"1h\"\n[cql]\nnodes = [\"localhost:{port}\"]\nuser = \"cassandra\"\n\
+         password = \"cassandra\"\n{stores}\n[[task]]\nname = \"local\"\nkind = \"cql\"\n{statement}\n"
+    )
+}
+
+/// The keys for a trust store and a key store; the passwords are in a file and a variable.
+fn store_keys(trust: &str, key: &str) -> String {
+    let folder = Cassandra::stores();
+    format!(
+        "truststore = {:?}\ntruststore_password = \"@secret.txt\"\nkeystore = {:?}\nkeystore_password = \"$KEY_SECRET\"",
+        folder.join(trust),
+        folder.join(key)
+    )
+}
+
+fn run_scenario(text: &str) -> FinishedProcess {
+    let folder = TestFolder::new();
+    folder.write("tls.toml", text);
+    folder.write("secret.txt", STORE_PASSWORD);
+    let mut command = folder.command(&["run", "tls.toml", "--requests", "20", "--no-tui"]);
+    command.env("KEY_SECRET", STORE_PASSWORD);
+    RunningProcess::from_child(command.spawn().expect("the program starts")).end()
+}
+
+/// Part of the test above, because a server takes seconds to start.
+fn statements_of_a_scenario_are_encrypted(server: &Cassandra) {
+    let port = server.port();
+    for (trust, key) in [("trust.p12", "client.p12"), ("trust.jks", "client.jks")] {
+        let keys = store_keys(trust, key) + "\nhostname_verification = true";
+        let ended = run_scenario(&scenario(port, &keys));
+        assert!(ended.code == 0 && ended.stdout.contains("local"), "{trust}: {ended:?}");
+    }
+    let refused = |stores: String, code, reason| failed(&run_scenario(&scenario(port, &stores)), code, reason);
+    refused(store_keys("other.p12", "client.p12"), 3, "no certificate of the truststore has signed");
+    let wrong = store_keys("trust.jks", "client.jks").replace("@secret.txt", "wrong");
+    refused(wrong, 2, "tls.toml:8:14: ");
+    let wrong = store_keys("trust.jks", "client.jks").replace("$KEY_SECRET", "wrong");
+    refused(wrong, 2, "client.jks: the password is wrong, or the file is damaged");
 }
 
 #[test]
 fn unusable_stores_and_plain_servers_are_named() {
     let port = Cassandra::shared().port();
     let refused = |transport: &[String], code, reason| failed(&cql(&WRITE, "127.0.0.1", port, transport), code, reason);
-    refused(&stores("trust.p12", None), 3, "the node does not speak TLS on this port: remove -transport");
+    refused(&stores("trust.p12", None), 3, "the node does not speak TLS on this port: remove the truststore");
     refused(&stores("no-such.p12", None), 2, "no-such.p12: No such file");
     refused(&stores("trust.p12", Some("trust.p12")), 2, "the file has no private key with a certificate");
     for trust in ["trust.p12", "trust.jks"] {

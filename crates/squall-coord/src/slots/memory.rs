@@ -271,6 +271,7 @@ impl SlotState {
             server: claim.server.as_str().to_owned(),
             dial: millis(claim.dial_timeout),
             reserved: claim.reserved,
+            since: now,
         };
         let waiting =
             |ahead, state: &Self| ClaimOutcome::Waiting { ahead, seen_notifications: Revision(state.notifications) };
@@ -370,14 +371,17 @@ impl SlotState {
     fn snapshot(&self, now: u64) -> SlotSnapshot {
         let workers = self.workers.iter();
         let sessions = self.sessions.iter();
-        let mut waiting: Vec<String> = self.queue.values().map(|ticket| ticket.claim.kind.clone()).collect();
-        waiting.sort_unstable();
-        SlotSnapshot {
+        let mut snapshot = SlotSnapshot {
             workers: workers.map(|(id, entry)| entry.offer.clone().view(id.clone(), self.active(id))).collect(),
             sessions: sessions.filter_map(|(id, entry)| entry.record.clone().view(id.clone(), now)).collect(),
-            waiting,
             servers: self.servers.keys().cloned().collect(),
+            ..SlotSnapshot::default()
+        };
+        for Ticket { claim, .. } in self.queue.values() {
+            snapshot.add_waiting(claim.kind.clone(), now.saturating_sub(claim.since));
         }
+        snapshot.waiting.sort_unstable();
+        snapshot
     }
 }
 

@@ -8,7 +8,7 @@ mod memory;
 mod records;
 mod redis;
 
-use std::{fmt, future::Future, time::Duration};
+use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 
 pub use api_keys::{ApiKeyScope, StoredApiKey};
 pub use memory::MemorySlotStore;
@@ -306,8 +306,18 @@ pub struct SlotSnapshot {
     pub sessions: Vec<SlotSessionView>,
     /// The kind of each waiting claim.
     pub waiting: Vec<String>,
+    /// How long the oldest waiting claim of each kind has waited, in milliseconds.
+    pub queue_oldest_ms: BTreeMap<String, u64>,
     /// Live servers.
     pub servers: Vec<MemberId>,
+}
+
+impl SlotSnapshot {
+    fn add_waiting(&mut self, kind: String, waited_ms: u64) {
+        let oldest = self.queue_oldest_ms.entry(kind.clone()).or_default();
+        *oldest = waited_ms.max(*oldest);
+        self.waiting.push(kind);
+    }
 }
 
 /// Slots, sessions and the queue of claims. Every method except [`SlotStore::wait_for_grant`] is

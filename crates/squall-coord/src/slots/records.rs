@@ -137,6 +137,8 @@ pub(super) struct TicketRecord {
     /// The dial timeout in milliseconds.
     pub(super) dial: u64,
     pub(super) reserved: bool,
+    /// When it began to wait, in milliseconds of the store's clock.
+    pub(super) since: u64,
 }
 
 /// A session in an offer.

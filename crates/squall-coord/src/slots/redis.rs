@@ -206,6 +206,8 @@ impl SlotStore for RedisSlotStore {
             server: claim.server.as_str().to_owned(),
             dial: millis(claim.dial_timeout),
             reserved: claim.reserved,
+            // The script fills it in from the store's clock.
+            since: 0,
         };
         let mut call = self.invocation(&self.inner.scripts.claim);
         call.arg(claim.session.as_str()).arg(to_json(&ticket)).arg(millis(claim.wait));
@@ -303,7 +305,8 @@ impl SlotStore for RedisSlotStore {
             }
         }
         for (_, text) in tickets {
-            snapshot.waiting.push(from_json::<TicketRecord>(&text)?.kind);
+            let ticket: TicketRecord = from_json(&text)?;
+            snapshot.add_waiting(ticket.kind, now.saturating_sub(ticket.since));
         }
         snapshot.servers = servers.into_iter().map(MemberId::new).collect();
         snapshot.workers.sort_by(|a, b| a.worker.cmp(&b.worker));

@@ -54,6 +54,7 @@ on_both_slot_stores! {
     claim_waits_while_no_worker_of_its_kind_is_there
     waiting_claims_are_served_in_order
     waiting_claim_that_is_released_leaves_the_queue
+    snapshot_tells_how_long_the_oldest_claim_has_waited
     queue_and_key_limits_are_kept
     key_does_not_fill_the_queue_beyond_its_own_limit
     repeated_claim_counts_once
@@ -251,6 +252,25 @@ async fn waiting_claim_that_is_released_leaves_the_queue<S: AdvanceSlotClock>(st
     assert_eq!(store.snapshot().await.unwrap().waiting.len(), 1);
     store.release(&current.session, ReleaseCause::Ended).await.unwrap();
     granted(&store, &next).await;
+}
+
+async fn snapshot_tells_how_long_the_oldest_claim_has_waited<S: AdvanceSlotClock>(store: S) {
+    joined(&store, &[]).await;
+    assert!(store.snapshot().await.unwrap().queue_oldest_ms.is_empty());
+    let firefox = || SlotClaim { kind: "firefox".to_owned(), ..claim() };
+    waiting(&store, &claim()).await;
+    store.advance(Duration::from_secs(20));
+    let (young, old) = (claim(), firefox());
+    waiting(&store, &old).await;
+    waiting(&store, &young).await;
+    // A repeated claim does not begin to wait again.
+    store.advance(Duration::from_secs(40));
+    waiting(&store, &old).await;
+    let oldest = store.snapshot().await.unwrap().queue_oldest_ms;
+    // The clock of Redis runs on during the test.
+    assert_eq!((oldest["chromium"] / 10_000, oldest["firefox"] / 10_000), (6, 4), "{oldest:?}");
+    store.release(&old.session, ReleaseCause::Ended).await.unwrap();
+    assert!(!store.snapshot().await.unwrap().queue_oldest_ms.contains_key("firefox"));
 }
 
 async fn queue_and_key_limits_are_kept<S: SlotStore>(store: S) {

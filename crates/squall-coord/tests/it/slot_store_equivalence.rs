@@ -180,6 +180,7 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
         for session in &mut snapshot.sessions {
             session.age = Duration::ZERO;
         }
+        snapshot.queue_oldest_ms.values_mut().for_each(|age| *age = 0);
         for view in &snapshot.workers {
             let sessions = snapshot.sessions.iter().filter(|session| session.worker == view.worker).count();
             assert_eq!(sessions, view.active as usize, "{view:?}");

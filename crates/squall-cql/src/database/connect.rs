@@ -2,11 +2,12 @@
 //! refuses, stays silent or wants another password is an error.
 
 use super::{
-    OperationError, innermost_message,
-    node_failures::{FailedNode, NodeFailures},
+    AttemptTimes, OperationError, innermost_message,
+    tried_node::{NodeKey, NotedNodes, TriedNode},
 };
 use crate::{
-    ConnectionMode, Consistency, NodeAddress, SerialConsistency, StressSettings, TlsSettings, TlsStoreError,
+    ConnectionMode, Consistency, NodeAddress, SerialConsistency, StatementConnection, StressSettings, TlsSettings,
+    TlsStoreError,
     tls::{NodeAddresses, TlsTunnel, client_config},
 };
 use scylla::{
@@ -47,12 +48,13 @@ pub struct DatabaseTarget {
     remote_datacenters: bool,
     consistency: Consistency,
     serial_consistency: SerialConsistency,
+    attempts: Option<Arc<AttemptTimes>>,
 }
 
 /// A connected database.
 pub struct Database {
     pub(crate) session: Session,
-    failures: Arc<FailedNode>,
+    tried: Arc<TriedNode>,
 }
 
 /// Lets the driver use listed nodes only.
@@ -103,28 +105,28 @@ impl DatabaseTarget {
             remote_datacenters: settings.nodes.remote_datacenter.is_some(),
             consistency: settings.command.consistency,
             serial_consistency: settings.command.serial_consistency,
+            attempts: None,
         }
     }
 
-    /// The database of a scenario. `port` is that of nodes without one of their own.
+    /// The database of a scenario. `nodes` and `mode` are those of `connection`.
     pub(crate) fn of_scenario(
         nodes: &[NodeAddress],
-        port: u16,
         mode: ConnectionMode,
-        datacenter: Option<String>,
-        consistency: Consistency,
+        connection: &StatementConnection,
     ) -> DatabaseTarget {
         DatabaseTarget {
-            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(port))).collect(),
-            port,
+            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(connection.port))).collect(),
+            port: connection.port,
             mode,
-            tls: None,
+            tls: connection.tls.clone(),
             only_listed_nodes: false,
-            datacenter,
+            datacenter: connection.datacenter.clone(),
             rack: None,
             remote_datacenters: false,
-            consistency,
+            consistency: connection.consistency,
             serial_consistency: SerialConsistency::Serial,
+            attempts: None,
         }
     }
 
@@ -149,6 +151,15 @@ impl DatabaseTarget {
             true => DatabaseConnectError::PasswordNeeded { nodes },
             false => DatabaseConnectError::Refused { nodes, reason },
         }
+    }
+
+    /// Adds up the driver's own times of answered requests from now on.
+    pub fn measure_attempts(&mut self) -> Arc<AttemptTimes> {
+        self.attempts.get_or_insert_default().clone()
+    }
+
+    fn noted_nodes(&self, tried: &Arc<TriedNode>) -> NotedNodes {
+        NotedNodes::new(self.load_balancing(), tried.clone(), self.attempts.clone())
     }
 
     fn load_balancing(&self) -> Arc<dyn LoadBalancingPolicy> {
@@ -182,7 +193,7 @@ impl DatabaseTarget {
     async fn session_builder(
         &self,
         connections: NonZeroUsize,
-        failures: &Arc<FailedNode>,
+        tried: &Arc<TriedNode>,
         tunnel: Option<&Arc<TlsTunnel>>,
     ) -> Result<SessionBuilder, DatabaseConnectError> {
         let profile = ExecutionProfile::builder()
@@ -191,7 +202,7 @@ impl DatabaseTarget {
             .request_timeout(Some(self.mode.request_timeout))
             // `-errors retries=` counts tries itself.
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-            .load_balancing_policy(Arc::new(NodeFailures::new(self.load_balancing(), failures.clone())))
+            .load_balancing_policy(Arc::new(self.noted_nodes(tried)))
             .build();
         let mut builder = SessionBuilder::new()
             .connection_timeout(self.mode.connect_timeout)
@@ -224,8 +235,8 @@ impl Database {
     pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
         let (began, limit) = (Instant::now(), target.connect_limit());
         // The driver's own limit covers only TCP: a listener that never answers would block for ever.
-        let (failures, tunnel) = (Arc::default(), target.tunnel().await?);
-        let builder = target.session_builder(connections, &failures, tunnel.as_ref()).await?;
+        let (tried, tunnel) = (Arc::default(), target.tunnel().await?);
+        let builder = target.session_builder(connections, &tried, tunnel.as_ref()).await?;
         let built = tokio::time::timeout(limit, builder.build()).await;
         let silent = |_| DatabaseConnectError::Silent { nodes: target.addresses(), limit };
         let session = built.map_err(silent)?.map_err(|error| {
@@ -238,7 +249,7 @@ impl Database {
                 (None, _) => target.refused(innermost_message(&error)),
             }
         })?;
-        let database = Database { session, failures };
+        let database = Database { session, tried };
         database.check_datacenter(target)?;
         while let Some(node) = database.unconnected_node(target) {
             if began.elapsed() >= limit {
@@ -269,13 +280,24 @@ impl Database {
         hosts
     }
 
-    /// An error of the request that has just failed, with the node that failed it in its message.
-    /// Must be called before the task of the request awaits anything else.
-    pub(crate) fn with_node(&self, mut error: OperationError) -> OperationError {
-        if let Some(node) = self.failures.take() {
-            error.message = format!("{} (node {node})", error.message);
-        }
-        error
+    /// Waits for the answer to a request. The message of its error names the node that the driver tried last,
+    /// and the data centre.
+    pub(crate) async fn with_node<T>(
+        &self,
+        request: impl Future<Output = Result<T, OperationError>>,
+    ) -> Result<T, OperationError> {
+        let (answer, tried) = self.tried.follow(request).await;
+        answer.map_err(|error| match tried.and_then(|node| self.node_name(node)) {
+            Some(node) => OperationError { message: format!("{} (node {node})", error.message), ..error },
+            None => error,
+        })
+    }
+
+    fn node_name(&self, key: NodeKey) -> Option<String> {
+        let state = self.session.get_cluster_state();
+        let node = state.get_nodes_info().iter().find(|node| NodeKey::of(node) == key)?;
+        let datacenter = node.datacenter.as_deref().unwrap_or("unknown");
+        Some(format!("{}, data centre {datacenter}", node.address.ip()))
     }
 
     /// The nodes that operations may be sent to.

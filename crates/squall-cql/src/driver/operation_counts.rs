@@ -1,9 +1,15 @@
 //! Counts the partitions and rows of a run by operation. The engine counts operations; the table of
-//! cassandra-stress shows these, too.
+//! cassandra-stress shows these, too. The workers of a fleet record them as metrics.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use super::{ConnectedThread, Workload, user::OK};
+use squall_engine::ThreadRecorder;
+use squall_metrics::{MetricId, MetricKey, MetricKind, MetricView, RunView};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 /// Partitions and rows of one operation, or of many.
@@ -18,6 +24,54 @@ pub struct OperationCounts {
 pub struct RunCounts {
     /// Without any, every operation works on one partition of one row.
     operations: Arc<[CountedOperation]>,
+    counted_by: CountedBy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum CountedBy {
+    #[default]
+    Driver,
+    /// `follow` reads what they recorded.
+    Workers,
+}
+
+/// The metrics in which a worker of a fleet counts the partitions and rows of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CountMetrics {
+    partitions: MetricId,
+    rows: MetricId,
+}
+
+impl CountMetrics {
+    pub(super) fn new(operation: &str, recorder: &ThreadRecorder) -> CountMetrics {
+        let metric = |counted: &str| {
+            let name = metric_name(operation, counted);
+            recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) })
+        };
+        CountMetrics { partitions: metric(PARTITIONS), rows: metric(ROWS) }
+    }
+}
+
+const PARTITIONS: &str = "partitions";
+const ROWS: &str = "rows";
+
+fn metric_name(operation: &str, counted: &str) -> String {
+    format!("{operation}:{counted}")
+}
+
+impl ConnectedThread {
+    /// Counts one successful operation that began at `due`.
+    pub(super) fn count(&self, operation: usize, due: Instant, counts: OperationCounts) {
+        self.run.counts.add(operation, counts);
+        if let Some(metrics) = self.count_metrics.get(operation) {
+            // Metrics are times, so 1 is recorded as 1 ms.
+            let record = |metric, count| {
+                self.recorder.record_span(metric, due, due + Duration::from_millis(count), OK);
+            };
+            record(metrics.partitions, counts.partitions);
+            record(metrics.rows, counts.rows);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -36,16 +90,36 @@ impl RunCounts {
             partitions: AtomicU64::new(0),
             rows: AtomicU64::new(0),
         };
-        RunCounts { operations: names.iter().map(none).collect() }
+        RunCounts { operations: names.iter().map(none).collect(), counted_by: CountedBy::Driver }
     }
 
-    /// Of a run on other machines, whose operations work on one partition of one row each.
-    pub fn of_workers() -> RunCounts {
-        RunCounts::default()
+    /// Of a run on other machines.
+    pub fn of_workers(workload: &Workload) -> RunCounts {
+        match workload {
+            // One partition of one row each.
+            Workload::Standard(_) => RunCounts::default(),
+            Workload::Profiles(_) => RunCounts { counted_by: CountedBy::Workers, ..RunCounts::new(&workload.names()) },
+        }
+    }
+
+    /// Takes over what the workers of a fleet have counted so far; nothing if the driver counts here.
+    pub fn follow(&self, view: &RunView) {
+        if self.counted_by == CountedBy::Driver {
+            return;
+        }
+        let metric = |name: &str| view.metrics.iter().find(|metric| metric.key.name == name);
+        let sum = |metric: &MetricView| (metric.service.sum() / 1_000_000) as u64;
+        for operation in self.operations.iter() {
+            let counted = |what| metric(&metric_name(&operation.name, what)).map_or(0, sum);
+            let done = metric(&operation.name).map_or(0, |metric| metric.requests - metric.errors);
+            operation.done.store(done, Ordering::Relaxed);
+            operation.partitions.store(counted(PARTITIONS), Ordering::Relaxed);
+            operation.rows.store(counted(ROWS), Ordering::Relaxed);
+        }
     }
 
     /// Counts one successful operation.
-    pub(super) fn add(&self, operation: usize, counts: OperationCounts) {
+    fn add(&self, operation: usize, counts: OperationCounts) {
         let counted = &self.operations[operation];
         counted.done.fetch_add(1, Ordering::Relaxed);
         counted.partitions.fetch_add(counts.partitions, Ordering::Relaxed);
@@ -92,6 +166,7 @@ mod tests {
         assert_eq!(counts.sum(None, 4), OperationCounts { partitions: 7, rows: 30 });
         assert_eq!(counts.average(Some("a"), 2), OperationCounts { partitions: 4, rows: 20 });
         assert_eq!(counts.average(Some("b"), 0), OperationCounts::default());
-        assert_eq!(RunCounts::of_workers().average(Some("a"), 3), OperationCounts { partitions: 3, rows: 3 });
+        let standard = Workload::Standard(Vec::new());
+        assert_eq!(RunCounts::of_workers(&standard).average(Some("a"), 3), OperationCounts { partitions: 3, rows: 3 });
     }
 }

@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-const OK: Outcome = Outcome { category: OutcomeCategory::Ok, code: squall_metrics::OutcomeCode::Named("OK") };
+pub(super) const OK: Outcome =
+    Outcome { category: OutcomeCategory::Ok, code: squall_metrics::OutcomeCode::Named("OK") };
 
 /// A thread of cassandra-stress.
 pub struct CqlUser {
@@ -58,9 +59,10 @@ impl CqlUser {
         loop {
             tries += 1;
             let waiting = thread.wait_for_turn().await;
-            let error = match self.data.send(&thread.database, operation).await {
+            let sending = self.data.send(&thread.database, operation);
+            let error = match thread.database.with_node(sending).await {
                 Ok(counts) => return Ok(counts),
-                Err(error) => thread.database.with_node(error),
+                Err(error) => error,
             };
             drop(waiting);
             thread.recorder.note_error(sent.metric, sent.intended, error.outcome, &error.message);
@@ -118,7 +120,7 @@ impl VirtualUser for CqlUser {
         self.data.finish();
         match executed {
             Ok(counts) => {
-                thread.run.counts.add(index, counts);
+                thread.count(index, sent.intended, counts);
                 true
             }
             Err(failed) => {

@@ -188,6 +188,19 @@ fn parse_node(text: &str) -> Result<NodeAddress, String> {
 }
 
 impl TlsSettings {
+    /// TLS of any version, without a client certificate and without verified host names.
+    pub fn new(truststore: PathBuf) -> TlsSettings {
+        TlsSettings {
+            truststore,
+            truststore_password: None,
+            keystore: None,
+            keystore_password: None,
+            protocol: "TLS",
+            ciphers: Vec::new(),
+            verify_hostname: false,
+        }
+    }
+
     pub(super) fn read(values: &GroupValues, problems: &mut Vec<CommandLineProblem>) -> Option<TlsSettings> {
         let mut reader = OptionReader::new(values, problems);
         let protocols = ["TLS", "TLSv1.2", "TLSv1.3"].map(|name| (name, name));

@@ -1,7 +1,7 @@
 //! How a scenario reaches its database: what `[cql]` says, validated. It opens nothing.
 
 use crate::{
-    ConnectionMode, Consistency, DatabaseTarget, FrameCompression,
+    ConnectionMode, Consistency, DatabaseTarget, FrameCompression, TlsSettings,
     settings::{parse_consistency, parse_nodes},
 };
 use std::{num::NonZeroUsize, time::Duration};
@@ -14,6 +14,8 @@ pub struct StatementConnection {
     /// The port of nodes without one of their own.
     pub port: u16,
     pub login: Option<Login>,
+    /// `None`: connections are not encrypted.
+    pub tls: Option<TlsSettings>,
     /// The keyspace of tables that a statement names without one.
     pub keyspace: Option<String>,
     pub consistency: Consistency,
@@ -47,6 +49,7 @@ impl Default for StatementConnection {
             nodes: vec!["127.0.0.1".to_owned()],
             port: 9042,
             login: None,
+            tls: None,
             keyspace: None,
             consistency: Consistency::LocalOne,
             datacenter: None,
@@ -96,6 +99,6 @@ impl StatementConnection {
             request_timeout: self.request_timeout,
             connect_timeout: CONNECT_TIMEOUT,
         };
-        DatabaseTarget::of_scenario(&nodes, self.port, mode, self.datacenter.clone(), self.consistency)
+        DatabaseTarget::of_scenario(&nodes, mode, self)
     }
 }

@@ -1,9 +1,10 @@
 //! Why a session or a statement of a scenario failed, in the words of scenarios.
 
 use crate::{
-    DatabaseConnectError,
+    DatabaseConnectError, TlsStoreError,
     database::{NextTry, OperationError},
 };
+use squall_engine::DriverError;
 use squall_metrics::Outcome;
 
 /// Why a scenario cannot use its database.
@@ -19,8 +20,20 @@ pub enum StatementSessionError {
     UnknownHost { hosts: String },
     #[error("node {node} belongs to the cluster and cannot be connected: start it")]
     NodeDown { node: String },
+    #[error("the TLS settings of [cql] cannot be used: {}", .0.reason())]
+    Tls(TlsStoreError),
     #[error(transparent)]
     Other(DatabaseConnectError),
+}
+
+impl From<StatementSessionError> for DriverError {
+    fn from(error: StatementSessionError) -> DriverError {
+        let reason = error.to_string();
+        match error {
+            StatementSessionError::Tls(_) => DriverError::Connect { reason },
+            _ => DriverError::Unreachable { reason },
+        }
+    }
 }
 
 impl From<DatabaseConnectError> for StatementSessionError {
@@ -33,6 +46,7 @@ impl From<DatabaseConnectError> for StatementSessionError {
             DatabaseConnectError::PasswordNeeded { nodes } => StatementSessionError::PasswordNeeded { nodes },
             DatabaseConnectError::UnknownHost { hosts } => StatementSessionError::UnknownHost { hosts },
             DatabaseConnectError::NodeDown { node } => StatementSessionError::NodeDown { node },
+            DatabaseConnectError::Tls(error) => StatementSessionError::Tls(error),
             other => StatementSessionError::Other(other),
         }
     }

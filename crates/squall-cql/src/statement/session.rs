@@ -75,8 +75,8 @@ impl StatementSession {
         let mut rows = StatementRows::new(keep);
         let mut state = PagingState::start();
         loop {
-            let page = self.database.session.execute_single_page(&statement.prepared, values, state).await;
-            let (page, next) = page.map_err(|error| self.database.with_node(OperationError::from(error)))?;
+            let page = self.database.session.execute_single_page(&statement.prepared, values, state);
+            let (page, next) = self.database.with_node(async { page.await.map_err(OperationError::from) }).await?;
             rows.add(page)?;
             match next.into_paging_control_flow() {
                 ControlFlow::Break(()) => return Ok(rows),

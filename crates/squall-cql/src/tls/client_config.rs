@@ -13,6 +13,13 @@ use rustls::{
 };
 use std::sync::Arc;
 
+impl TlsSettings {
+    /// Reads the files, so that one that cannot be used is known before a connection needs it.
+    pub fn check_files(&self) -> Result<(), TlsStoreError> {
+        client_config(self).map(drop)
+    }
+}
+
 /// Reads the files and builds the settings.
 pub(crate) fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsStoreError> {
     let truststore = StoreFile {

@@ -36,6 +36,21 @@ enum StoreFormat {
     Pem,
 }
 
+impl TlsStoreError {
+    /// Why the file cannot be used, without the word of `-transport` that names it.
+    pub fn reason(&self) -> String {
+        match self {
+            TlsStoreError::Unusable { path, reason, .. } => format!("{}: {reason}", path.display()),
+            TlsStoreError::NoCipher { .. } => self.to_string(),
+        }
+    }
+
+    /// Whether it is the key store, not the trust store.
+    pub fn is_keystore(&self) -> bool {
+        matches!(self, TlsStoreError::Unusable { option: "keystore=", .. })
+    }
+}
+
 impl StoreFile<'_> {
     /// Every certificate of the file; at least one.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsStoreError> {

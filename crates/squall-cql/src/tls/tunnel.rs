@@ -160,14 +160,14 @@ fn reason(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|source| source.downcast_ref::<Error>());
     match tls {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "no certificate of truststore= has signed the certificate of the node".to_owned()
+            "no certificate of the truststore has signed the certificate of the node".to_owned()
         }
         Some(Error::InvalidCertificate(
             error @ (CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
         )) => {
-            format!("{error}: use names of the certificate in -node, or hostname-verification=false")
+            format!("{error}: list the node by a name of its certificate, or do without hostname verification")
         }
-        Some(Error::InvalidMessage(_)) => "the node does not speak TLS on this port: remove -transport".to_owned(),
+        Some(Error::InvalidMessage(_)) => "the node does not speak TLS on this port: remove the truststore".to_owned(),
         Some(Error::AlertReceived(alert)) => refused_by_node(&format!("{alert:?}")),
         // The reset may overtake the alert.
         None if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
@@ -178,7 +178,7 @@ fn reason(error: &io::Error) -> String {
 }
 
 fn refused_by_node(how: &str) -> String {
-    format!("the node refused the TLS connection ({how}): it may want a certificate, see keystore=")
+    format!("the node refused the TLS connection ({how}): it may want a client certificate: add a keystore")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

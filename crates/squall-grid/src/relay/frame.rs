@@ -144,6 +144,19 @@ impl FrameTracker {
         self.frames
     }
 
+    /// How many bytes of a payload are left; 0 in headers and in close frames.
+    pub fn payload_left(&self) -> u64 {
+        if let Position::Payload(left) = self.position { left } else { 0 }
+    }
+
+    /// Follows bytes that are all payload, at most [`FrameTracker::payload_left`].
+    pub fn skip_payload(&mut self, bytes: u64) {
+        self.position = match self.payload_left().saturating_sub(bytes) {
+            0 => BOUNDARY,
+            left => Position::Payload(left),
+        };
+    }
+
     /// Follows the next bytes of the stream. After an error the position is undefined.
     pub fn observe(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
         while !bytes.is_empty() {

@@ -1,7 +1,10 @@
 //! A TCP or Unix stream that is read and written without waiting, after it is ready.
 //! It keeps no buffer. The relay and the dialler use it.
 
-use std::io;
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
 use tokio::{
     io::Interest,
     net::{TcpStream, UnixStream},
@@ -42,6 +45,22 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.try_write(bytes),
             Socket::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Reads with `read`, which fails with `WouldBlock` if there is nothing to read.
+    pub(super) fn try_read_with<T>(&self, read: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        match self {
+            Socket::Tcp(stream) => stream.try_io(Interest::READABLE, || read(stream.as_fd())),
+            Socket::Unix(stream) => stream.try_io(Interest::READABLE, || read(stream.as_fd())),
+        }
+    }
+
+    /// Writes with `write`, which fails with `WouldBlock` if the peer takes nothing.
+    pub(super) fn try_write_with<T>(&self, write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        match self {
+            Socket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || write(stream.as_fd())),
+            Socket::Unix(stream) => stream.try_io(Interest::WRITABLE, || write(stream.as_fd())),
         }
     }
 

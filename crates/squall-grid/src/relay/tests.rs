@@ -1,7 +1,7 @@
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixStream},
     task::JoinHandle,
 };
 use tokio_tungstenite::{
@@ -66,7 +66,7 @@ async fn messages_of_any_size_pass_unchanged_in_both_directions() {
             }
         }
     });
-    for size in [0usize, 1, 125, 126, 65_535, 65_536, 70_000, 5 << 20] {
+    for size in [0usize, 1, 125, 126, 65_535, 65_536, 70_000, 5 << 20, 1, 40_000, 40_000, 1 << 20, 0] {
         let bytes: Bytes = (0..size).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into();
         client.send(Message::Binary(bytes.clone())).await.unwrap();
         assert_eq!(client.next().await.unwrap().unwrap(), Message::Binary(bytes), "{size}");
@@ -212,25 +212,71 @@ async fn junk_of_a_client_is_not_forwarded() {
     assert_eq!(Socket::Tcp(worker).read_some(&mut buffer).await.unwrap(), 0);
 }
 
+/// As in a worker, whose browsers listen on Unix sockets.
 #[tokio::test]
-async fn slow_reader_makes_the_relay_hold_one_buffer_and_stop_reading() {
+async fn large_messages_pass_through_a_unix_socket() {
+    let ((client, from_client), (worker, to_worker)) = (socket_pair().await, UnixStream::pair().unwrap());
+    let side = |socket| RelaySide { socket, received: Vec::new() };
+    let (_stop, stopped) = oneshot::channel();
+    let running = tokio::spawn(relay(
+        side(Socket::Tcp(from_client)),
+        side(Socket::Unix(to_worker)),
+        PATIENT,
+        CloseFrame::new(1011, "squall: worker w7 was lost"),
+        stopped,
+    ));
+    let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    let mut worker = WebSocketStream::from_raw_socket(worker, Role::Server, None).await;
+    let echo = tokio::spawn(async move {
+        while let Some(Ok(message)) = worker.next().await {
+            if message.is_binary() && worker.send(message).await.is_err() {
+                break;
+            }
+        }
+    });
+    for size in [100usize, 70_000, 5 << 20, 3 << 20, 1] {
+        let bytes: Bytes = (0..size).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into();
+        client.send(Message::Binary(bytes.clone())).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::Binary(bytes), "{size}");
+    }
+    client.close(None).await.unwrap();
+    while client.next().await.is_some() {}
+    assert!(matches!(running.await.unwrap().end, RelayEnd::Client(_)));
+    echo.await.unwrap();
+}
+
+/// Sends `bytes` again and again, until the receiver of the relay takes no more.
+async fn check_slow_reader(first: &[u8], bytes: &[u8], most: usize) {
     let ((sender, from), (receiver, to)) = (socket_pair().await, socket_pair().await);
     let (sender, from, to) = (Socket::Tcp(sender), Socket::Tcp(from), Socket::Tcp(to));
     let mut direction = Direction::new(FrameSender::Server);
-    let huge = [&[0x82, 127][..], &(1u64 << 62).to_be_bytes()].concat();
-    sender.write_all(&huge).await.unwrap();
-    let block = vec![0; BUFFER];
-    while direction.pending.is_empty() {
-        let _ = sender.try_write(&block);
+    sender.write_all(first).await.unwrap();
+    let mut sent = 0;
+    let mut send = || {
+        if let Ok(written) = sender.try_write(&bytes[sent..]) {
+            sent = (sent + written) % bytes.len();
+        }
+    };
+    while !direction.holds_back() {
+        send();
         assert!(matches!(direction.step(&from, &to).await, Step::Moved));
     }
-    let (held, forwarded) = (direction.pending.len(), direction.bytes);
-    assert!(held <= BUFFER, "{held}");
-    sender.writable().await.unwrap();
-    let _ = sender.try_write(&block);
+    let held = |direction: &Direction| {
+        direction.pending.capacity() + direction.moving.as_ref().map_or(0, |pipe| pipe.filled())
+    };
+    assert!(held(&direction) <= most, "{}", held(&direction));
+    let forwarded = direction.bytes;
+    send();
     for _ in 0..3 {
         let _ = direction.step(&from, &to).now_or_never();
     }
-    assert_eq!((direction.bytes, direction.pending.capacity() <= 2 * BUFFER), (forwarded, true));
+    assert!(direction.bytes == forwarded && held(&direction) <= most);
     drop(receiver);
+}
+
+#[tokio::test]
+async fn slow_reader_makes_the_relay_hold_one_buffer_and_stop_reading() {
+    check_slow_reader(&[], &unmasked(0x82, &[0; 100]).repeat(600), 2 * BUFFER).await;
+    let promise_of_much = [&[0x82, 127][..], &(1u64 << 62).to_be_bytes()].concat();
+    check_slow_reader(&promise_of_much, &[0; BUFFER], MOVED as usize).await;
 }

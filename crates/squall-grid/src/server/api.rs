@@ -111,6 +111,10 @@ async fn show_capacity<S: SlotStore>(state: &ServerState<S>) -> Result<ApiRespon
     let body = json!({
         "browsers": capacity(&snapshot),
         "queued": snapshot.waiting.len(),
+        "queue_oldest_ms": snapshot.queue_oldest_ms.values().max().unwrap_or(&0),
+        // Of the sessions that this server has granted since its start.
+        "queue_wait_p50_ms": state.metrics.queue_wait.quantile_ms(0.5),
+        "queue_wait_p95_ms": state.metrics.queue_wait.quantile_ms(0.95),
         "max_queue_size": state.config.queue_limit,
         "servers": snapshot.servers.len(),
     });

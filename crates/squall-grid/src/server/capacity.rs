@@ -15,6 +15,8 @@ pub(crate) struct BrowserCapacity {
     pub(crate) active_sessions: u64,
     pub(crate) available_slots: u64,
     pub(crate) queued: u64,
+    /// How long the client that has waited longest waits; 0 if no client waits.
+    pub(crate) queue_oldest_ms: u64,
 }
 
 /// One row per browser that has workers, sessions or waiting clients.
@@ -31,6 +33,9 @@ pub(crate) fn capacity(snapshot: &SlotSnapshot) -> Vec<BrowserCapacity> {
     }
     for browser in &snapshot.waiting {
         rows.entry(browser).or_default().queued += 1;
+    }
+    for (browser, oldest) in &snapshot.queue_oldest_ms {
+        rows.entry(browser).or_default().queue_oldest_ms = *oldest;
     }
     let named = rows.into_iter().map(|(browser, row)| BrowserCapacity { browser: browser.to_owned(), ..row });
     named.collect()

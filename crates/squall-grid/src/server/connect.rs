@@ -98,7 +98,10 @@ pub(crate) async fn connect<S: SlotStore>(
     state.relays.spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
-        let client = RelaySide { socket: Socket::Tcp(parts.io.into_inner()), received: parts.read_buf.to_vec() };
+        // A copy, because hyper's bytes keep its whole buffer.
+        let (stream, received) = (parts.io.into_inner(), parts.read_buf.to_vec());
+        drop(parts.read_buf);
+        let client = RelaySide { socket: Socket::Tcp(stream), received };
         let lost = worker_lost(grant.worker.name(), &session.id);
         let report = relay(client, worker, timeouts, lost, stopped).await;
         metrics.count_relay(&report);
@@ -263,6 +266,7 @@ pub(crate) async fn claim<S: SlotStore>(
         Reservation::Dialled(within) => (false, within),
         Reservation::Reserved(within) => (true, within),
     };
+    let begun = Instant::now();
     loop {
         let wait = deadline.saturating_duration_since(Instant::now());
         let claim = SlotClaim {
@@ -279,7 +283,10 @@ pub(crate) async fn claim<S: SlotStore>(
             key_queue_limit: wish.key_limits.waiting,
         };
         match state.store.claim(&claim).await? {
-            ClaimOutcome::Granted(grant) => return Ok(grant),
+            ClaimOutcome::Granted(grant) => {
+                state.metrics.queue_wait.record(begun.elapsed());
+                return Ok(grant);
+            }
             ClaimOutcome::NoVersion(workers) => {
                 let client = wish.version.clone().unwrap_or_default();
                 return Err(Refusal::Version { client, browser: wish.browser.clone(), workers });

@@ -8,7 +8,10 @@ use std::{
 
 use squall_coord::SlotSnapshot;
 
-use super::capacity::{BrowserCapacity, capacity};
+use super::{
+    capacity::{BrowserCapacity, capacity},
+    queue_wait::QueueWait,
+};
 use crate::relay::{RelayEnd, RelayReport};
 
 /// Counters since the start of the server.
@@ -19,6 +22,7 @@ pub(crate) struct ServerMetrics {
     workers_lost: AtomicU64,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+    pub(crate) queue_wait: QueueWait,
 }
 
 impl ServerMetrics {
@@ -67,6 +71,13 @@ impl ServerMetrics {
         metric("squall_grid_slots", "gauge", "Slots of workers that are not draining.", &rows(|row| row.max_slots));
         metric("squall_grid_active_sessions", "gauge", "Sessions of the grid.", &rows(|row| row.active_sessions));
         metric("squall_grid_queued", "gauge", "Clients that wait for a slot.", &rows(|row| row.queued));
+        metric(
+            "squall_grid_queue_oldest_ms",
+            "gauge",
+            "Milliseconds that the first waiting client has waited.",
+            &rows(|row| row.queue_oldest_ms),
+        );
+        self.queue_wait.render(&mut text);
         text
     }
 }

@@ -180,15 +180,16 @@ impl Gateway {
     async fn handle(self, stream: TcpStream, peer: SocketAddr) {
         let _ = stream.set_nodelay(true);
         let socket = Socket::Tcp(stream);
-        let read = tokio::time::timeout(HEAD_TIMEOUT, handshake::read_request(&socket)).await;
-        let Ok(Ok((head, received))) = read else {
+        // Everything before the relay is on the heap, because a session keeps the memory of its task to its end.
+        let reading = Box::pin(handshake::read_request(&socket));
+        let Ok(Ok((head, received))) = tokio::time::timeout(HEAD_TIMEOUT, reading).await else {
             tracing::debug!(%peer, "a connection sent no request");
             return;
         };
         let client = RelaySide { socket, received };
         let served = match head.headers.get(PROTOCOL_HEADER) {
-            Some("cdp") if !is_direct(&head.path) => self.serve_cdp(&head, client).await,
-            _ => self.serve_session(&head, client).await,
+            Some("cdp") if !is_direct(&head.path) => Box::pin(self.serve_cdp(&head, client)).await,
+            _ => self.serve_session(head, client).await,
         };
         if let Err((status, body)) = served {
             tracing::info!(%peer, status, body, "the gateway refused a connection");
@@ -196,17 +197,20 @@ impl Gateway {
     }
 
     /// Serves one session from its handshake to its end.
-    async fn serve_session(&self, head: &RequestHead, client: RelaySide) -> Result<(), Refusal> {
-        let request = if is_direct(&head.path) { self.check_pass(head) } else { self.check_server(head) };
-        let opened = match self.open(head, request).await {
+    async fn serve_session(&self, head: RequestHead, client: RelaySide) -> Result<(), Refusal> {
+        let request = if is_direct(&head.path) { self.check_pass(&head) } else { self.check_server(&head) };
+        let opened = match Box::pin(self.open(&head, request)).await {
             Ok(opened) => opened,
             Err((status, body)) => {
                 let _ = handshake::refuse(&client.socket, status, &body).await;
                 return Err((status, body));
             }
         };
+        drop(head);
         let Opened { session, stopped, headers, browser, lease, direct } = opened;
-        if handshake::accept_websocket(&client.socket, &headers).await.is_ok() {
+        let accepted = Box::pin(handshake::accept_websocket(&client.socket, &headers)).await;
+        drop(headers);
+        if accepted.is_ok() {
             // The server pings the clients that it relays.
             let (ping_after, lost_after) = if direct { (Some(PING_AFTER), Some(LOST_AFTER)) } else { (None, None) };
             let timeouts = RelayTimeouts { ping_after, lost_after, close_grace: CLOSE_GRACE };

@@ -62,8 +62,16 @@ async fn client_waits_until_a_slot_is_free() {
     let capacity = get(grid.address, "/v1/capacity").await.json();
     assert_eq!(capacity["browsers"][0]["available_slots"], 0);
     assert_eq!(capacity["queued"], 1);
+    let waited = capacity["queue_oldest_ms"].as_u64().unwrap();
+    assert_eq!(capacity["browsers"][0]["queue_oldest_ms"], waited);
+    grid.wait_for("longer wait", |snapshot| snapshot.queue_oldest_ms["chromium"] > waited).await;
     first.close().await;
     assert_eq!(second.line().await, "connected");
+    let capacity = get(grid.address, "/v1/capacity").await.json();
+    assert_eq!(capacity["queue_oldest_ms"], 0);
+    assert!(capacity["queue_wait_p95_ms"].as_u64().unwrap() >= waited.max(1), "{capacity}");
+    let metrics = get(grid.address, "/metrics").await.text;
+    assert!(metrics.contains("squall_grid_queue_wait_seconds_count 2"), "{metrics}");
     assert_eq!(second.evaluate("document.title").await, "second");
     second.close().await;
     grid.end().await;

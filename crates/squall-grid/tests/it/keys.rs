@@ -5,9 +5,8 @@ use squall_grid::{ApiKey, KeyLimits};
 
 use crate::support::{Grid, HoldingClient, node_client, post_with, run};
 
-async fn create(grid: &Grid<MemorySlotStore>, name: &str, max_sessions: Option<u64>) -> String {
-    let (secret, stored) =
-        ApiKey::generate(name, ApiKeyScope::Client, KeyLimits { sessions: max_sessions, waiting: None }, 0);
+async fn create(grid: &Grid<MemorySlotStore>, name: &str, limits: KeyLimits) -> String {
+    let (secret, stored) = ApiKey::generate(name, ApiKeyScope::Client, limits, 0);
     assert!(grid.store.add_api_key(&stored).await.unwrap());
     secret
 }
@@ -15,7 +14,8 @@ async fn create(grid: &Grid<MemorySlotStore>, name: &str, max_sessions: Option<u
 #[tokio::test]
 async fn revoked_key_ends_its_sessions_and_opens_no_more() {
     let grid = Grid::start(2).await;
-    let (blue, red) = (create(&grid, "blue", None).await, create(&grid, "red", Some(1)).await);
+    let blue = create(&grid, "blue", KeyLimits::default()).await;
+    let red = create(&grid, "red", KeyLimits { sessions: Some(1), waiting: None }).await;
     let url = |secret: &str| format!("{}&token={secret}", grid.url());
     let mut of_blue = HoldingClient::connect(&url(&blue), "blue").await;
     let mut of_red = HoldingClient::connect(&url(&red), "red").await;
@@ -33,5 +33,31 @@ async fn revoked_key_ends_its_sessions_and_opens_no_more() {
     assert_eq!(of_red.evaluate("document.title").await, "red");
     of_blue.close().await;
     of_red.close().await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn key_at_its_waiting_limit_is_refused_and_leaves_the_queue_to_others() {
+    let grid = Grid::start(1).await;
+    let blue = create(&grid, "blue", KeyLimits { sessions: None, waiting: Some(1) }).await;
+    let red = create(&grid, "red", KeyLimits::default()).await;
+    let url = |secret: &str| format!("{}&token={secret}", grid.url());
+    let first = HoldingClient::connect(&url(&blue), "first").await;
+    let mut second = HoldingClient::start(&url(&blue), "second");
+    grid.wait_for("waiting client", |snapshot| snapshot.waiting.len() == 1).await;
+    let (ok, message) = run(node_client(&["job", &url(&blue)])).await;
+    assert!(!ok && message.contains("429") && message.contains("1 clients of the API key wait"), "{message}");
+    let mut of_red = HoldingClient::start(&url(&red), "red");
+    grid.wait_for("waiting client of another key", |snapshot| snapshot.waiting.len() == 2).await;
+    first.close().await;
+    assert_eq!(second.line().await, "connected");
+    // The key's place in the queue is free again.
+    let mut third = HoldingClient::start(&url(&blue), "third");
+    grid.wait_for("waiting clients of both keys", |snapshot| snapshot.waiting.len() == 2).await;
+    second.close().await;
+    assert_eq!(of_red.line().await, "connected");
+    of_red.close().await;
+    assert_eq!(third.line().await, "connected");
+    third.close().await;
     grid.end().await;
 }

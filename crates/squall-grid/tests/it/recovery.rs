@@ -8,9 +8,12 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use squall_coord::{MemorySlotStore, SlotStore};
-use squall_grid::{GridWorkerConfig, Isolation};
+use squall_grid::{GridWorkerConfig, Isolation, ServerConfig};
+use tokio::net::TcpListener;
 
-use crate::support::{DEADLINE, EXECUTABLE, Grid, HoldingClient, node_client, run, send, server_config, worker_config};
+use crate::support::{
+    DEADLINE, EXECUTABLE, Grid, HoldingClient, node_client, run, send, server_config, start_worker, worker_config,
+};
 
 /// The browsers whose command line has `flag`; other tests of this process have browsers too.
 pub(crate) fn browsers(flag: &str) -> Vec<Pid> {
@@ -52,6 +55,35 @@ async fn parts_that_die_are_replaced_and_the_client_gets_the_reason() {
     grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;
     assert_eq!(browsers(&flag), [], "the worker has ended its browsers");
+}
+
+#[tokio::test]
+async fn session_goes_to_another_worker_if_the_first_cannot_be_reached() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for unreachable in [silent.local_addr().unwrap(), "127.0.0.1:1".parse().unwrap()] {
+        let config = ServerConfig { dial_timeout: Duration::from_secs(5), ..server_config() };
+        let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 1)).await;
+        // The store chooses `a` before `w1`. It offers once, because an offer makes it reachable again.
+        let first = GridWorkerConfig {
+            advertise: Some(unreachable.to_string()),
+            heartbeat: DEADLINE * 2,
+            ttl: DEADLINE * 4,
+            ..worker_config("a", 1)
+        };
+        let first = start_worker(&grid.store, first);
+        grid.wait_for("second worker", |snapshot| snapshot.workers.len() == 2).await;
+        let mut client = HoldingClient::connect(&grid.url(), "page").await;
+        assert_eq!(client.evaluate("document.title").await, "page");
+        let snapshot = grid.snapshot().await;
+        let workers: Vec<_> = snapshot.workers.iter().map(|view| (view.worker.name(), view.unreachable)).collect();
+        assert_eq!(workers, [("a", true), ("w1", false)]);
+        let sessions: Vec<_> = snapshot.sessions.iter().map(|session| session.worker.name()).collect();
+        assert_eq!(sessions, ["w1"], "the slot of the first worker is free again");
+        client.close().await;
+        first.drain.cancel();
+        first.task.await.unwrap().unwrap();
+        grid.end().await;
+    }
 }
 
 /// Writes a program that runs the browser.

@@ -5,6 +5,7 @@ use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
 };
+use squall_engine::DriverError;
 use squall_metrics::Outcome;
 use squall_scenario::{
     RequestStart, StatementEnd, StatementRunner,
@@ -50,8 +51,8 @@ pub(super) struct CallSettings {
 }
 
 impl ThreadDatabase {
-    pub(crate) async fn connect(connection: &StatementConnection) -> Result<ThreadDatabase, String> {
-        let session = StatementSession::connect(connection).await.map_err(|error| error.to_string())?;
+    pub(crate) async fn connect(connection: &StatementConnection) -> Result<ThreadDatabase, DriverError> {
+        let session = StatementSession::connect(connection).await?;
         Ok(ThreadDatabase { session, prepared: RefCell::default() })
     }
 

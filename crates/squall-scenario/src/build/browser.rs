@@ -1,8 +1,9 @@
 //! Builds browser tasks: the settings of browsers, and steps with their templates. Starts no browser.
 
 use squall_browser::{BrowserAction, BrowserStep};
+use squall_http::{TlsClientConfig, TlsOptions, websocket_tls};
 use squall_metrics::{MetricKey, MetricKind};
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     ScenarioBuilder,
@@ -65,12 +66,31 @@ impl ScenarioBuilder<'_, '_> {
             let message = format!("`{}` is no URL of a grid", given.value);
             self.problems.add_with_hint(&given.location, message, "write grid = \"ws://host:8080\"");
         }
-        if base.starts_with("wss://") && language == ScenarioLanguage::Toml {
-            let message = "tasks in TOML do not connect to a grid with TLS";
-            self.problems.add_with_hint(&given.location, message, "write ws://, or write the task in Python");
-        }
+        let tls = match base.starts_with("wss://") {
+            // Playwright verifies the grid itself.
+            true if language == ScenarioLanguage::Toml => self.grid_tls(given, browser.ca.as_ref()),
+            true => None,
+            false => {
+                if let Some(ca) = &browser.ca {
+                    let message = "`ca` is for a grid with TLS, and the URL of `grid` begins with ws://";
+                    self.problems.add_with_hint(&ca.location, message, "write wss://, or leave `ca` out");
+                }
+                None
+            }
+        };
         let token = browser.token.as_ref().and_then(|token| self.secret(token, "the token"));
-        Some(GridSettings { base, query, token })
+        Some(GridSettings { base, query, token, tls })
+    }
+
+    /// Trusts the authorities of `ca`, or those of the system.
+    fn grid_tls(&mut self, grid: &Sourced<String>, ca: Option<&Sourced<String>>) -> Option<Arc<TlsClientConfig>> {
+        let path = match ca {
+            Some(ca) => Some(self.require_readable(ca)?),
+            None => None,
+        };
+        let built = websocket_tls(&TlsOptions { ca: path, ..TlsOptions::default() });
+        let location = ca.map_or(&grid.location, |ca| &ca.location);
+        built.map_err(|error| self.problems.add(location, error.to_string())).ok()
     }
 
     fn step_timeout(&mut self, raw: &RawScenario) -> Duration {

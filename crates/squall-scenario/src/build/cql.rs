@@ -6,7 +6,7 @@ use super::value::positive_duration;
 use super::{ScenarioBuilder, tasks::InheritedSettings};
 #[cfg(feature = "cql")]
 use crate::{
-    Sourced,
+    RawCql, Sourced,
     compiled_scenario::{ColumnExtractor, CompiledFlow, RowChecks, StatementArgument},
     read::{RawColumnExtract, RawCqlArgument, RawJson, ScenarioLanguage},
     template::{Template, VariableBinding},
@@ -17,7 +17,7 @@ use crate::{
     read::{RawCqlStep, RawScenario, RawTask},
 };
 #[cfg(feature = "cql")]
-use squall_cql::{Consistency, GeneratedValue, Login, StatementConnection, StatementOptions};
+use squall_cql::{Consistency, GeneratedValue, Login, StatementConnection, StatementOptions, TlsSettings};
 #[cfg(feature = "cql")]
 use squall_metrics::{MetricKey, MetricKind};
 #[cfg(feature = "cql")]
@@ -210,6 +210,7 @@ impl ScenarioBuilder<'_, '_> {
             nodes: if nodes.is_empty() { default.nodes } else { nodes },
             port: self.port(cql.port.as_ref()).unwrap_or(default.port),
             login: self.login(raw),
+            tls: self.cql_tls(&raw.cql),
             keyspace: cql.keyspace.as_ref().map(|given| self.constant_text(given, "the keyspace")),
             consistency: cql
                 .consistency
@@ -270,6 +271,40 @@ impl ScenarioBuilder<'_, '_> {
     fn consistency(&mut self, given: &Sourced<String>) -> Option<Consistency> {
         let parsed = StatementConnection::parse_consistency(&given.value);
         parsed.map_err(|message| self.problems.add(&given.location, message)).ok()
+    }
+
+    /// A trust store switches TLS on.
+    fn cql_tls(&mut self, raw: &RawCql) -> Option<TlsSettings> {
+        let Some(truststore) = &raw.truststore else {
+            let others = [&raw.truststore_password, &raw.keystore, &raw.keystore_password];
+            let others = others.into_iter().flatten().map(|given| &given.location);
+            if let Some(location) = others.chain(raw.hostname_verification.iter().map(|given| &given.location)).next() {
+                let hint = "add truststore = \"ca.pem\"";
+                self.problems.add_with_hint(location, "only `truststore` switches TLS on", hint);
+            }
+            return None;
+        };
+        if let (Some(password), None) = (&raw.keystore_password, &raw.keystore) {
+            self.problems.add_with_hint(&password.location, "there is no keystore", "add keystore = \"client.p12\"");
+        }
+        let password = |given: &Option<Sourced<String>>, builder: &mut Self| {
+            given.as_ref().and_then(|given| builder.secret(given, "the password"))
+        };
+        let settings = TlsSettings {
+            truststore_password: password(&raw.truststore_password, self),
+            keystore: match &raw.keystore {
+                Some(given) => Some(self.require_readable(given)?),
+                None => None,
+            },
+            keystore_password: password(&raw.keystore_password, self),
+            verify_hostname: raw.hostname_verification.as_ref().is_some_and(|given| given.value),
+            ..TlsSettings::new(self.require_readable(truststore)?)
+        };
+        if let Err(error) = settings.check_files() {
+            let given = raw.keystore.as_ref().filter(|_| error.is_keystore()).unwrap_or(truststore);
+            self.problems.add(&given.location, error.reason());
+        }
+        Some(settings)
     }
 
     fn login(&mut self, raw: &RawScenario) -> Option<Login> {

@@ -90,7 +90,7 @@ impl ScenarioBuilder<'_, '_> {
         }
     }
 
-    fn require_readable(&mut self, given: &Sourced<String>) -> Option<PathBuf> {
+    pub(super) fn require_readable(&mut self, given: &Sourced<String>) -> Option<PathBuf> {
         let path = self.locate_file(given);
         match check_regular_file(&path).and_then(|()| std::fs::File::open(&path)) {
             Ok(_) => Some(path),

@@ -53,6 +53,7 @@ impl ThreadBrowser {
             executable: settings.executable.clone(),
             args: settings.args.clone(),
             viewport: settings.viewport.unwrap_or(default.viewport),
+            tls: settings.grid.as_ref().and_then(|grid| grid.tls.clone()),
             ..default
         };
         let source = match &settings.grid {

@@ -2,7 +2,7 @@
 //! prepared. The driver's thread connects it before the run; `statement_run` uses it.
 
 use squall_cql::{GeneratedValue, ScenarioStatement, StatementSession, StatementValue};
-use squall_engine::ThreadRecorder;
+use squall_engine::{DriverError, ThreadRecorder};
 use squall_metrics::{MetricId, MetricKey, MetricKind};
 use std::{
     cell::{Cell, OnceCell},
@@ -39,19 +39,23 @@ impl ThreadDatabase {
 
 impl ScenarioThreadState {
     /// Connects to every node and prepares the statements of all tasks, if there are any.
-    pub(super) async fn connect_database(&self) -> Result<(), String> {
+    pub(super) async fn connect_database(&self) -> Result<(), DriverError> {
         let Some(connection) = &self.compiled.cql else { return Ok(()) };
-        let session = StatementSession::connect(connection).await.map_err(|error| error.to_string())?;
+        let session = StatementSession::connect(connection).await?;
         let flows = self.compiled.tasks.iter().zip(&self.tasks).chain([(&self.compiled.on_start, &self.on_start)]);
         for (flow, prepared) in flows {
             for (statement, prepared) in flow.statements.iter().zip(&prepared.statements) {
                 let ready = prepare(&session, statement).await;
-                let ready = ready.map_err(|reason| format!("{}: {reason}", statement.location))?;
-                prepared.prepared.set(ready).map_err(|_| "a thread connects once".to_owned())?;
+                let refused = |reason| DriverError::Connect { reason: format!("{}: {reason}", statement.location) };
+                prepared.prepared.set(ready.map_err(refused)?).map_err(|_| connected_twice())?;
             }
         }
-        self.database.session.set(session).map_err(|_| "a thread connects once".to_owned())
+        self.database.session.set(session).map_err(|_| connected_twice())
     }
+}
+
+fn connected_twice() -> DriverError {
+    DriverError::Connect { reason: "a thread connects once".to_owned() }
 }
 
 /// Prepares a statement and checks the values that never change.

@@ -18,6 +18,7 @@ pub(super) fn browser_settings(table: Option<TomlTable<'_, '_>>, problems: &mut 
         screenshots: table.string("screenshots", problems),
         grid: table.string("grid", problems),
         token: table.string("token", problems),
+        ca: table.string("ca", problems),
     };
     table.report_unknown_keys(problems);
     browser

@@ -89,6 +89,8 @@ pub struct RawBrowser {
     pub grid: Option<Sourced<String>>,
     /// The grid's API key: itself, `@FILE` or `$NAME`.
     pub token: Option<Sourced<String>>,
+    /// A file with the authorities of the grid's certificate.
+    pub ca: Option<Sourced<String>>,
 }
 
 /// What the users of a task are.

@@ -3,8 +3,9 @@
 use squall_metrics::{MetricDelta, MetricKind};
 use squall_scenario::{NoFiles, Scenario, ScenarioOverrides};
 use squall_target::TargetEndpoint;
+use squall_testkit::tls::{CertificateAuthority, CertificateValidity, TlsProxy};
 
-use crate::harness::{RecordedRun, run, scenario, target};
+use crate::harness::{RecordedRun, connect_error, run, scenario, target};
 
 const SHOPPING: &str = r##"
 [browser]
@@ -189,6 +190,34 @@ fn mistakes_in_browser_tasks_are_reported_with_their_line() {
         &format!("[load]\nthresholds = [\"b:lcp_p75<1s\"]\n{}", task("goto = \"/\"")),
         &["there is no metric `b:lcp`"],
     );
+    let grid = |settings: &str| format!("[browser]\n{settings}\n{}", task("goto = \"/\""));
+    rejected(&grid("grid = \"grid:8080\""), &["`grid:8080` is no URL of a grid", "write grid = \"ws://host:8080\""]);
+    rejected(
+        &grid("grid = \"ws://a\"\nca = \"ca.pem\""),
+        &["shop.toml:4:6: `ca` is for a grid with TLS", "write wss://"],
+    );
+    rejected(&grid("grid = \"wss://a\"\nca = \"/nowhere/ca.pem\""), &["shop.toml:4:6: cannot read /nowhere/ca.pem"]);
+}
+
+#[test]
+fn a_grid_behind_tls_is_verified_with_its_own_authority() {
+    let target = target();
+    let (authority, stranger) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let identity = authority.issue(&["localhost"], CertificateValidity::Current);
+    // Not a grid: its answer shows that the handshake passed.
+    let config = CertificateAuthority::server_config(&identity, None, &["http/1.1"]);
+    let proxy = TlsProxy::start(config, target.addr().port());
+    for (trusted, expected) in
+        [(&authority, "refused a session with status 404"), (&stranger, "`ca` in [browser] names")]
+    {
+        let text = format!(
+            "[browser]\ngrid = \"wss://localhost:{}\"\nca = {:?}\n[[task]]\nname = \"a\"\nkind = \"browser\"\ngoto = \"/\"",
+            proxy.port(),
+            trusted.ca_file()
+        );
+        let error = connect_error(&scenario(&target, &text));
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]

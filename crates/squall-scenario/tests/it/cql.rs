@@ -315,6 +315,12 @@ fn mistakes_in_statements_are_reported_with_their_line() {
     rejected(&settings("compression = \"zip\""), &["unknown compression `zip`", "none, lz4 and snappy"]);
     rejected(&settings("connections = 0"), &["give 1 to 1024 connections"]);
     rejected(&settings("node = \"a\""), &["did you mean `nodes`?"]);
+    rejected(&settings("keystore = \"a.p12\""), &["shop.toml:3:12: only `truststore` switches TLS on"]);
+    rejected(&settings("truststore = \"absent.pem\""), &["shop.toml:3:14: cannot read absent.pem"]);
+    rejected(
+        &settings("truststore = \"Cargo.toml\"\nkeystore_password = \"a\""),
+        &["shop.toml:4:21: there is no keystore", "Cargo.toml: it is none of JKS, PKCS12 and PEM"],
+    );
 }
 
 #[test]

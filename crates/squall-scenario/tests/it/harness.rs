@@ -134,3 +134,12 @@ fn serve(stream: std::net::TcpStream, tx: &std::sync::mpsc::Sender<String>) -> i
         reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
     }
 }
+
+/// Why the thread's browsers or database cannot be reached.
+pub(crate) fn connect_error(scenario: &Scenario) -> String {
+    block_on(async {
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let mut thread = scenario.driver().thread(recorder).expect("a sound scenario");
+        thread.connect().await.expect_err("no connection").to_string()
+    })
+}

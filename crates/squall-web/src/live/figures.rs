@@ -13,7 +13,7 @@ const KEY_WINDOW_S: usize = 10;
 pub(super) const TABLE_WINDOW_S: usize = 60;
 
 /// Names of the columns of a table row.
-pub(super) const TABLE_COLUMNS: [&str; 16] = [
+pub(super) const TABLE_COLUMNS: [&str; 19] = [
     "id",
     "requests",
     "errors",
@@ -30,6 +30,9 @@ pub(super) const TABLE_COLUMNS: [&str; 16] = [
     "service_p50",
     "service_p95",
     "service_p99",
+    "wait_p50",
+    "wait_p95",
+    "wait_p99",
 ];
 
 /// `last`: the latest seconds; `total`: the whole run, measured over `measured`.
@@ -83,17 +86,18 @@ struct RowSource<'a> {
     bytes: (u64, u64),
     response: &'a Histogram,
     service: &'a Histogram,
+    wait: &'a Histogram,
 }
 
 impl<'a> From<&'a MetricView> for RowSource<'a> {
     fn from(metric: &'a MetricView) -> RowSource<'a> {
-        let MetricView { requests, errors, bytes_in, bytes_out, response, service, .. } = metric;
-        RowSource { requests: *requests, errors: *errors, bytes: (*bytes_in, *bytes_out), response, service }
+        let MetricView { requests, errors, bytes_in, bytes_out, response, service, wait, .. } = metric;
+        RowSource { requests: *requests, errors: *errors, bytes: (*bytes_in, *bytes_out), response, service, wait }
     }
 }
 
 fn table_row(id: i64, metric: &RowSource<'_>, seconds: f64) -> Value {
-    let RowSource { requests, errors, bytes, response, service } = metric;
+    let RowSource { requests, errors, bytes, response, service, wait } = metric;
     let p = |histogram: &Histogram, percentile| micros(histogram.percentile(percentile));
     json!([
         id,
@@ -112,6 +116,9 @@ fn table_row(id: i64, metric: &RowSource<'_>, seconds: f64) -> Value {
         p(service, 50.0),
         p(service, 95.0),
         p(service, 99.0),
+        p(wait, 50.0),
+        p(wait, 95.0),
+        p(wait, 99.0),
     ])
 }
 
@@ -137,6 +144,7 @@ struct WindowTotal {
     bytes: (u64, u64),
     response: Histogram,
     service: Histogram,
+    wait: Histogram,
 }
 
 impl WindowTotal {
@@ -146,11 +154,12 @@ impl WindowTotal {
         self.bytes = (self.bytes.0 + delta.bytes_in, self.bytes.1 + delta.bytes_out);
         self.response.merge(&delta.response);
         self.service.merge(&delta.service);
+        self.wait.merge(&delta.wait);
     }
 
     fn row_source(&self) -> RowSource<'_> {
-        let WindowTotal { requests, errors, bytes, response, service } = self;
-        RowSource { requests: *requests, errors: *errors, bytes: *bytes, response, service }
+        let WindowTotal { requests, errors, bytes, response, service, wait } = self;
+        RowSource { requests: *requests, errors: *errors, bytes: *bytes, response, service, wait }
     }
 }
 

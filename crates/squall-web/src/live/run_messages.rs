@@ -33,6 +33,7 @@ pub(crate) fn snapshot_message<C: FleetStores>(watched: Option<&WatchedRun<C>>, 
         "step_s": step,
         "metrics": metric_names(view, 0),
         "seconds": by_column(seconds, step),
+        "cpu": seconds.chunks(step).map(|part| cpu_of(watched, part)).collect::<Vec<_>>(),
         "failures": seconds.chunks(step).filter_map(failures_point).collect::<Vec<_>>(),
         "heat": seconds.chunks(step).filter_map(heat_point).collect::<Vec<_>>(),
         "trends": trends(view),
@@ -57,6 +58,7 @@ pub(super) fn second_message<C: FleetStores>(
         "run": watched.run_id(),
         "elapsed_s": watched.elapsed.as_secs_f64(),
         "row": row(second),
+        "cpu": cpu_of(watched, std::slice::from_ref(second)),
         "failures": failures(second),
         "heat": heat_column(second),
         "new_metrics": metric_names(view, known_metrics),
@@ -65,6 +67,11 @@ pub(super) fn second_message<C: FleetStores>(
         "thresholds": thresholds(watched),
     })
     .to_string()
+}
+
+/// The CPU use of the busiest worker in seconds joined to one point, in percent.
+fn cpu_of<C: FleetStores>(watched: &WatchedRun<C>, part: &[RunSecond]) -> Option<u16> {
+    watched.cpu.highest(part.first()?.t_s, part.last()?.t_s)
 }
 
 pub(super) fn table_message<C: FleetStores>(watched: &WatchedRun<C>) -> String {

@@ -72,6 +72,7 @@ fn grid_json(snapshot: &SlotSnapshot) -> Value {
     json!({
         "slots": {"all": slots, "used": snapshot.sessions.len(), "free": free, "closed": draining},
         "waiting": waiting,
+        "queue_oldest_ms": snapshot.queue_oldest_ms,
         "servers": snapshot.servers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "workers": snapshot.workers.iter().map(worker_json).collect::<Vec<_>>(),
         "sessions": snapshot.sessions.iter().map(session_json).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! A run of `squall cql` on a fleet: what cannot run there, and the bundle that workers get. The workers
 //! make the load; the machine that starts the run creates the schema and runs the warm-up.
 
-use squall_cql::{Population, SequenceEnd, StopRule, StressSettings, ThreadPlan, Workload};
+use squall_cql::{Population, SequenceEnd, StressSettings, Workload};
 use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan};
 use squall_orchestrator::{RunControl, RunObserver, RunResult};
 
@@ -66,14 +66,6 @@ fn refuse_on_fleet(settings: &StressSettings, workload: &Workload) -> Result<(),
     let visits = &settings.insert.visits;
     let looks_back = matches!(&settings.population.seeds, Population::Sequence { read_lookback: Some(_), .. });
     let refused = [
-        (
-            matches!(settings.rate.threads, ThreadPlan::Steps { .. }),
-            "a search of the number of threads: give -rate threads=N",
-        ),
-        (
-            matches!(settings.command.stop, StopRule::StandardError { .. }),
-            "an end by the standard error: give n= or duration=",
-        ),
         (looks_back, "read-lookback=, because a worker does not know what others have written: use -pop dist="),
         (
             visits.max().max(visits.min()) > 1 && matches!(workload, Workload::Profiles(_)),

@@ -187,6 +187,7 @@ pub(super) const LABEL_WIDTH: usize = 19;
 
 impl RunObserver for IntervalTable<'_> {
     fn on_update(&mut self, _: &Plan, view: &RunView, live: &LiveStatus) {
+        self.counts.follow(view);
         let printed = self.begin().and_then(|()| self.print_closed_intervals(view, live));
         if let Err(error) = printed {
             self.failure.get_or_insert(error);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     args::CqlArgs,
-    exit::{CliError, error_chain},
+    exit::CliError,
     find_max::{ProbeTarget, SearchSettings},
 };
 
@@ -70,7 +70,6 @@ impl ProbeTarget for CqlProbes {
         // A failed operation does not end a probe: its thresholds judge it.
         let driver = CqlDriver::new(&self.settings, &self.target, work);
         let options = run_options(&self.settings, self.shape, 1);
-        let finished = run_local(&plan, driver, options, control, observers).await;
-        finished.map_err(|error| CliError::unreachable(error_chain(&error)))
+        run_local(&plan, driver, options, control, observers).await.map_err(CliError::from)
     }
 }

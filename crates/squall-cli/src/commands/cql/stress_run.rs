@@ -25,7 +25,7 @@ use crate::{
     args::CqlArgs,
     bundle::{CqlSource, workload},
     commands::run::{ProgressDisplay, observe_run},
-    exit::{self, BREACHED, CliError, INTERRUPTED, PASSED, error_chain},
+    exit::{self, BREACHED, CliError, INTERRUPTED, PASSED},
     find_max::{SearchSettings, find_max},
     signals,
     stop_button::StopButton,
@@ -261,10 +261,11 @@ impl StressRun {
             StopRule::Partitions(count) => Some(count),
             StopRule::Time(_) | StopRule::StandardError { .. } => None,
         };
+        let counts_of_workers = RunCounts::of_workers(&workload);
         let work = DriverWork { workload, partitions, engine_threads: engine_threads(settings, shape.threads) };
         let driver = CqlDriver::new(settings, &self.target, work);
         let fleet = self.fleet.as_ref().filter(|_| shape.place == RunPlace::Fleet);
-        let counts = if fleet.is_some() { RunCounts::of_workers() } else { driver.counts() };
+        let counts = if fleet.is_some() { counts_of_workers } else { driver.counts() };
         let (control, end) = (self.button.control().clone(), driver.run_end());
         let plan = plan(settings, shape, self.judged_identity(shape.place, shown))?;
         // The engine measures whole seconds.
@@ -290,8 +291,7 @@ impl StressRun {
             if let Some(fleet) = fleet {
                 return fleet.run(&plan, options.limits, window_s, control, observers).await;
             }
-            let result = run_local(&plan, driver, options, control, observers).await;
-            result.map_err(|error| CliError::unreachable(error_chain(&error)))
+            run_local(&plan, driver, options, control, observers).await.map_err(CliError::from)
         });
         let completed = async {
             end.requested().await;

@@ -2,7 +2,7 @@
 //! computes no percentile: the merged histograms do.
 
 use squall_cql::{Latencies, OperationCounts, OperationRates, OperationSummary, Pacing, RunCounts, summary};
-use squall_metrics::{Histogram, MetricView, RunView};
+use squall_metrics::{Histogram, MetricKind, MetricView, RunView};
 use std::time::Duration;
 
 /// The latencies that a command shows: response time for `fixed=`, service time otherwise.
@@ -35,7 +35,8 @@ pub(super) fn rates(view: &MetricView, counts: OperationCounts, length: Duration
 
 /// The operations of a run in alphabetical order.
 pub(super) fn operations(view: &RunView) -> Vec<&MetricView> {
-    let mut metrics: Vec<&MetricView> = view.metrics.iter().filter(|metric| metric.requests > 0).collect();
+    let is_operation = |metric: &&MetricView| metric.key.kind == MetricKind::Request && metric.requests > 0;
+    let mut metrics: Vec<&MetricView> = view.metrics.iter().filter(is_operation).collect();
     metrics.sort_by(|a, b| a.key.name.cmp(&b.key.name));
     metrics
 }

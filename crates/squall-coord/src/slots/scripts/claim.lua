@@ -50,7 +50,8 @@ end
 if wait == 0 or redis.call('HLEN', key('tickets')) >= queue_limit then return {'queue_full'} end
 if of_key('keys:waiting') >= key_queue_limit then return {'key_queue_full'} end
 local ahead = redis.call('ZCARD', queue)
-redis.call('HSET', key('tickets'), id, ARGV[4])
+claim.since = now
+redis.call('HSET', key('tickets'), id, cjson.encode(claim))
 redis.call('SADD', key('tickets:by:' .. claim.server), id)
 redis.call('ZADD', key('waiting'), whole(now + wait), id)
 redis.call('ZADD', queue, redis.call('INCR', key('arrivals')), id)

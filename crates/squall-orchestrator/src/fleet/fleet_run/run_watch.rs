@@ -43,12 +43,13 @@ pub(super) struct RunWatch<'a, C: FleetStores> {
     progress: ShownProgress,
 }
 
-/// The stop requests of the user that have to reach the store.
+/// The stop requests that have to reach the store.
 #[derive(Default)]
 struct StopForwarding {
+    /// Whether the user has asked for the end.
     requested: bool,
-    /// The latest request, until the store has confirmed it.
-    unconfirmed: Option<StopRequest>,
+    /// The reason of the latest request, until the store has confirmed it.
+    unconfirmed: Option<StopReason>,
 }
 
 /// When the store last answered, and when its silence was last shown.
@@ -116,14 +117,21 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         mut stop_requests: watch::Receiver<StopRequest>,
         observers: &mut [&mut dyn RunObserver],
     ) -> Result<RunResult, FleetRunError> {
-        let mut wakes = control.subscribe_to_wakes();
+        let (mut wakes, mut completion) = (control.subscribe_to_wakes(), control.subscribe_to_completion());
         let mut polls = tokio::time::interval(POLL_INTERVAL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 Ok(()) = stop_requests.changed() => {
-                    let request = *stop_requests.borrow_and_update();
-                    self.stop = StopForwarding { requested: true, unconfirmed: Some(request) };
+                    let reason = match *stop_requests.borrow_and_update() {
+                        StopRequest::Abort => StopReason::Aborted,
+                        StopRequest::Drain | StopRequest::None => StopReason::Interrupted,
+                    };
+                    self.stop = StopForwarding { requested: true, unconfirmed: Some(reason) };
+                    polls.reset_immediately();
+                }
+                Ok(()) = completion.changed() => {
+                    self.stop.unconfirmed.get_or_insert(StopReason::Completed);
                     polls.reset_immediately();
                 }
                 Ok(()) = wakes.changed() => {
@@ -177,9 +185,8 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
     /// again at the next poll, because the load continues. After an abort request the user no
     /// longer waits.
     async fn forward_stop_request(&mut self) -> Result<Option<PollOutcome>, FleetError> {
-        let Some(request) = self.stop.unconfirmed else { return Ok(None) };
-        let abort = request == StopRequest::Abort;
-        let reason = if abort { StopReason::Aborted } else { StopReason::Interrupted };
+        let Some(reason) = self.stop.unconfirmed else { return Ok(None) };
+        let abort = reason == StopReason::Aborted;
         match self.fleet.stop_run(self.run_id, StopRunCommand { reason, abort, message: None }).await {
             Ok(_) | Err(FleetError::InvalidState { .. }) => self.stop.unconfirmed = None,
             Err(FleetError::Store(_)) if abort => return Ok(Some(PollOutcome::ResultLost(STORE_LOST))),
