@@ -48,9 +48,11 @@ python-dev: python-tools
 	sed '1s|.*|#!$(abspath $(PY))|' python/squall.data/scripts/squall >$(VENV)/bin/squall
 	chmod +x $(VENV)/bin/squall
 
-# Files and not single tests are divided, because fixtures of a file start a database or a browser.
+# PYTEST_JOBS=2 divides the files between two processes, which is quicker; tests that measure a rate may then find the
+# machine too busy. Not single tests, because fixtures of a file start a database or a browser.
+PYTEST_JOBS ?= 0
 python-test: python-check python-dev
-	$(PY) -m pytest -q -n $(TEST_THREADS) --dist loadfile
+	$(PY) -m pytest -q -n $(PYTEST_JOBS) --dist loadfile
 
 python-bench: python
 	$(PY) bench/python/run $(BENCH_URL)
