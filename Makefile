@@ -64,10 +64,11 @@ ui-check:
 	scripts/ui-lint
 	scripts/ui-types --check
 
-# The page in Chromium against a fleet; needs node and Debian's chromium-headless-shell.
+# The page in Chromium against a fleet; needs node and Debian's chromium-headless-shell. `make test` has built the program
+# together with its tests; a build of its own would have other features and compile most crates again.
 ui-test: ui redis
 	scripts/ui-tools test
-	scripts/ui-test
+	$(if $(filter test,$(MAKECMDGOALS)),SQUALL=$(CURDIR)/target/debug/squall) scripts/ui-test
 
 unit: ui redis cassandra playwright
 	@mkdir -p target

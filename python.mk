@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
 
-.PHONY: python python-free python-tools python-check python-test python-bench
+.PHONY: python python-dev python-free python-tools python-check python-test python-bench
 
 $(VENV)/.tools: scripts/python-requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,10 +38,21 @@ python-check: python-tools
 	$(VENV)/bin/ruff check python scenarios bench/python
 	$(VENV)/bin/mypy
 
-# Quicker to build than the optimised package; the tests are the same.
-python-test: python-tools python-check
-	$(MOLD) $(VENV)/bin/maturin develop --quiet
-	$(PY) -m pytest -q
+# The package as `maturin develop` would install it. One call of cargo builds the module together with the tests of the
+# workspace, so that both have the same features and no crate is compiled twice.
+python-dev: python-tools
+	$(CARGO) build --workspace --lib --bins --tests --locked -j $(JOBS)
+	cp target/debug/lib_squall.so python/squall/_squall.abi3.so
+	$(PY) -m pip uninstall --quiet --disable-pip-version-check --yes squall 2>/dev/null
+	echo $(CURDIR)/python >"$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/squall.pth"
+	sed '1s|.*|#!$(abspath $(PY))|' python/squall.data/scripts/squall >$(VENV)/bin/squall
+	chmod +x $(VENV)/bin/squall
+
+# PYTEST_JOBS=2 divides the files between two processes, which is quicker; tests that measure a rate may then find the
+# machine too busy. Not single tests, because fixtures of a file start a database or a browser.
+PYTEST_JOBS ?= 0
+python-test: python-check python-dev
+	$(PY) -m pytest -q -n $(PYTEST_JOBS) --dist loadfile
 
 python-bench: python
 	$(PY) bench/python/run $(BENCH_URL)

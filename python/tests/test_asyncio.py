@@ -413,7 +413,7 @@ def test_timeout_fails_only_pending_request(run):
         import asyncio
 
         class Shop(VUser):
-            @task(timeout=0.2)
+            @task(timeout=2)
             async def cut(self, client):
                 await client.get("/health", name="good")
                 await client.get("/delay/30000", name="never")

@@ -103,7 +103,9 @@ def test_endless_task_ends_with_run_and_workers_stay_usable(fleet: Fleet) -> Non
 def test_parameters_reach_every_worker(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     result = fleet.result(fleet.run(shop(fleet), "--param", "path=/health", "--mode", "asyncio"))
-    assert {metric["name"] for metric in result["metrics"]} == {"GET /health", "browse"}
+    # A busy machine adds the time that the code held its thread.
+    names = {metric["name"] for metric in result["metrics"]} - {"(held by browse)"}
+    assert names == {"GET /health", "browse"}
     assert result["totals"]["requests"] > 0
 
 
