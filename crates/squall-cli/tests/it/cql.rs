@@ -136,7 +136,7 @@ fn a_scenario_without_its_database_has_the_code_of_an_unreachable_target() {
         let folder = TestFolder::new();
         let login = format!("user = \"cassandra\"\npassword = \"{password}\"");
         let task = format!("[[task]]\nname = \"a\"\nkind = \"cql\"\nstatement = \"{statement}\"");
-        let load = "[load]\nusers = 1\nduration = \"1s\"";
+        let load = "[load]\nusers = 1\nfor = \"1s\"";
         folder.write("cql.toml", &format!("{load}\n[cql]\nport = {port}\n{login}\n{task}\n"));
         folder.squall(&["run", "cql.toml", "--no-tui"])
     };

@@ -84,7 +84,7 @@ fn every_connection_is_encrypted_whatever_the_form_of_the_stores() {
 fn scenario(port: u16, stores: &str) -> String {
     let statement = "statement = \"SELECT key FROM system.local\"\nexpect = { rows = 1 }";
     format!(
-        "[load]\nusers = 2\nduration = \"1h\"\n[cql]\nnodes = [\"localhost:{port}\"]\nuser = \"cassandra\"\n\
+        "[load]\nusers = 2\nfor = \"1h\"\n[cql]\nnodes = [\"localhost:{port}\"]\nuser = \"cassandra\"\n\
          password = \"cassandra\"\n{stores}\n[[task]]\nname = \"local\"\nkind = \"cql\"\n{statement}\n"
     )
 }
