@@ -2,7 +2,7 @@
 // their first visit.
 
 import { Component, type ComponentChildren, type ComponentType, type JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { count } from "./format";
 import { Keys } from "./keys";
 import Live from "./pages/live";
@@ -239,7 +239,8 @@ function Announcer(): JSX.Element {
   if (breached > 0) parts.push(`${breached} ${breached === 1 ? "threshold" : "thresholds"} breached`);
   if (lost > 0) parts.push(`${lost} ${lost === 1 ? "worker" : "workers"} lost`);
   const now = parts.join(", ");
-  useEffect(() => {
+  // An effect after the paint would need a frame of its own each second.
+  useLayoutEffect(() => {
     if (now === last.current.text || Date.now() - last.current.at < ANNOUNCE_MS) return;
     last.current = { at: Date.now(), text: now };
     setText(now);

@@ -11,8 +11,11 @@ import "./style.css";
 const PANELS_AFTER_MS = 2000;
 
 applyTheme();
-const root = document.getElementById("app");
-if (root) render(<App />, root);
 store.connection.connect();
 void store.checkAccess();
+// In a task of its own: the scripts have held the page up already.
+window.setTimeout(() => {
+  const root = document.getElementById("app");
+  if (root) render(<App />, root);
+});
 window.setTimeout(() => void loadPanels().catch(() => undefined), PANELS_AFTER_MS);
