@@ -3,6 +3,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+/// A worker reports its use once a second, and on a busy machine later: what it last reported holds for
+/// so many seconds more.
+const HOLDS_S: u32 = 3;
+
 #[derive(Debug, Default)]
 pub(crate) struct CpuHistory(BTreeMap<u32, u16>);
 
@@ -16,7 +20,8 @@ impl CpuHistory {
 
     /// The highest use from second `first` to `last`; `None` if it is not known.
     pub(crate) fn highest(&self, first: u32, last: u32) -> Option<u16> {
-        self.0.range(first..=last).map(|(_, percent)| *percent).max()
+        let earlier = || self.0.range(first.saturating_sub(HOLDS_S)..first).next_back().map(|(_, percent)| *percent);
+        self.0.range(first..=last).map(|(_, percent)| *percent).max().or_else(earlier)
     }
 }
 
@@ -30,6 +35,7 @@ mod tests {
         cpu.note(Duration::from_millis(200), [40.0, 61.4].into_iter());
         cpu.note(Duration::from_millis(700), [12.0].into_iter());
         cpu.note(Duration::from_millis(2100), std::iter::empty());
-        assert_eq!((cpu.highest(1, 1), cpu.highest(2, 3), cpu.highest(1, 9)), (Some(61), None, Some(61)));
+        assert_eq!((cpu.highest(1, 1), cpu.highest(4, 4), cpu.highest(1, 9)), (Some(61), Some(61), Some(61)));
+        assert_eq!(cpu.highest(5, 9), None);
     }
 }
