@@ -101,7 +101,8 @@ fn measure(size: usize, kind: Kind) -> f64 {
                     lost_after: Some(Duration::from_secs(60)),
                     close_grace: Duration::ZERO,
                 };
-                relay(side(from_client), side(to_worker), timeouts, CloseFrame::new(1011, "lost"), stopped).await;
+                let ended = relay(side(from_client), side(to_worker), timeouts, stopped).await;
+                ended.close(CloseFrame::new(1011, "lost")).await;
             });
         }
         tokio::time::sleep(ROUND / 4).await;

@@ -44,6 +44,8 @@ pub(crate) struct OfferAnswer {
     drain: bool,
     deleted: Vec<String>,
     server_lost: Vec<String>,
+    #[serde(default)]
+    server_unknown: Vec<String>,
 }
 
 impl OfferMessage {
@@ -119,14 +121,21 @@ impl OfferAnswer {
             let ended = outcome.end.iter().filter(move |(_, of)| *of == reason);
             ended.map(|(id, _)| id.to_string()).collect()
         };
-        Self { drain: outcome.drain, deleted: of(EndReason::Deleted), server_lost: of(EndReason::ServerLost) }
+        Self {
+            drain: outcome.drain,
+            deleted: of(EndReason::Deleted),
+            server_lost: of(EndReason::ServerLost),
+            server_unknown: of(EndReason::ServerUnknown),
+        }
     }
 
     pub(crate) fn outcome(&self) -> OfferOutcome {
         let ids = |ids: &[String], reason: EndReason| -> Vec<(SlotSessionId, EndReason)> {
             ids.iter().filter_map(|id| Some((SlotSessionId::parse(id)?, reason))).collect()
         };
-        let end = [ids(&self.deleted, EndReason::Deleted), ids(&self.server_lost, EndReason::ServerLost)].concat();
+        let mut end = ids(&self.deleted, EndReason::Deleted);
+        end.extend(ids(&self.server_lost, EndReason::ServerLost));
+        end.extend(ids(&self.server_unknown, EndReason::ServerUnknown));
         OfferOutcome { drain: self.drain, end }
     }
 }
@@ -161,10 +170,11 @@ mod tests {
         assert_eq!(text, golden);
         let message: OfferMessage = serde_json::from_str(golden).unwrap();
         assert_eq!(message.into_offer(), Some((offer, Duration::from_secs(3))));
-        let outcome =
-            OfferOutcome { drain: true, end: vec![(SlotSessionId::parse("a").unwrap(), EndReason::ServerLost)] };
+        let ended = |id: &str, reason| (SlotSessionId::parse(id).unwrap(), reason);
+        let end = vec![ended("a", EndReason::ServerLost), ended("b", EndReason::ServerUnknown)];
+        let outcome = OfferOutcome { drain: true, end };
         let answer = serde_json::to_string(&OfferAnswer::new(&outcome)).unwrap();
-        assert_eq!(answer, r#"{"drain":true,"deleted":[],"server_lost":["a"]}"#);
+        assert_eq!(answer, r#"{"drain":true,"deleted":[],"server_lost":["a"],"server_unknown":["b"]}"#);
         assert_eq!(serde_json::from_str::<OfferAnswer>(&answer).unwrap().outcome(), outcome);
     }
 }

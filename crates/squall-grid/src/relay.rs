@@ -80,15 +80,13 @@ pub struct RelayReport {
     pub bytes_down: u64,
 }
 
-/// Relays until a side ends, or until `stop` has a close frame for the client. `lost` is the close
-/// frame for a client whose worker is lost.
+/// Relays until a side ends, or until `stop` has a close frame for the client.
 pub async fn relay(
     client: RelaySide,
     worker: RelaySide,
     timeouts: RelayTimeouts,
-    lost: CloseFrame,
     stop: oneshot::Receiver<CloseFrame>,
-) -> RelayReport {
+) -> EndedRelay {
     let mut relay = Relay {
         up: Direction::new(FrameSender::Client),
         down: Direction::new(FrameSender::Server),
@@ -100,9 +98,24 @@ pub async fn relay(
         Some(end) => end,
         None => relay.run(stop).await,
     };
-    // On the heap, because its buffer would count for every session all the time.
-    Box::pin(relay.finish(&end, lost)).await;
-    RelayReport { end, bytes_up: relay.up.bytes, bytes_down: relay.down.bytes }
+    EndedRelay { relay, end }
+}
+
+/// A relay that forwards nothing more, and whose sides are not closed yet.
+#[must_use]
+pub struct EndedRelay {
+    relay: Relay,
+    end: RelayEnd,
+}
+
+impl EndedRelay {
+    /// Delivers what is left and closes both sides, within [`RelayTimeouts::close_grace`]. `lost` is the
+    /// close frame for a client whose worker is lost.
+    pub async fn close(mut self, lost: CloseFrame) -> RelayReport {
+        // On the heap, because the task of a session would otherwise have its buffer all the time.
+        Box::pin(self.relay.finish(&self.end, lost)).await;
+        RelayReport { end: self.end, bytes_up: self.relay.up.bytes, bytes_down: self.relay.down.bytes }
+    }
 }
 
 struct Relay {

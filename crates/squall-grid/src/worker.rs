@@ -21,8 +21,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use squall_coord::{EndReason, SlotOffer, SlotSessionId, SlotWorkerId, StoreError, unique_id};
-use tokio::net::TcpListener;
+use squall_coord::{EndReason, OfferOutcome, SlotOffer, SlotSessionId, SlotWorkerId, StoreError, unique_id};
+use tokio::{net::TcpListener, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub use browser_pool::PoolError;
@@ -38,8 +38,9 @@ use self::{
 };
 use crate::relay::frame::CloseFrame;
 
-/// Offers in a row without the server of a session before the worker ends the session.
-const MAX_SERVER_MISSES: u32 = 4;
+/// Heartbeats without the server of a session before the worker ends the session, if the store may have
+/// lost its data or was away.
+const MISSING_HEARTBEATS: u32 = 3;
 
 /// How a worker runs.
 #[derive(Clone, Debug)]
@@ -188,12 +189,14 @@ impl<S: SlotOffers> GridWorker<S> {
             playwright = pools.versions().join(", "), "the worker offers its slots"
         );
         let mut heartbeat = tokio::time::interval(self.config.heartbeat);
-        let mut server_misses = HashMap::new();
+        let mut history = OfferHistory::default();
         let mut drain_deadline = None;
         loop {
             tokio::select! {
                 _ = heartbeat.tick() => {}
                 () = drain.cancelled(), if !offer.draining => {}
+                // The store gives the slot of such a session to a waiting client.
+                () = gateway.session_ended(), if history.ending => {}
             }
             let (sessions, lifetime) = gateway.held_sessions();
             // Without a browser the worker keeps its membership and takes no sessions.
@@ -202,12 +205,11 @@ impl<S: SlotOffers> GridWorker<S> {
             (offer.sessions, offer.lifetime) = (sessions, lifetime);
             let at_limit = offer.max_lifetime.is_some_and(|limit| lifetime >= limit);
             offer.draining |= at_limit || drain.is_cancelled();
-            self.send_offer(gateway, &mut offer, &mut server_misses).await;
+            self.send_offer(gateway, &mut offer, &mut history).await;
             if offer.draining {
                 gateway.drain();
-                let deadline =
-                    *drain_deadline.get_or_insert_with(|| tokio::time::Instant::now() + self.config.drain_timeout);
-                if gateway.held_sessions().0.is_empty() || tokio::time::Instant::now() >= deadline {
+                let deadline = *drain_deadline.get_or_insert_with(|| Instant::now() + self.config.drain_timeout);
+                if gateway.held_sessions().0.is_empty() || Instant::now() >= deadline {
                     return;
                 }
             }
@@ -215,35 +217,61 @@ impl<S: SlotOffers> GridWorker<S> {
     }
 
     /// Sends one offer and does what the store asks for.
-    async fn send_offer(
-        &self,
-        gateway: &Gateway,
-        offer: &mut SlotOffer,
-        server_misses: &mut HashMap<SlotSessionId, u32>,
-    ) {
+    async fn send_offer(&self, gateway: &Gateway, offer: &mut SlotOffer, history: &mut OfferHistory) {
         let outcome = match self.store.offer(offer, self.config.ttl).await {
             Ok(outcome) => outcome,
             Err(error) => return log_store_error(&error),
         };
+        history.note_answer(&self.config, &outcome);
         if outcome.drain && !offer.draining {
             tracing::info!(worker = %offer.worker, "the worker was asked to drain");
         }
         offer.draining |= outcome.drain;
-        server_misses.retain(|id, _| outcome.end.contains(&(id.clone(), EndReason::ServerLost)));
         for (id, reason) in outcome.end {
             let close = match reason {
                 EndReason::Deleted => CloseFrame::new(1001, format!("squall: session {id} was deleted")),
-                EndReason::ServerLost => {
-                    let misses = server_misses.entry(id.clone()).or_default();
-                    *misses += 1;
-                    if *misses < MAX_SERVER_MISSES {
-                        continue;
-                    }
+                EndReason::ServerLost | EndReason::ServerUnknown if history.may_return(&id, reason, &self.config) => {
+                    continue;
+                }
+                EndReason::ServerLost | EndReason::ServerUnknown => {
                     CloseFrame::new(1011, format!("squall: the server of session {id} was lost"))
                 }
             };
             gateway.end_session(&id, close);
+            history.ending = true;
         }
+    }
+}
+
+/// What a worker remembers of the store's answers.
+#[derive(Default)]
+struct OfferHistory {
+    /// Since when all answers say that the server of a session is missing.
+    missing_since: HashMap<SlotSessionId, Instant>,
+    last_answer: Option<Instant>,
+    /// The first answer after which no outage was long enough to end a membership.
+    steady_since: Option<Instant>,
+    /// Whether the worker has ended sessions after the last answer.
+    ending: bool,
+}
+
+impl OfferHistory {
+    fn note_answer(&mut self, config: &GridWorkerConfig, outcome: &OfferOutcome) {
+        let now = Instant::now();
+        let outage = config.ttl.saturating_sub(config.heartbeat);
+        if self.last_answer.is_none_or(|last| now - last >= outage) {
+            self.steady_since = Some(now);
+        }
+        self.last_answer = Some(now);
+        self.ending = false;
+        self.missing_since.retain(|id, _| outcome.end.iter().any(|(ended, _)| ended == id));
+    }
+
+    /// Whether the server of a session may be alive, because the store was away or has lost its data.
+    fn may_return(&mut self, session: &SlotSessionId, reason: EndReason, config: &GridWorkerConfig) -> bool {
+        let since = *self.missing_since.entry(session.clone()).or_insert_with(Instant::now);
+        let steady = self.steady_since.is_some_and(|since| since.elapsed() >= config.ttl);
+        since.elapsed() < config.heartbeat * MISSING_HEARTBEATS && !(reason == EndReason::ServerLost && steady)
     }
 }
 

@@ -42,6 +42,8 @@ struct SlotState {
     queue: BTreeMap<u64, Ticket>,
     last_arrival: u64,
     released: HashMap<SlotSessionId, u64>,
+    /// Servers whose membership ended, and until when that is known.
+    lost: HashMap<MemberId, u64>,
     notifications: u64,
     api_keys: BTreeMap<String, StoredApiKey>,
 }
@@ -57,6 +59,7 @@ impl Default for SlotState {
             queue: BTreeMap::new(),
             last_arrival: 0,
             released: HashMap::new(),
+            lost: HashMap::new(),
             notifications: 0,
             api_keys: BTreeMap::new(),
         }
@@ -118,7 +121,9 @@ impl MemorySlotStore {
 impl SlotState {
     fn sweep(&mut self, now: u64) {
         self.workers.retain(|_, entry| entry.expires_at > now);
-        self.servers.retain(|_, deadline| *deadline > now);
+        for (server, _) in self.servers.extract_if(.., |_, deadline| *deadline <= now) {
+            self.lost.insert(server, now + millis(RELEASED_FOR));
+        }
         self.released.retain(|_, until| *until > now);
         let (workers, servers) = (&self.workers, &self.servers);
         self.sessions.retain(|_, session| {
@@ -332,7 +337,9 @@ impl SlotState {
             if self.sessions.get(&held.id).is_some_and(|session| session.record.ending) {
                 outcome.end.push((held.id.clone(), EndReason::Deleted));
             } else if !held.detached && !held.direct && !self.servers.contains_key(&held.server) {
-                outcome.end.push((held.id.clone(), EndReason::ServerLost));
+                let lost = self.lost.contains_key(&held.server);
+                let reason = if lost { EndReason::ServerLost } else { EndReason::ServerUnknown };
+                outcome.end.push((held.id.clone(), reason));
             }
         }
         let listed: BTreeSet<&SlotSessionId> = offer.sessions.iter().map(|held| &held.id).collect();
@@ -400,6 +407,8 @@ impl SlotStore for MemorySlotStore {
 
     async fn renew_server(&self, server: &MemberId, ttl: Duration) -> Result<Vec<SlotSessionId>, StoreError> {
         Ok(self.run_step(|state, now| {
+            state.lost.remove(server);
+            state.lost.retain(|_, until| *until > now);
             state.servers.insert(server.clone(), now + millis(ttl));
             let own = state.sessions.iter().filter(|(_, session)| session.record.server == server.as_str());
             own.map(|(id, _)| id.clone()).collect()
@@ -409,6 +418,7 @@ impl SlotStore for MemorySlotStore {
     async fn leave_server(&self, server: &MemberId) -> Result<(), StoreError> {
         self.run_step(|state, now| {
             state.servers.remove(server);
+            state.lost.insert(server.clone(), now + millis(RELEASED_FOR));
             state.sweep(now);
         });
         Ok(())

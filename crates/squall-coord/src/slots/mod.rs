@@ -142,9 +142,12 @@ pub struct OfferOutcome {
 pub enum EndReason {
     /// [`SlotStore::end_session`] asked for it.
     Deleted,
-    /// The server is not a member. A store that lost its data gives this reason too until the server's
-    /// next heartbeat, so a worker waits for a few repetitions.
+    /// The server's membership has ended. After an outage of the store this can be said of a server that
+    /// is just about to renew it.
     ServerLost,
+    /// The store does not know the server: it has lost its data, until the server's next heartbeat, or
+    /// the server was lost long ago.
+    ServerUnknown,
 }
 
 /// A claim of one slot.

@@ -124,13 +124,14 @@ impl RedisSlotStore {
 }
 
 /// The keys whose names do not depend on data, and their types.
-const FIXED_KEYS: [(&str, &str); 15] = [
+const FIXED_KEYS: [(&str, &str); 16] = [
     ("sessions", "hash"),
     ("offers", "hash"),
     ("workers", "zset"),
     ("servers", "zset"),
     ("pending", "zset"),
     ("released", "zset"),
+    ("lost", "zset"),
     ("tickets", "hash"),
     ("waiting", "zset"),
     ("arrivals", "string"),
@@ -172,7 +173,11 @@ impl SlotStore for RedisSlotStore {
         call.arg(millis(ttl)).arg(to_json(&held));
         let reply: Vec<String> = self.invoke(&call).await?;
         let end = reply[1..].chunks_exact(2).map(|pair| {
-            let reason = if pair[1] == "deleted" { EndReason::Deleted } else { EndReason::ServerLost };
+            let reason = match pair[1].as_str() {
+                "deleted" => EndReason::Deleted,
+                "server_lost" => EndReason::ServerLost,
+                _ => EndReason::ServerUnknown,
+            };
             (SlotSessionId(pair[0].clone()), reason)
         });
         Ok(OfferOutcome { drain: reply[0] == "1", end: end.collect() })
@@ -211,8 +216,7 @@ impl SlotStore for RedisSlotStore {
         };
         let mut call = self.invocation(&self.inner.scripts.claim);
         call.arg(claim.session.as_str()).arg(to_json(&ticket)).arg(millis(claim.wait));
-        // A limit that no key reaches stands for none.
-        let limit = |limit: Option<u64>| limit.unwrap_or(u64::from(u32::MAX));
+        let limit = |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
         call.arg(claim.queue_limit).arg(limit(claim.key_limit)).arg(limit(claim.key_queue_limit));
         let reply: Vec<String> = self.invoke(&call).await?;
         let number = |at: usize| reply.get(at).and_then(|text| text.parse().ok()).unwrap_or_default();

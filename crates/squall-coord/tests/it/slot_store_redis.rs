@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use redis::AsyncTypedCommands;
-use squall_coord::{ClaimOutcome, RedisClient, RedisSlotStore, ReleaseCause, SlotOffer, SlotStore, StoreError};
+use squall_coord::{
+    ClaimOutcome, EndReason, RedisClient, RedisSlotStore, ReleaseCause, SlotOffer, SlotStore, StoreError,
+};
 use squall_testkit::redis::RedisServer;
 
 use crate::slot_store::{claim, offer, server, worker};
@@ -38,7 +40,7 @@ async fn keys_of_playwright_distributed_show_workers_and_counts() {
     store.leave_worker(&worker("w1")).await.unwrap();
     store.leave_server(&server()).await.unwrap();
     let left: Vec<String> = client.connection().keys("*").await.unwrap();
-    assert!(left.iter().all(|key| key == "released"), "{left:?}");
+    assert!(left.iter().all(|key| key == "released" || key == "lost"), "{left:?}");
 }
 
 #[tokio::test]
@@ -66,7 +68,8 @@ async fn store_that_lost_everything_is_right_after_one_offer() {
     store.claim(&session).await.unwrap();
     client.connection().flushall().await.unwrap();
     let sessions = vec![crate::slot_store::held(&session)];
-    store.offer(&SlotOffer { sessions, lifetime: 1, ..offer("w1", 2) }, TTL).await.unwrap();
+    let outcome = store.offer(&SlotOffer { sessions, lifetime: 1, ..offer("w1", 2) }, TTL).await.unwrap();
+    assert_eq!(outcome.end, [(session.session.clone(), EndReason::ServerUnknown)]);
     assert_eq!(store.renew_server(&server(), TTL).await.unwrap(), std::slice::from_ref(&session.session));
     assert!(matches!(store.claim(&claim()).await.unwrap(), ClaimOutcome::Granted(_)));
     assert!(matches!(store.claim(&claim()).await.unwrap(), ClaimOutcome::Waiting { .. }));

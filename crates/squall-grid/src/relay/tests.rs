@@ -37,7 +37,10 @@ async fn start(timeouts: RelayTimeouts) -> Setup {
     let side = |stream| RelaySide { socket: Socket::Tcp(stream), received: Vec::new() };
     let (stop, stopped) = oneshot::channel();
     let lost = CloseFrame::new(1011, "squall: worker w7 was lost");
-    let running = tokio::spawn(relay(side(from_client), side(to_worker), timeouts, lost, stopped));
+    let running =
+        tokio::spawn(
+            async move { relay(side(from_client), side(to_worker), timeouts, stopped).await.close(lost).await },
+        );
     Setup { client, worker, stop, running }
 }
 
@@ -218,13 +221,10 @@ async fn large_messages_pass_through_a_unix_socket() {
     let ((client, from_client), (worker, to_worker)) = (socket_pair().await, UnixStream::pair().unwrap());
     let side = |socket| RelaySide { socket, received: Vec::new() };
     let (_stop, stopped) = oneshot::channel();
-    let running = tokio::spawn(relay(
-        side(Socket::Tcp(from_client)),
-        side(Socket::Unix(to_worker)),
-        PATIENT,
-        CloseFrame::new(1011, "squall: worker w7 was lost"),
-        stopped,
-    ));
+    let running = tokio::spawn(async move {
+        let (client, worker) = (side(Socket::Tcp(from_client)), side(Socket::Unix(to_worker)));
+        relay(client, worker, PATIENT, stopped).await.close(CloseFrame::new(1011, "lost")).await
+    });
     let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
     let mut worker = WebSocketStream::from_raw_socket(worker, Role::Server, None).await;
     let echo = tokio::spawn(async move {

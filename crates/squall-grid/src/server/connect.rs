@@ -103,7 +103,7 @@ pub(crate) async fn connect<S: SlotStore>(
         drop(parts.read_buf);
         let client = RelaySide { socket: Socket::Tcp(stream), received };
         let lost = worker_lost(grant.worker.name(), &session.id);
-        let report = relay(client, worker, timeouts, lost, stopped).await;
+        let report = relay(client, worker, timeouts, stopped).await.close(lost).await;
         metrics.count_relay(&report);
         tracing::info!(session = %session.id, worker = %grant.worker, end = ?report.end, "a session ended");
         if kept && matches!(report.end, RelayEnd::Client(_) | RelayEnd::ClientLost) {

@@ -84,6 +84,8 @@ struct Shared {
     draining: AtomicBool,
     /// Wakes clients that wait until the client before them has left.
     detached: Notify,
+    /// Tells the worker's loop that a session has ended.
+    session_ended: Notify,
 }
 
 struct OpenSession {
@@ -119,6 +121,7 @@ impl Gateway {
             lifetime: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             detached: Notify::new(),
+            session_ended: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -139,6 +142,11 @@ impl Gateway {
             detached: open.detached,
         });
         (held.collect(), self.shared.lifetime.load(Relaxed))
+    }
+
+    /// Waits until a session has ended since the last call.
+    pub(crate) async fn session_ended(&self) {
+        self.shared.session_ended.notified().await;
     }
 
     /// Takes no more sessions.
@@ -215,11 +223,13 @@ impl Gateway {
             let (ping_after, lost_after) = if direct { (Some(PING_AFTER), Some(LOST_AFTER)) } else { (None, None) };
             let timeouts = RelayTimeouts { ping_after, lost_after, close_grace: CLOSE_GRACE };
             let lost = self.browser_lost(&session.id);
-            let report = relay(client, browser, timeouts, lost, stopped).await;
-            tracing::debug!(session = %session.id, end = ?report.end, "a session ended");
+            let ended = relay(client, browser, timeouts, stopped).await;
+            // The slot is free now. A server that was stopped would keep it until the end of the grace period.
+            let id = session.id.clone();
+            drop((lease, session));
+            let report = ended.close(lost).await;
+            tracing::debug!(session = %id, end = ?report.end, "a session ended");
         }
-        drop(lease);
-        drop(session);
         Ok(())
     }
 
@@ -422,6 +432,7 @@ struct RegisteredSession {
 impl Drop for RegisteredSession {
     fn drop(&mut self) {
         self.gateway.lock().remove(&self.id);
+        self.gateway.shared.session_ended.notify_one();
     }
 }
 

@@ -8,7 +8,7 @@ local id, server = ARGV[3], ARGV[4]
 if not alive('servers', server) then return {'not_member'} end
 local session = record('sessions', id)
 if not session or (ARGV[6] == '1' and session.key ~= ARGV[7]) then
-  return {redis.call('ZSCORE', key('released'), id) and 'ended' or 'unknown'}
+  return {was_released(id) and 'ended' or 'unknown'}
 end
 if session.ending then return {'ended'} end
 if not session.reserved and not session.detached then return {'taken'} end

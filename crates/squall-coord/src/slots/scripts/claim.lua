@@ -1,7 +1,7 @@
 -- Claims a slot, or queues the claim.
 -- Args: as the prelude, 3 session, 4 JSON (kind, version or '*', key, server, dial in ms), 5 wait in
 --   ms (0: do not queue), 6 most waiting claims, 7 most sessions and waiting claims of
---   the key, 8 most waiting claims of the key.
+--   the key, 8 most waiting claims of the key; -1 for no limit of the key.
 -- Reply: {'granted', worker, version, endpoint, secret}, {'waiting', ahead, last call},
 --   {'queue_full'}, {'key_full'}, {'key_queue_full'}, {'no_version', version, …}, or {'not_member'}.
 -- Invariant: a repeated claim counts once; a claim that no worker could ever serve does not wait.
@@ -27,7 +27,7 @@ if workers == 0 and redis.call('HEXISTS', counts, '*') == 1 then
   return answer
 end
 local function of_key(hash) return tonumber(redis.call('HGET', key(hash), claim.key) or '0') end
-if of_key('keys') >= key_limit then return {'key_full'} end
+if key_limit >= 0 and of_key('keys') >= key_limit then return {'key_full'} end
 
 -- The worker that is nearest to its lifetime limit but not within the margin, so that workers reach
 -- their limits one after another.
@@ -48,7 +48,7 @@ if worker then
   return granted(worker, claim.version == '*' and offer.versions[1] or claim.version, offer)
 end
 if wait == 0 or redis.call('HLEN', key('tickets')) >= queue_limit then return {'queue_full'} end
-if of_key('keys:waiting') >= key_queue_limit then return {'key_queue_full'} end
+if key_queue_limit >= 0 and of_key('keys:waiting') >= key_queue_limit then return {'key_queue_full'} end
 local ahead = redis.call('ZCARD', queue)
 claim.since = now
 redis.call('HSET', key('tickets'), id, cjson.encode(claim))

@@ -5,4 +5,6 @@ local offer = record('offers', ARGV[3])
 if not offer then return 0 end
 offer.drain_wish = true
 write_worker(ARGV[3], offer)
+local view = key('worker:' .. ARGV[3])
+if redis.call('EXISTS', view) == 1 then redis.call('HSET', view, 'status', status(offer)) end
 return 1

@@ -14,12 +14,13 @@ offer.drain_wish = commanded or (old and old.drain_wish) or false
 if old then unrank(worker, old) end
 count_version(offer, 1)
 
+redis.call('ZREMRANGEBYSCORE', key('released'), '-inf', whole(now))
 local listed, answer = {}, {offer.drain_wish and '1' or '0'}
 local function tell_end(id, reason) answer[#answer + 1] = id answer[#answer + 1] = reason end
 for _, held in ipairs(cjson.decode(ARGV[7])) do
   local session = record('sessions', held.id)
   listed[held.id] = true
-  if not session and not redis.call('ZSCORE', key('released'), held.id) then
+  if not session and not was_released(held.id) then
     session = {worker = worker, kind = kind, version = held.version, server = held.server, key = held.key,
       since = now, state = 'held', ending = false, reserved = false, detached = held.detached}
     add_session(held.id, session)
@@ -30,7 +31,9 @@ for _, held in ipairs(cjson.decode(ARGV[7])) do
     redis.call('ZREM', key('pending'), held.id)
   end
   if session and session.ending then tell_end(held.id, 'deleted')
-  elseif not held.detached and not held.direct and not alive('servers', held.server) then tell_end(held.id, 'server_lost') end
+  elseif not held.detached and not held.direct and not alive('servers', held.server) then
+    tell_end(held.id, redis.call('ZSCORE', key('lost'), held.server) and 'server_lost' or 'server_unknown')
+  end
 end
 for _, id in ipairs(redis.call('SMEMBERS', key('sessions:of:' .. worker))) do
   if not listed[id] then

@@ -6,7 +6,8 @@
 --   rank:<kind>:<version> (sorted set of workers with a free slot; version '*' is any),
 --   versions:<kind> (hash, version or '*' → number of workers), sessions:of:<worker> and
 --   sessions:by:<server> (sets), pending (sorted set, session → deadline of the dial), released
---   (sorted set, session → until when it is not adopted again), queue:<kind>:<version> (sorted set,
+--   (sorted set, session → until when it is not adopted again), lost (sorted set, server whose
+--   membership ended → until when that is known), queue:<kind>:<version> (sorted set,
 --   session by arrival), tickets (hash, session → JSON), tickets:by:<server> (set), waiting (sorted
 --   set, session → deadline in ms), arrivals (string), keys (hash, API key → sessions and waiting
 --   claims), keys:waiting (hash, API key → waiting claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited).
@@ -34,6 +35,12 @@ local function alive(set, id)
   return deadline and tonumber(deadline) > now
 end
 
+-- Whether a session has been released and may not be adopted again. Offers remove old entries.
+local function was_released(id)
+  local until_when = redis.call('ZSCORE', key('released'), id)
+  return until_when and tonumber(until_when) > now
+end
+
 local function count(hash, field, by)
   if redis.call('HINCRBY', key(hash), field, by) <= 0 then redis.call('HDEL', key(hash), field) end
 end
@@ -58,9 +65,6 @@ local function write_worker(worker, offer)
   redis.call('HSET', key('offers'), worker, cjson.encode(offer))
   redis.call('HSET', key('cluster:active_connections'), worker, active)
   redis.call('HSET', key('cluster:lifetime_connections'), worker, offer.lifetime)
-  if redis.call('EXISTS', key('worker:' .. worker)) == 1 then
-    redis.call('HSET', key('worker:' .. worker), 'status', status(offer))
-  end
   local left = sessions_left(offer)
   local open = status(offer) == 'available' and not offer.unreachable and active < offer.slots and left > 0
   for _, version in ipairs(versions_of(offer)) do
@@ -139,6 +143,7 @@ local function remove_server(server)
     if session and session.state == 'granted' then remove_session(id) end
   end
   redis.call('ZREM', key('servers'), server)
+  redis.call('ZADD', key('lost'), whole(now + RELEASED_FOR), server)
 end
 
 local function grant(id, claim, worker, offer)
@@ -188,11 +193,11 @@ local function serve_waiting()
   end
 end
 
-local function expired(set) return redis.call('ZRANGEBYSCORE', key(set), '-inf', whole(now)) end
+local now_text = whole(now)
+local function expired(set) return redis.call('ZRANGEBYSCORE', key(set), '-inf', now_text) end
 
 for _, worker in ipairs(expired('workers')) do remove_worker(worker) end
 for _, server in ipairs(expired('servers')) do remove_server(server) end
 for _, id in ipairs(expired('pending')) do remove_session(id) end
 for _, id in ipairs(expired('waiting')) do remove_ticket(id) end
-redis.call('ZREMRANGEBYSCORE', key('released'), '-inf', whole(now))
 serve_waiting()
