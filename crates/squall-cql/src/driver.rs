@@ -39,6 +39,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub use operation_counts::{OperationCounts, RunCounts};
 pub use run_end::{RunEnd, RunEndReason};
 pub use statement_error::StatementError;
+use user::Begun;
 pub use user::CqlUser;
 pub use workload::{ProfileWorkload, Workload, WorkloadError};
 

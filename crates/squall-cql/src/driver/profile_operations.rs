@@ -17,6 +17,7 @@ use query::{Query, QueryWork};
 use scylla::{client::session::Session, response::PagingState, statement::prepared::PreparedStatement};
 use std::{ops::ControlFlow, rc::Rc};
 use table::ProfileTable;
+pub(super) use token_range::NextPage;
 use token_range::{TokenRangeQuery, TokenRangeScan};
 use validation::{Validation, ValidationWork};
 

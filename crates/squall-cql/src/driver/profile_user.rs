@@ -2,9 +2,9 @@
 //! retries and records nothing.
 
 use super::{
-    DriverRun, OperationCounts, UserSeeds,
+    Begun, DriverRun, OperationCounts, UserSeeds,
     partition_visits::VisitChooser,
-    profile_operations::{PreparedOperation, ProfileOperations, ProfileWork},
+    profile_operations::{NextPage, PreparedOperation, ProfileOperations, ProfileWork},
 };
 use crate::{Database, database::OperationError};
 use std::{rc::Rc, sync::Arc};
@@ -43,8 +43,12 @@ impl ProfileUser {
         self.seeds.reserve_partitions(self.wanted).await;
     }
 
-    /// Generates what the operation sends; `None` when all seeds, partitions or ranges are used.
-    pub(super) fn begin(&mut self, index: usize) -> Option<()> {
+    /// Generates what the operation sends.
+    pub(super) fn begin(&mut self, index: usize) -> Begun {
+        self.generate(index).unwrap_or(Begun::AllUsed)
+    }
+
+    fn generate(&mut self, index: usize) -> Option<Begun> {
         let (run, seeds, wanted) = (&*self.run, &mut self.seeds, self.wanted);
         let work = match self.operations.get(index) {
             PreparedOperation::Insert(insert) => {
@@ -57,12 +61,16 @@ impl ProfileUser {
                     Some(ProfileWork::TokenRange(scan)) => Some(scan),
                     _ => None,
                 };
-                ProfileWork::TokenRange(query.begin(run, scan)?)
+                match query.begin(run, scan) {
+                    NextPage::Page(scan) => ProfileWork::TokenRange(scan),
+                    NextPage::OthersRead => return Some(Begun::OthersRead),
+                    NextPage::None => return None,
+                }
             }
         };
         self.work[index] = Some(work);
         self.current = index;
-        Some(())
+        Some(Begun::Ready)
     }
 
     /// Sends the operation once.

@@ -19,11 +19,22 @@ pub(super) struct TokenRanges {
     settings: TokenRangeSettings,
     ranges: OnceLock<Vec<TokenRange>>,
     next: AtomicUsize,
+    /// Ranges that users have taken and not finished.
+    unfinished: AtomicUsize,
+}
+
+/// What a user that asks for a range gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextRange {
+    Range(TokenRange),
+    /// Other users still read the last ranges.
+    OthersRead,
+    AllRead,
 }
 
 impl TokenRanges {
     pub(super) fn new(settings: TokenRangeSettings) -> TokenRanges {
-        TokenRanges { settings, ranges: OnceLock::new(), next: AtomicUsize::new(0) }
+        TokenRanges { settings, ranges: OnceLock::new(), next: AtomicUsize::new(0), unfinished: AtomicUsize::new(0) }
     }
 
     /// Takes the tokens of the ring from the first thread that is connected.
@@ -31,11 +42,23 @@ impl TokenRanges {
         self.ranges.get_or_init(|| split_ring(tokens(), self.settings.split_factor));
     }
 
-    /// The next range; `None` after the last one, unless `-tokenrange wrap` is typed.
-    pub(super) fn take(&self) -> Option<TokenRange> {
-        let ranges = self.ranges.get()?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if self.settings.wrap { ranges.get(number % ranges.len()).copied() } else { ranges.get(number).copied() }
+    /// The next range. The ranges end after the last one, unless `-tokenrange wrap` is typed.
+    pub(super) fn take(&self) -> NextRange {
+        // Counted before the range is taken, so that no other user finds all ranges read in between.
+        self.unfinished.fetch_add(1, Ordering::AcqRel);
+        let number = self.next.fetch_add(1, Ordering::AcqRel);
+        let ranges = self.ranges.get().map_or(&[][..], Vec::as_slice);
+        let index = if self.settings.wrap { number % ranges.len().max(1) } else { number };
+        match ranges.get(index) {
+            Some(range) => NextRange::Range(*range),
+            None if self.finish() == 0 => NextRange::AllRead,
+            None => NextRange::OthersRead,
+        }
+    }
+
+    /// Notes that the last page of a range was read. Returns how many ranges are unfinished.
+    pub(super) fn finish(&self) -> usize {
+        self.unfinished.fetch_sub(1, Ordering::AcqRel) - 1
     }
 }
 
@@ -70,10 +93,26 @@ mod tests {
         let take = |wrap| {
             let ranges = TokenRanges::new(TokenRangeSettings { split_factor: 1, wrap });
             ranges.set_ring(|| vec![5]);
-            [ranges.take(), ranges.take(), ranges.take()].map(|range| range.map(|range| range.last))
+            let mut last = Vec::new();
+            while let (NextRange::Range(range), ..3) = (ranges.take(), last.len()) {
+                last.push(range.last);
+            }
+            last
         };
-        assert_eq!(take(false), [Some(5), Some(i64::MAX), None]);
-        assert_eq!(take(true), [Some(5), Some(i64::MAX), Some(5)]);
+        assert_eq!(take(false), [5, i64::MAX]);
+        assert_eq!(take(true), [5, i64::MAX, 5]);
+    }
+
+    #[test]
+    fn the_ranges_are_read_when_the_last_user_has_finished() {
+        let ranges = TokenRanges::new(TokenRangeSettings { split_factor: 1, wrap: false });
+        ranges.set_ring(|| vec![5]);
+        assert!(matches!((ranges.take(), ranges.take()), (NextRange::Range(_), NextRange::Range(_))));
+        assert_eq!(ranges.take(), NextRange::OthersRead);
+        ranges.finish();
+        assert_eq!(ranges.take(), NextRange::OthersRead);
+        ranges.finish();
+        assert_eq!(ranges.take(), NextRange::AllRead);
     }
 
     proptest! {

@@ -20,6 +20,18 @@ use std::{
 pub(super) const OK: Outcome =
     Outcome { category: OutcomeCategory::Ok, code: squall_metrics::OutcomeCode::Named("OK") };
 
+/// How long a user without a token range waits before it asks whether the others have read theirs.
+const OTHERS_READ_PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether a user can send its next operation.
+pub(super) enum Begun {
+    Ready,
+    /// This user has nothing to send, and others still read their token ranges.
+    OthersRead,
+    /// All seeds, partitions or ranges are used.
+    AllUsed,
+}
+
 /// A thread of cassandra-stress.
 pub struct CqlUser {
     thread: Rc<ConnectedThread>,
@@ -103,9 +115,16 @@ impl VirtualUser for CqlUser {
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let index = self.chooser.next();
         self.data.reserve_seeds(index).await;
-        if self.data.begin(index).is_none() {
-            self.thread.run.end.request(RunEndReason::SeedsUsed);
-            return false;
+        match self.data.begin(index) {
+            Begun::Ready => {}
+            Begun::OthersRead => {
+                tokio::time::sleep(OTHERS_READ_PAUSE).await;
+                return false;
+            }
+            Begun::AllUsed => {
+                self.thread.run.end.request(RunEndReason::SeedsUsed);
+                return false;
+            }
         }
         let thread = self.thread.clone();
         // Generating the data is no part of the operation. An open load counts from the due time.
@@ -140,10 +159,10 @@ impl UserData {
         }
     }
 
-    /// Prepares the data of the next operation; `None` when everything is used.
-    fn begin(&mut self, operation: usize) -> Option<()> {
+    /// Prepares the data of the next operation.
+    fn begin(&mut self, operation: usize) -> Begun {
         match self {
-            UserData::Standard(user) => user.begin(operation),
+            UserData::Standard(user) => user.begin(operation).map_or(Begun::AllUsed, |()| Begun::Ready),
             UserData::Profiles(user) => user.begin(operation),
         }
     }

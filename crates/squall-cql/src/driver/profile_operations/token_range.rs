@@ -5,7 +5,11 @@ use super::{Preparation, one_partition};
 use crate::{
     cql_text::{quoted_name, quoted_table},
     database::OperationError,
-    driver::{DriverRun, OperationCounts, StatementError, token_ranges::TokenRange, unreadable},
+    driver::{
+        DriverRun, OperationCounts, StatementError,
+        token_ranges::{NextRange, TokenRange},
+        unreadable,
+    },
 };
 use scylla::{
     client::session::Session,
@@ -25,6 +29,15 @@ pub(in crate::driver) struct TokenRangeScan {
     /// `None` after the last page.
     page: Option<PagingState>,
     last_token: Option<i64>,
+}
+
+/// What a user reads next.
+pub(in crate::driver) enum NextPage {
+    Page(TokenRangeScan),
+    /// No range is left for this user, and others still read theirs.
+    OthersRead,
+    /// The run ends.
+    None,
 }
 
 impl TokenRangeQuery {
@@ -50,16 +63,24 @@ impl TokenRangeQuery {
         Ok(TokenRangeQuery { statement })
     }
 
-    /// The next page of a user's range, or the first one of a new range; `None` ends the run.
-    pub(in crate::driver) fn begin(&self, run: &DriverRun, scan: Option<TokenRangeScan>) -> Option<TokenRangeScan> {
-        one_partition(run)?;
-        match scan {
-            Some(scan) if scan.page.is_some() => Some(scan),
-            _ => {
-                let range = run.token_ranges.take()?;
-                Some(TokenRangeScan { range, page: Some(PagingState::start()), last_token: None })
+    /// The next page of a user's range, or the first one of a new range.
+    pub(in crate::driver) fn begin(&self, run: &DriverRun, scan: Option<TokenRangeScan>) -> NextPage {
+        let scan = match scan {
+            Some(scan) if scan.page.is_some() => scan,
+            finished => {
+                if finished.is_some() {
+                    run.token_ranges.finish();
+                }
+                match run.token_ranges.take() {
+                    NextRange::Range(range) => {
+                        TokenRangeScan { range, page: Some(PagingState::start()), last_token: None }
+                    }
+                    NextRange::OthersRead => return NextPage::OthersRead,
+                    NextRange::AllRead => return NextPage::None,
+                }
             }
-        }
+        };
+        one_partition(run).map_or(NextPage::None, |_| NextPage::Page(scan))
     }
 
     pub(super) async fn send(
