@@ -1,13 +1,15 @@
-//! The histogram that is merged, sent and queried: chunks of counts that exist only where values
-//! are. Merging is commutative and associative, and equal counts give equal results in any
-//! order they were merged.
+//! The histogram that is merged, sent and queried: counts that exist only where values are. Merging is
+//! commutative and associative, and equal counts give equal results in any order they were merged.
 
-use crate::bucket_layout::{CHUNK, CHUNKS, coarse_of, highest_of, index_of, lowest_of, middle_of};
+use crate::{
+    bucket_counts::BucketCounts,
+    bucket_layout::{coarse_of, highest_of, index_of, lowest_of, middle_of},
+};
 
 /// A distribution of nanosecond values with three digits of precision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
-    chunks: [Option<Box<[u64; CHUNK]>>; CHUNKS],
+    counts: BucketCounts,
     count: u64,
     sum: u128,
     min: u64,
@@ -16,7 +18,7 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { chunks: [const { None }; CHUNKS], count: 0, sum: 0, min: u64::MAX, max: 0 }
+        Histogram { counts: BucketCounts::default(), count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 }
 
@@ -24,29 +26,19 @@ impl Histogram {
     /// Counts one value. For tests and rare events: threads record into a
     /// [`LiveHistogram`](crate::LiveHistogram).
     pub fn record(&mut self, nanos: u64) {
-        let index = index_of(nanos);
-        self.chunk(index / CHUNK)[index % CHUNK] += 1;
-        self.count += 1;
+        self.add_bucket(index_of(nanos), 1);
         self.add_extremes(u128::from(nanos), nanos, nanos);
     }
 
     /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Histogram) {
-        for (chunk, counts) in other.chunks.iter().enumerate() {
-            if let Some(counts) = counts {
-                self.add_chunk(chunk, counts.as_slice());
-            }
-        }
+        self.counts.merge(&other.counts);
+        self.count += other.count;
         self.add_extremes(other.sum, other.min, other.max);
     }
 
     pub(crate) fn add_chunk(&mut self, chunk: usize, counts: &[u64]) {
-        let mut added = 0;
-        for (mine, theirs) in self.chunk(chunk).iter_mut().zip(counts) {
-            *mine += theirs;
-            added += theirs;
-        }
-        self.count += added;
+        self.count += self.counts.add_chunk(chunk, counts);
     }
 
     pub(crate) fn add_extremes(&mut self, sum: u128, min: u64, max: u64) {
@@ -57,17 +49,13 @@ impl Histogram {
 
     /// Adds `n` values to a bucket. The caller adds their extremes separately.
     pub(crate) fn add_bucket(&mut self, index: usize, n: u64) {
-        self.chunk(index / CHUNK)[index % CHUNK] += n;
+        self.counts.add(index, n);
         self.count += n;
     }
 
-    /// How many chunks are in memory.
+    /// How many chunks the values lie in.
     pub(crate) fn chunks(&self) -> usize {
-        self.chunks.iter().flatten().count()
-    }
-
-    fn chunk(&mut self, chunk: usize) -> &mut [u64; CHUNK] {
-        self.chunks[chunk].get_or_insert_with(|| Box::new([0; CHUNK]))
+        self.counts.chunks()
     }
 
     pub fn count(&self) -> u64 {
@@ -163,12 +151,7 @@ impl Histogram {
 
     /// `(index, count)` of every bucket that is not empty, in ascending order.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.chunks
-            .iter()
-            .enumerate()
-            .filter_map(|(chunk, counts)| Some((chunk, counts.as_ref()?)))
-            .flat_map(|(chunk, counts)| counts.iter().enumerate().map(move |(i, &n)| (chunk * CHUNK + i, n)))
-            .filter(|(_, n)| *n > 0)
+        self.counts.iter()
     }
 }
 

@@ -2,6 +2,7 @@
 //! the run so far. It has no I/O and no runtime. Recording neither locks nor allocates, and
 //! percentiles come only from merged histograms.
 
+mod bucket_counts;
 mod bucket_layout;
 mod collector;
 mod delta;
