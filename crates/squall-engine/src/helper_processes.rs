@@ -5,17 +5,31 @@
 use std::{
     fs,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// `/proc` counts CPU time in hundredths of a second on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-static GROUPS: Mutex<Groups> = Mutex::new(Groups { running: Vec::new(), ended_cpu: Duration::ZERO, peak_memory: 0 });
+/// How often all processes of the machine are looked through for new ones of the groups. Reading one costs some 10 µs
+/// of CPU time.
+const SEARCH_EVERY: Duration = Duration::from_secs(5);
+
+static GROUPS: Mutex<Groups> = Mutex::new(Groups {
+    running: Vec::new(),
+    processes: Vec::new(),
+    searched: None,
+    ended_cpu: Duration::ZERO,
+    peak_memory: 0,
+});
 
 struct Groups {
     /// Process groups, with the CPU time that each had used when it was last read.
     running: Vec<(i32, Duration)>,
+    /// Process numbers of the groups' processes at the last search.
+    processes: Vec<u32>,
+    /// When; `None` if a group was registered since.
+    searched: Option<Instant>,
     /// Of groups that are no longer registered.
     ended_cpu: Duration,
     peak_memory: u64,
@@ -40,7 +54,9 @@ pub struct HelperProcesses {
 
 impl HelperProcesses {
     pub fn register(group: i32) -> HelperProcesses {
-        lock().running.push((group, Duration::ZERO));
+        let mut groups = lock();
+        groups.running.push((group, Duration::ZERO));
+        groups.searched = None;
         HelperProcesses { group }
     }
 }
@@ -48,6 +64,7 @@ impl HelperProcesses {
 impl Drop for HelperProcesses {
     fn drop(&mut self) {
         let mut groups = lock();
+        groups.searched = None;
         groups.read();
         if let Some(at) = groups.running.iter().position(|(group, _)| *group == self.group) {
             let (_, cpu) = groups.running.swap_remove(at);
@@ -75,16 +92,21 @@ impl Groups {
         if self.running.is_empty() {
             return 0;
         }
+        if self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH_EVERY) {
+            self.processes = all_processes();
+            self.searched = Some(Instant::now());
+        }
         let mut memory = 0;
         let mut cpu = vec![Duration::ZERO; self.running.len()];
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-            let Some((group, used)) = parse_stat(&stat) else { continue };
-            if let Some(at) = self.running.iter().position(|(known, _)| *known == group) {
-                cpu[at] += used;
-                memory += fs::read_to_string(entry.path().join("status")).map_or(0, |status| own_memory(&status));
-            }
-        }
+        self.processes.retain(|process| {
+            let folder = format!("/proc/{process}");
+            let Ok(stat) = fs::read_to_string(format!("{folder}/stat")) else { return false };
+            let Some((group, used)) = parse_stat(&stat) else { return false };
+            let Some(at) = self.running.iter().position(|(known, _)| *known == group) else { return false };
+            cpu[at] += used;
+            memory += fs::read_to_string(format!("{folder}/status")).map_or(0, |status| own_memory(&status));
+            true
+        });
         for ((_, before), now) in self.running.iter_mut().zip(cpu) {
             // A process that ends between two reads moves its time to its parent; the sum never falls.
             *before = now.max(*before);
@@ -92,6 +114,11 @@ impl Groups {
         self.peak_memory = self.peak_memory.max(memory);
         memory
     }
+}
+
+fn all_processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The process group of a process, and its CPU time with that of its children that have ended.
