@@ -11,6 +11,11 @@ const readline = require('readline');
 
 const [playwrightDir, browserName, folder] = process.argv.slice(2);
 const browsers = new Map();
+// How long the end waits for a launch and for killed browsers.
+const END_MS = 2000;
+
+// A worker that was killed reads nothing more; the browsers and the folder still have to go.
+process.stdout.on('error', () => {});
 
 function send(message) {
   process.stdout.write(JSON.stringify(message) + '\n');
@@ -92,8 +97,31 @@ async function answer(request) {
 
 const input = readline.createInterface({ input: process.stdin });
 input.on('line', line => answer(JSON.parse(line)));
-input.on('close', () => {
-  for (const { pid } of browsers.values()) killGroup(pid);
+input.on('close', end);
+
+function sleep(ms) {
+  return new Promise(resolve => setTimeout(resolve, ms));
+}
+
+function isAlive(pid) {
+  try { return process.kill(-pid, 0); } catch { return false; }
+}
+
+async function end() {
+  const deadline = Date.now() + END_MS;
+  const killed = new Set();
+  const killAll = () => {
+    for (const { pid } of browsers.values()) {
+      killGroup(pid);
+      killed.add(pid);
+    }
+  };
+  killAll();
+  // A browser that is being launched is in no list yet.
+  await Promise.race([launching, sleep(END_MS)]);
+  killAll();
+  // A killed process may write to the folder until it has ended.
+  while ([...killed].some(isAlive) && Date.now() < deadline) await sleep(5);
   fs.rmSync(folder, { recursive: true, force: true });
   process.exit(0);
-});
+}
