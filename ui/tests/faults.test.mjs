@@ -198,13 +198,13 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
       await page.getByRole("button", { name: "Apply" }).click();
     };
     await Promise.all([change(wide.page, "30"), change(narrow.page, "40")]);
-    const level = await until("a load of both", async () => {
+    const figure = ({ page }) => page.locator(".figure", { hasText: "Requests per second" }).textContent();
+    // One change may follow the other, so the level is read again with the pages.
+    await until("both pages show the load of the fleet", async () => {
       const { level } = await fleet.get("/api/v1/tests/current");
-      return (level === 30 || level === 40) && level;
+      const shown = await Promise.all([wide, narrow].map(figure));
+      return (level === 30 || level === 40) && shown.every((text) => text.includes(`asked for ${level}`));
     });
-    for (const { page } of [wide, narrow]) {
-      await page.locator(".figure", { hasText: "Requests per second" }).getByText(`asked for ${level}`).waitFor();
-    }
   });
 
   test("a page that is over has no serious finding", async () => {
