@@ -176,7 +176,7 @@ def test_a_database_that_refuses_ends_the_command(squall: Callable[..., Any], wr
         port = closed.getsockname()[1]
         path = write(f"@scenario(cql={{'port': {port}}})\nclass A(VUser):\n    @task\n    async def go(self, client):\n        pass\n")
         ended = squall("run", str(path), "--requests", "1", "--users", "1")
-    assert ended.code == 2 and f"cannot connect to 127.0.0.1:{port}" in ended.stderr, ended
+    assert ended.code == 3 and f"cannot connect to 127.0.0.1:{port}" in ended.stderr, ended
 
 
 def test_a_call_without_settings_names_them(run: Callable[..., Any]) -> None:
