@@ -1,5 +1,5 @@
-//! Feeds any bytes to the reader of Java key stores. It must not panic, must not make more bytes of certificates than the
-//! file has, and must refuse a key that the password does not decrypt.
+//! Feeds any bytes to the reader of Java key stores. It must not panic, must not make more bytes of
+//! certificates than the file has, and must refuse a key that the password does not decrypt.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run cql_key_store -- -max_total_time=30`
 #![no_main]
