@@ -14,8 +14,16 @@ fn start(folder: &TestFolder, port: u16, keyspace: &str, errors: &[&str]) -> Run
     folder.start(&[&command[..], &connection, &MODE, errors].concat())
 }
 
-/// Operations and errors of the next line of the table.
-fn next_interval(running: &mut RunningProcess) -> (u64, u64) {
+/// A line of the table.
+#[derive(Debug)]
+struct Interval {
+    operations: u64,
+    /// Seconds since the start of the run.
+    time: f64,
+    errors: u64,
+}
+
+fn next_interval(running: &mut RunningProcess) -> Interval {
     loop {
         let (mut line, mut byte) = (String::new(), [0]);
         while !line.ends_with('\n') {
@@ -23,21 +31,27 @@ fn next_interval(running: &mut RunningProcess) -> (u64, u64) {
             line.push(char::from(byte[0]));
         }
         if line.starts_with("total,") {
-            let column = |number| line.split(',').nth(number).and_then(|text| text.trim().parse().ok());
-            return column(2).zip(column(13)).unwrap_or_else(|| panic!("{line}"));
+            let column = |number| line.split(',').nth(number).map(str::trim).unwrap_or_default();
+            let count = |number| column(number).parse().unwrap_or_else(|_| panic!("{line}"));
+            let time = column(11).parse().unwrap_or_else(|_| panic!("{line}"));
+            return Interval { operations: count(2), time, errors: count(13) };
         }
     }
 }
 
 /// Reads the table up to a line that fulfils the condition.
 fn wait_for(running: &mut RunningProcess, mut reached: impl FnMut(u64, u64) -> bool) {
+    let mut since = None;
     loop {
-        let (operations, errors) = next_interval(running);
+        let interval = next_interval(running);
+        // A line of a busy machine can stand for more than a second.
+        let seconds = since.map_or(interval.time, |since| interval.time - since).max(1.0);
         // Four threads that wait 100 ms after a failure, and requests that were on their way.
-        assert!(errors <= 60, "{errors} errors in one second");
-        if reached(operations, errors) {
+        assert!(interval.errors as f64 <= 60.0 * seconds, "{interval:?} after {since:?} s");
+        if reached(interval.operations, interval.errors) {
             return;
         }
+        since = Some(interval.time);
     }
 }
 
@@ -74,7 +88,9 @@ fn a_frozen_a_killed_and_a_restarted_server_is_survived() {
     server.kill();
     let ended = running.end();
     assert!(ended.code == 1 && ended.stdout.ends_with("FAILURE\n"), "{ended:?}");
-    assert!(ended.stderr.contains("Operation x3 on key(s) [") && ended.stderr.contains("NO_CONNECTION"), "{ended:?}");
+    assert!(ended.stderr.contains("Operation x3 on key(s) ["), "{ended:?}");
+    // A driver that had no time to notice the end of the server still finds a connection, which is broken.
+    assert!(["NO_CONNECTION", "CONNECTION_BROKEN"].iter().any(|code| ended.stderr.contains(code)), "{ended:?}");
 }
 
 #[test]
