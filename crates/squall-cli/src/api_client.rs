@@ -148,6 +148,8 @@ impl ApiClient {
         };
         let mut request =
             HttpRequest::new(method, &format!("{}{path}", self.base_url)).map_err(|error| url_error(&error))?;
+        // A server of a grid answers in plain text otherwise.
+        request.headers.push(("Accept".to_owned(), "application/json".to_owned()));
         if let Some(token) = &self.token {
             request.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
@@ -182,6 +184,10 @@ fn success_body(status: u16, body: Value) -> Result<Value, CliError> {
 }
 
 fn api_error(error: &Value) -> CliError {
+    // A grid names its errors by their status.
+    if error["code"] == 401 {
+        return CliError::new("the server of the grid requires an API key that it knows: give --server-key @FILE");
+    }
     let message = error["message"].as_str().unwrap_or_default();
     let remedy = match error["code"].as_str().unwrap_or_default() {
         "store_unreachable" => return CliError::unreachable(message),

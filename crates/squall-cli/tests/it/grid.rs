@@ -114,6 +114,12 @@ fn keys_are_created_listed_and_revoked_and_only_their_hash_is_stored() {
     let status = |token: &str| get(address.parse().expect("an address"), &format!("/v1/capacity?token={token}"), "*/*");
     assert!(status(&secret).contains("\"queued\":0"), "{}", status(&secret));
     assert!(status("wrong").contains("unknown or revoked"), "{}", status("wrong"));
+    let table =
+        |key: &[&str]| folder.squall(&[&["grid", "status", "--server", &format!("http://{address}")], key].concat());
+    assert!(table(&["--server-key", &secret]).stdout.contains("1 server, "), "{:?}", table(&["--server-key", &secret]));
+    for key in [&[][..], &["--server-key", "wrong"]] {
+        assert!(table(key).stderr.contains("give --server-key @FILE"), "{:?}", table(key));
+    }
     assert_eq!(key(&["revoke", "ci"]).code, 0);
     assert_eq!(key(&["revoke", "ci"]).code, 2);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
