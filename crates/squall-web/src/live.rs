@@ -17,6 +17,7 @@
 //! | `alive` | a second without any other message | how old the run is |
 
 mod columns;
+mod cql_counts;
 mod figures;
 mod live_feed;
 mod run_messages;

@@ -63,6 +63,9 @@ export interface Figures {
   service_p50: number;
   service_p95: number;
   service_p99: number;
+  /** Of `squall cql user` only. */
+  partitions_rate: number | null;
+  rows_rate: number | null;
 }
 
 export interface KeyFigures {

@@ -74,7 +74,14 @@ function figureList(shown: Figures, total: Figures, over: boolean): Figure[] {
   const [p50, p50Unit] = timeOf(shown.p50);
   const [p99, p99Unit] = timeOf(shown.p99);
   return [
-    { name: "Requests per second", value: three(shown.rate), unit: "/s", detail: askedFor(total, over), column: "requests", tone: "rate" },
+    {
+      name: "Requests per second",
+      value: three(shown.rate),
+      unit: "/s",
+      detail: databaseRates(shown) ?? askedFor(total, over),
+      column: "requests",
+      tone: "rate",
+    },
     {
       name: over ? "Users, peak" : "Users",
       value: count(over ? (data.figures?.peak_users ?? 0) : (data.column("users").at(-1) ?? 0)),
@@ -96,6 +103,11 @@ function figureList(shown: Figures, total: Figures, over: boolean): Figure[] {
     { name: "p99 response", value: p99, unit: ` ${p99Unit}`, detail: whole(timeText(total.p99)), column: "p99", tone: "p99" },
     generatorFigure(over),
   ];
+}
+
+/** One operation of `squall cql user` can read or write many rows. */
+function databaseRates({ rows_rate, partitions_rate }: Figures): string | null {
+  return rows_rate ? `${three(rows_rate)} rows/s, ${three(partitions_rate ?? 0)} partitions/s` : null;
 }
 
 function askedFor(total: Figures, over: boolean): string {

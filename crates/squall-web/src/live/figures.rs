@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use squall_metrics::{Histogram, MetricDelta, MetricKey, MetricView, RunView};
 use std::{collections::HashMap, time::Duration};
 
-use super::columns::micros;
+use super::{columns::micros, cql_counts::CqlCounts};
 
 /// The window of the key figures, in seconds.
 const KEY_WINDOW_S: usize = 10;
@@ -40,8 +40,8 @@ pub(super) fn key_figures(view: &RunView, measured: Duration) -> Value {
     let seconds = view.timeline.len().min(KEY_WINDOW_S);
     let last = view.window(None, seconds as u32).filter(|_| seconds > 0);
     json!({
-        "last": last.map(|last| figures(&last, seconds as f64)),
-        "total": figures(&view.all, measured.as_secs_f64()),
+        "last": last.map(|last| figures(&last, CqlCounts::of_latest(view, seconds), seconds as f64)),
+        "total": figures(&view.all, CqlCounts::of_run(view), measured.as_secs_f64()),
         "peak_users": view.engine.peak_users,
         "lag_p99": micros(view.engine.schedule_lag.percentile(99.0)),
         "dropped": view.engine.dropped,
@@ -50,7 +50,7 @@ pub(super) fn key_figures(view: &RunView, measured: Duration) -> Value {
     })
 }
 
-fn figures(metric: &MetricView, seconds: f64) -> Value {
+fn figures(metric: &MetricView, cql: Option<CqlCounts>, seconds: f64) -> Value {
     let percentile = |histogram: &Histogram, p| micros(histogram.percentile(p));
     json!({
         "seconds": seconds,
@@ -65,6 +65,8 @@ fn figures(metric: &MetricView, seconds: f64) -> Value {
         "service_p50": percentile(&metric.service, 50.0),
         "service_p95": percentile(&metric.service, 95.0),
         "service_p99": percentile(&metric.service, 99.0),
+        "partitions_rate": cql.map(|counts| rate(counts.partitions, seconds)),
+        "rows_rate": cql.map(|counts| rate(counts.rows, seconds)),
     })
 }
 
