@@ -35,10 +35,17 @@ impl Socket {
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.try_read(buffer),
-            Socket::Unix(stream) => stream.try_read(buffer),
-        }
+        let room = buffer.len();
+        let mut all_there_was = None;
+        let read = self.try_read_with(|socket| match rustix::io::read(socket, buffer)? {
+            length if 0 < length && length < room => {
+                all_there_was = Some(length);
+                // Tokio then waits for the next event, without another read that would find nothing.
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            length => Ok(length),
+        });
+        all_there_was.map_or(read, Ok)
     }
 
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
