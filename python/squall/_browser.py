@@ -28,6 +28,9 @@ _SCREENSHOT_TIMEOUT = 10.0
 _CLOSE_TIMEOUT = 10.0
 #: How long a session of the grid may wait for a free slot.
 _CONNECT_TIMEOUT = 60.0
+#: Tries to connect to a browser that the run started, and the seconds between them.
+_LAUNCHED_TRIES = 5
+_LAUNCHED_PAUSE = 0.2
 #: A page whose script is busy for longer has no figures.
 _VITALS_TIMEOUT = 5.0
 #: The most requests of one iteration that are followed, so that a page in a loop does not fill the memory.
@@ -82,14 +85,20 @@ class _Connection:
         async with self._lock:
             if self._launched is not None and self._launched.is_connected():
                 return self._launched
-            started: asyncio.Future[tuple[str, str, str | None]] = asyncio.get_running_loop().create_future()
             try:
-                _squall.start_browser(started)
-                kind, url, token = await started
-                playwright = await self._start_playwright()
-                if kind == "cdp":
-                    self._launched = await playwright.chromium.connect_over_cdp(url)
-                    return self._launched
+                for tries_left in reversed(range(_LAUNCHED_TRIES)):
+                    kind, url, token = await self._start_browser()
+                    playwright = await self._start_playwright()
+                    if kind != "cdp":
+                        break
+                    try:
+                        self._launched = await playwright.chromium.connect_over_cdp(url)
+                        return self._launched
+                    except Exception:
+                        # The engine may not have noticed yet that the browser was killed.
+                        if tries_left == 0:
+                            raise
+                        await asyncio.sleep(_LAUNCHED_PAUSE)
             except Exception as error:
                 raise BrowserLost(str(error)) from None
         # Outside the lock, because the grid may let a session wait for a free slot.
@@ -103,6 +112,12 @@ class _Connection:
     def release(self, browser: Browser) -> None:
         if browser is not self._launched and browser.is_connected():
             self.idle.append(browser)
+
+    async def _start_browser(self) -> tuple[str, str, str | None]:
+        """Returns the kind, the URL and the token of the run's browser, which starts if none runs."""
+        started: asyncio.Future[tuple[str, str, str | None]] = asyncio.get_running_loop().create_future()
+        _squall.start_browser(started)
+        return await started
 
     async def _start_playwright(self) -> Any:
         if self._playwright is None:
