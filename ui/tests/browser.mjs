@@ -48,7 +48,14 @@ async function serveFromDisk(page, fleet) {
   await page.route(`${fleet.api}/assets/*`, (route) => route.fulfill({ path: file(new URL(route.request().url()).pathname) }));
 }
 
-export const picture = (page, name) => page.screenshot({ path: join(PICTURES, `${name}.png`) });
+/** Writes a picture when every chart on the screen is drawn, which takes several frames. */
+export async function picture(page, name) {
+  await page.waitForFunction(() => {
+    const drawnOrHidden = (chart) => chart.childElementCount > 0 || chart.getBoundingClientRect().top > innerHeight;
+    return [...document.querySelectorAll(".chart")].every(drawnOrHidden);
+  });
+  await page.screenshot({ path: join(PICTURES, `${name}.png`) });
+}
 
 /** Violations of axe's rules with serious or critical impact. */
 export async function seriousFindings(page, axeSource) {
