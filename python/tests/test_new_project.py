@@ -21,9 +21,13 @@ def test_ci_file_of_a_new_python_project_runs_step_by_step(squall, tmp_path: Pat
     install, *steps = re.findall(r"- run: (.*)", (tmp_path / "shop" / "ci.yml").read_text())
     # This step compiles for minutes; the package that it installs is the one under test.
     assert re.fullmatch(r"pip install git\+https://github\.com/\S+/squall", install)
-    command = " ".join(SQUALL)
-    script = f"trap 'kill $(jobs -p)' EXIT\nset -e\nsquall() {{ {command} \"$@\"; }}\n" + "\n".join(steps)
-    env = {**os.environ, "SQUALL_FOR": "1s"}
+    # A program of that name: a function would leave its child running when the trap ends the job.
+    program = tmp_path / "bin" / "squall"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {" ".join(SQUALL)} "$@"\n')
+    program.chmod(0o755)
+    script = "trap 'kill $(jobs -p)' EXIT\nset -e\n" + "\n".join(steps)
+    env = {**os.environ, "SQUALL_FOR": "1s", "PATH": f"{program.parent}:{os.environ['PATH']}"}
     ended = subprocess.run(["bash", "-c", script], cwd=tmp_path / "shop", env=env, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "note: ramp_up is 250ms instead of 5s" in ended.stderr
