@@ -1,5 +1,6 @@
 //! Counts the partitions and rows of a run by operation. The engine counts operations; the table of
-//! cassandra-stress shows these, too. The workers of a fleet record them as metrics.
+//! cassandra-stress shows these, too. The workers of a fleet record them as metrics, which
+//! `cql_counts.rs` of squall-web reads, too.
 
 use super::{ConnectedThread, Workload, user::OK};
 use squall_engine::ThreadRecorder;

@@ -1,5 +1,5 @@
 //! Partitions and rows of a run of `squall cql user`. Its workers record them as custom metrics,
-//! `OPERATION:partitions` and `OPERATION:rows`. Other runs have none.
+//! `OPERATION:partitions` and `OPERATION:rows` (`operation_counts.rs` of squall-cql). Other runs have none.
 
 use squall_metrics::{Histogram, MetricKey, MetricKind, RunView};
 
