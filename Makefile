@@ -8,7 +8,7 @@ CARGO ?= $(MOLD) cargo
 # release, or demo: see Cargo.toml.
 PROFILE ?= release
 # The demo leaves out the commands whose libraries take long to compile.
-FEATURES := $(if $(filter demo,$(PROFILE)),--no-default-features --features browser)
+FEATURES = $(if $(filter demo,$(PROFILE)),--no-default-features --features browser)
 # The tests need two cores and use more where the machine has them.
 JOBS ?= $(shell nproc)
 # Most tests wait for processes and timers, not for a core.

@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
 
-.PHONY: python python-dev python-free python-tools python-check python-test python-bench
+.PHONY: python python-demo python-dev python-free python-tools python-check python-test python-bench
 
 $(VENV)/.tools: scripts/python-requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,15 +38,33 @@ python-check: python-tools
 	$(VENV)/bin/ruff check python scenarios bench/python
 	$(VENV)/bin/mypy
 
-# The package as `maturin develop` would install it. One call of cargo builds the module together with the tests of the
-# workspace, so that both have the same features and no crate is compiled twice.
-python-dev: python-tools
-	$(CARGO) build --workspace --lib --bins --tests --locked -j $(JOBS)
-	cp target/debug/lib_squall.so python/squall/_squall.abi3.so
-	$(PY) -m pip uninstall --quiet --disable-pip-version-check --yes squall 2>/dev/null
+# Makes this checkout the package of $(VENV), as `maturin develop` would, with the module that cargo left in target/$(1).
+define install-checkout
+	cp target/$(1)/lib_squall.so python/squall/_squall.abi3.so
+	if ls $(VENV)/lib/python*/site-packages/squall-*.dist-info >/dev/null 2>&1; then \
+	  $(PY) -m pip uninstall --quiet --disable-pip-version-check --yes squall; fi
 	echo $(CURDIR)/python >"$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/squall.pth"
 	sed '1s|.*|#!$(abspath $(PY))|' python/squall.data/scripts/squall >$(VENV)/bin/squall
 	chmod +x $(VENV)/bin/squall
+endef
+
+# One call of cargo builds the module together with the tests of the workspace, so that both have the same features and
+# no crate is compiled twice.
+python-dev: python-tools
+	$(CARGO) build --workspace --lib --bins --tests --locked -j $(JOBS)
+	$(call install-checkout,debug)
+
+$(VENV)/.greenlet:
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check greenlet
+	touch $@
+
+# What `make demo` runs. Without maturin, which takes as long to install as a large crate to compile, and which downloads
+# the crates of all platforms.
+python-demo: PROFILE := demo
+python-demo: ui $(VENV)/.greenlet
+	PYO3_PYTHON=$(abspath $(PY)) $(CARGO) build --profile $(PROFILE) $(FEATURES) --locked -j $(JOBS) -p squall-python
+	$(call install-checkout,$(PROFILE))
 
 # PYTEST_JOBS=2 divides the files between two processes, which is quicker; tests that measure a rate may then find the
 # machine too busy. Not single tests, because fixtures of a file start a database or a browser.
