@@ -4,6 +4,7 @@ import { failingNodes } from "../../src/parts/failing_nodes";
 import { flagsOf } from "../../src/parts/flags";
 import { arrangeGroups, groupOf } from "../../src/parts/metric_groups";
 import { levelAt, loadText } from "../../src/parts/profile";
+import { Reduction } from "../../src/parts/reduction";
 import { drawingOf, parseRange, visibleSeconds } from "../../src/parts/time_view";
 import { parseRoute } from "../../src/route";
 
@@ -132,4 +133,26 @@ test("failed tries are counted by node, and those beyond the failed operations w
     },
     { node: "10.0.0.3", datacenter: "dc2", tries: 4, codes: [["WRITE_TIMEOUT", 4]] },
   ]);
+});
+
+test("an hour of points keeps the lowest and the highest of each pixel, and continues", () => {
+  const times = Array.from({ length: 3600 }, (_, index) => index + 1);
+  const values = times.map((t) => (t === 1800 ? 9000 : t === 1900 ? 1 : 100));
+  const line = { label: "p99", color: "p99", at: (index: number) => values[index] };
+  const reduction = new Reduction();
+  const first = reduction.update("a", times, [line], [0, 3600], 400);
+  assert.ok(first.times.length <= 800);
+  assert.deepEqual([Math.max(...(first.values[0] as number[])), Math.min(...(first.values[0] as number[]))], [9000, 1]);
+  times.push(3601);
+  values.push(20_000);
+  const next = reduction.update("a", times, [line], [0, 3601], 400);
+  assert.deepEqual([next.times.at(-1), next.values[0]?.at(-1)], [3601, 20_000]);
+  assert.equal(reduction.update("a", times, [line], [3541, 3601], 400).times.length, 62, "a minute has all its points");
+});
+
+test("a pixel without values is a gap", () => {
+  const times = Array.from({ length: 1000 }, (_, index) => index + 1);
+  const line = { label: "p50", color: "p50", at: (index: number) => (index < 500 ? null : 5) };
+  const { values } = new Reduction().update("a", times, [line], [0, 1000], 100);
+  assert.deepEqual([values[0]?.[0], values[0]?.at(-1)], [null, 5]);
 });
