@@ -16,6 +16,8 @@ const GOLDEN = join(ROOT, "crates/squall-web/src/live/golden");
 const SECONDS = Number(process.argv[2] ?? 30);
 const METRICS = 500;
 const HISTORY = 3600;
+/** As in crates/squall-web/src/live/live_feed.rs. */
+const TABLE_PARTS = 5;
 const TYPES = { html: "text/html", js: "text/javascript", css: "text/css" };
 const KEY_SUFFIX = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /** Seconds from the first message to the first one that is measured. */
@@ -39,12 +41,13 @@ class Messages {
     return range(40, (index) => [100 + index, noise(30)]).flat();
   }
 
-  #table() {
+  /** The metrics of one part of the table; the server sends one part each second. */
+  #table(place, parts) {
     // Requests of a run only grow, so the order of the metrics stays.
     const requests = (id) => this.#t * (METRICS - id);
     const row = (id) => this.#hello.table_columns.map((name) => (name === "id" ? id : name === "requests" ? requests(id) : noise(20_000)));
-    const rows = () => [-1, ...this.#names.keys()].map(row);
-    return { ...golden("snapshot").table, total: rows(), window: rows() };
+    const rows = () => [-1, ...this.#names.keys()].filter((id) => (id + 1) % parts === place).map(row);
+    return { ...golden("snapshot").table, part: [place, parts], total: rows(), window: rows() };
   }
 
   first() {
@@ -56,15 +59,17 @@ class Messages {
     const trends = this.#names.map(([id]) => [id, seconds[0].slice(-60), seconds[8].slice(-60)]);
     const plan = { name: "bench", target: "http://127.0.0.1", model: "open", driven_by: "rate", stages: [[7200, 1500, 1500]], duration_s: 7200, warm_up_s: 0, iterations: null, max_users: 100, started_ms: 0 };
     const state = { type: "state", store_up: true, phase: "RUNNING", epoch: 1, revision: 1, run: "r1", paused: false, stop: null, plan, result: null };
-    return [this.#hello, state, { ...golden("snapshot"), ...run, heat, trends, table: this.#table() }];
+    const history = (name, values, size) => range(Math.ceil(values.length / size), (part) => ({ type: "history", run: "r1", [name]: values.slice(part * size, (part + 1) * size) }));
+    const snapshot = { ...golden("snapshot"), ...run, table: this.#table(0, 1) };
+    return [this.#hello, state, snapshot, ...history("heat", heat, 600), ...history("trends", trends, 125)];
   }
 
   /** What the server sends for one closed second. */
   next() {
     this.#t += 1;
-    const metrics = this.#names.map(([id]) => [id, noise(3), 0, noise(20_000), noise(40_000), noise(60_000)]);
+    const metrics = this.#names.flatMap(([id]) => [id, noise(3), noise(60_000)]);
     const second = { ...golden("second"), run: "r1", elapsed_s: this.#t, row: this.#row(this.#t), cpu: noise(40), heat: this.#heat(), failures: [["HTTP_503", noise(5)]], new_metrics: [], metrics };
-    return this.#t % 5 === 0 ? [second, { type: "table", run: "r1", ...this.#table() }] : [second];
+    return [second, { type: "table", run: "r1", ...this.#table(this.#t % TABLE_PARTS, TABLE_PARTS) }, golden("fleet")];
   }
 }
 

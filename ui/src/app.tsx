@@ -7,15 +7,14 @@ import { count } from "./format";
 import { Keys } from "./keys";
 import Live from "./pages/live";
 import { Bands } from "./parts/bands";
-import { Dialog } from "./parts/dialog";
 import { Icon, type IconName, Logo } from "./parts/icons";
 import { Panel } from "./parts/panel";
 import { Age, chipOf, RunBar } from "./parts/run_bar";
 import { toggleTheme } from "./parts/theme";
 import { useRoute } from "./route";
-import { type Store, useStore, useStoreOn } from "./store";
+import { type Store, useStoreOn } from "./store";
 
-interface Page {
+export interface Page {
   title: string;
   icon: IconName;
   group: string;
@@ -150,22 +149,14 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
         More
       </button>
       {listed ? (
-        <Dialog title="Pages" onClose={() => setListed(false)}>
-          <div class="page-list">
-            {Object.entries(PAGES)
-              .filter(([name, entry]) => entry.group !== "" && isOffered(name, store))
-              .map(([name, entry]) => (
-                <a key={name} href={`#/${name}`} onClick={() => setListed(false)}>
-                  <Icon name={entry.icon} />
-                  {entry.title}
-                </a>
-              ))}
-          </div>
-          <button type="button" class="button" onClick={toggleTheme}>
-            <Icon name="theme" small />
-            Light or dark
-          </button>
-        </Dialog>
+        <Panel
+          show={({ PageList }) => (
+            <PageList
+              pages={Object.entries(PAGES).filter(([name, { group }]) => group !== "" && isOffered(name, store))}
+              onClose={() => setListed(false)}
+            />
+          )}
+        />
       ) : null}
       <footer>
         <div>
@@ -230,15 +221,18 @@ const ANNOUNCE_MS = 5000;
 
 /** Tells screen readers of changes of the state, breached thresholds and lost workers, seldom. */
 function Announcer(): JSX.Element {
-  const { state, stale, data, fleet } = useStore();
   const [text, setText] = useState("");
   const last = useRef({ at: 0, text: "" });
-  const breached = data.thresholds.filter((threshold) => threshold.breached_at_s !== null).length;
-  const lost = (fleet?.workers ?? []).filter((worker) => worker.state === "lost" && !worker.present).length;
-  const parts = [chipOf(state, stale).text];
-  if (breached > 0) parts.push(`${breached} ${breached === 1 ? "threshold" : "thresholds"} breached`);
-  if (lost > 0) parts.push(`${lost} ${lost === 1 ? "worker" : "workers"} lost`);
-  const now = parts.join(", ");
+  const sentence = ({ state, stale, data, fleet }: Store): string => {
+    const breached = data.thresholds.filter((threshold) => threshold.breached_at_s !== null).length;
+    const lost = (fleet?.workers ?? []).filter((worker) => worker.state === "lost" && !worker.present).length;
+    const parts = [chipOf(state, stale).text];
+    if (breached > 0) parts.push(`${breached} ${breached === 1 ? "threshold" : "thresholds"} breached`);
+    if (lost > 0) parts.push(`${lost} ${lost === 1 ? "worker" : "workers"} lost`);
+    return parts.join(", ");
+  };
+  // A sentence that must wait is looked at again with the next change.
+  const now = sentence(useStoreOn((store) => (sentence(store) === last.current.text ? "said" : Date.now())));
   // An effect after the paint would need a frame of its own each second.
   useLayoutEffect(() => {
     if (now === last.current.text || Date.now() - last.current.at < ANNOUNCE_MS) return;

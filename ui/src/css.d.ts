@@ -1,2 +1,5 @@
-// esbuild bundles imported style sheets.
-declare module "*.css";
+// esbuild bundles imported style sheets; one that is imported as a text is its text.
+declare module "*.css" {
+  const text: string;
+  export default text;
+}

@@ -9,8 +9,9 @@ import { RunData } from "./feed/run_data";
 
 /** Without messages the page renders this often, because ages change. */
 const TICK_MS = 1000;
-/** The server sends several messages for each second, not all at once. */
 const SHORTEST_PAUSE_MS = 250;
+/** The server sends several messages for each second, and one rendering shows them all. */
+const GATHER_MS = 40;
 
 export type Access = "unknown" | "granted" | "sign-in";
 
@@ -80,9 +81,9 @@ export class Store {
   }
 
   /** Renders soon, once for all messages that arrive together. */
-  changed(pause = SHORTEST_PAUSE_MS): void {
+  changed(): void {
     if (document.visibilityState === "hidden") return;
-    const due = Math.max(Date.now(), this.renderedAt + pause);
+    const due = Math.max(Date.now() + GATHER_MS, this.renderedAt + SHORTEST_PAUSE_MS);
     if (this.rendering !== undefined && this.due <= due) return;
     window.clearTimeout(this.rendering);
     this.due = due;
@@ -108,6 +109,9 @@ export class Store {
         this.data.applySnapshot(message);
         this.setElapsed(message.run !== null && !message.finished ? message.elapsed_s : null);
         break;
+      case "history":
+        if (message.run === this.data.run) this.data.applyHistory(message);
+        break;
       case "second":
         this.setElapsed(message.elapsed_s);
         // A gap means that a message was lost, and too many points that fewer would do.
@@ -116,9 +120,7 @@ export class Store {
         break;
       case "table":
         if (message.run === this.data.run) this.data.setTable(message);
-        // It follows a second that is on the page already, so it waits for the next one.
-        this.changed(TICK_MS);
-        return;
+        break;
       case "event":
         if (message.run === this.data.run) this.data.addEvent(message.event);
         break;
@@ -171,8 +173,8 @@ export function useStore(): Store {
 }
 
 /** Renders the component again only when `key` returns another value, because charts cost much. */
-export function useStoreOn(key: (store: Store) => string): Store {
-  const [, render] = useState("");
+export function useStoreOn(key: (store: Store) => unknown): Store {
+  const [, render] = useState<unknown>("");
   const latest = useRef(key);
   latest.current = key;
   useEffect(() => store.subscribe(() => render(latest.current(store))), []);

@@ -10,8 +10,9 @@
 //! | `hello` | first | schema, version of Squall, names of columns, limits of the heatmap's buckets |
 //! | `state` | first, and when it changes | phase, plan and load of the run; verdict when it is over |
 //! | `snapshot` | after `state`, at the start and end of a run, and to a slow reader | the run so far |
+//! | `history` | after `snapshot`, several | parts of its heatmap and of the trends of metrics |
 //! | `second` | a second has closed | its row, failures, heatmap column, metrics, key figures |
-//! | `table` | with a second, less often with many metrics | figures of every metric, failures |
+//! | `table` | with a second | figures and failures of every metric; of many metrics, of a fifth of them |
 //! | `event` | something happened to the fleet, or a person noted it | time, text, kind, subject |
 //! | `fleet` | each second | every worker |
 //! | `alive` | a second without any other message | how old the run is |
@@ -27,5 +28,5 @@ mod tests;
 
 pub(crate) use columns::{MAX_POINTS, micros};
 pub(crate) use live_feed::{LiveFeed, Published, PublishedSecond, StoreContact};
-pub(crate) use run_messages::snapshot_message;
+pub(crate) use run_messages::snapshot_messages;
 pub(crate) use status_messages::{alive_message, hello_message};

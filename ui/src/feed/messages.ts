@@ -1,7 +1,7 @@
-// The messages of /api/v1/live, schema squall.live/2. Times are microseconds unless the name says
+// The messages of /api/v1/live, schema squall.live/3. Times are microseconds unless the name says
 // otherwise. crates/squall-web/src/live.rs writes them, and its golden files show each.
 
-export const SCHEMA = "squall.live/2";
+export const SCHEMA = "squall.live/3";
 
 export interface Hello {
   type: "hello";
@@ -91,23 +91,27 @@ export interface Threshold {
 
 /** Id, name, kind. */
 export type MetricName = [number, string, "request" | "group" | "custom"];
-/** Id, requests, errors, p50, p95, p99. */
-export type MetricRow = [number, number, number, number, number, number];
 /** Code, count. */
 export type Failure = [string, number];
 export type EventKind = "joined" | "back" | "left" | "lost" | "unable" | "notice" | "leader" | "threshold" | "stopped" | "note" | "other";
 /** Seconds from the start, text, kind, and the worker, orchestrator or threshold that it is about. */
 export type FleetEvent = [number, string, EventKind, string | null];
 
-export interface Table {
+/** Metric, category, code, message, count. */
+export type ErrorMessage = [number | null, string, string, string, number];
+/** Metric, category, code, count. */
+export type ErrorOutcome = [number, string, string, number];
+
+/** The figures of some metrics: with many metrics, the parts of a table arrive one after the other. */
+export interface TablePart {
+  /** This part is about the metrics whose id + 1, divided by the second number, leaves the first one. */
+  part: [place: number, parts: number];
   window_s: number;
   /** Columns as in `hello.table_columns`; all requests have the id -1. */
   total: number[][];
   window: number[][];
-  /** Metric, category, code, message, count. */
-  messages: [number | null, string, string, string, number][];
-  /** Metric, category, code, count. */
-  outcomes: [number, string, string, number][];
+  messages: ErrorMessage[];
+  outcomes: ErrorOutcome[];
 }
 
 export interface Snapshot {
@@ -122,14 +126,22 @@ export interface Snapshot {
   /** CPU use of the busiest worker in percent, for each of the seconds; null where it is not known. */
   cpu: (number | null)[];
   failures: [number, Failure[]][];
-  heat: [number, number[]][];
-  trends: [number, number[], number[]][];
-  /** Metrics in the latest second. */
-  latest: MetricRow[];
+  /** Metrics in the latest second: id, requests, p99, id, requests, p99, … */
+  latest: number[];
   figures: KeyFigures;
   thresholds: Threshold[];
   events: FleetEvent[];
-  table: Table;
+  table: TablePart;
+}
+
+/** A part of what a snapshot shows. */
+export interface History {
+  type: "history";
+  run: string;
+  /** Second, and its column of the heatmap. */
+  heat?: [number, number[]][];
+  /** Metric, seconds of the latest minute, p99. */
+  trends?: [number, number[], number[]][];
 }
 
 export interface Second {
@@ -141,12 +153,13 @@ export interface Second {
   failures: Failure[];
   heat: number[];
   new_metrics: MetricName[];
-  metrics: MetricRow[];
+  /** Id, requests, p99, id, requests, p99, … */
+  metrics: number[];
   figures: KeyFigures;
   thresholds: Threshold[];
 }
 
-export interface TableMessage extends Table {
+export interface TableMessage extends TablePart {
   type: "table";
   run: string;
 }
@@ -188,4 +201,4 @@ export interface Alive {
   elapsed_s: number | null;
 }
 
-export type Message = Hello | State | Snapshot | Second | TableMessage | EventMessage | Fleet | Alive;
+export type Message = Hello | State | Snapshot | History | Second | TableMessage | EventMessage | Fleet | Alive;

@@ -1,7 +1,20 @@
 // The run as the page knows it: what snapshots and seconds contained, in columns. It computes no
 // statistics; charts and tables read it.
 
-import type { Failure, FleetEvent, KeyFigures, MetricName, Second, Snapshot, Table, Threshold } from "./messages";
+import type {
+  ErrorMessage,
+  ErrorOutcome,
+  Failure,
+  FleetEvent,
+  History,
+  KeyFigures,
+  MetricName,
+  Second,
+  Snapshot,
+  TablePart,
+  Threshold,
+} from "./messages";
+import { placeOf } from "./place";
 
 /** Seconds of a metric's trend. */
 const TREND_S = 60;
@@ -15,6 +28,17 @@ export interface Metric {
   trend: { t: number[]; p99: number[] };
   /** Requests in the latest second. */
   now: number;
+}
+
+/** Rows by id + 1; a metric without a row has none. */
+type Rows = (number[] | undefined)[];
+
+/** The figures of all metrics, put together from the parts that the server sent. */
+export interface Table {
+  total: Rows;
+  window: Rows;
+  messages: ErrorMessage[];
+  outcomes: ErrorOutcome[];
 }
 
 export class RunData {
@@ -32,6 +56,8 @@ export class RunData {
   cpu: (number | null)[] = [];
   /** Changes when the values no longer continue the earlier ones. */
   generation = 0;
+  /** Changes with the generation, and when columns of the heatmap arrive late. */
+  heats = 0;
   metrics = new Map<number, Metric>();
   figures: KeyFigures | null = null;
   thresholds: Threshold[] = [];
@@ -76,29 +102,28 @@ export class RunData {
     this.run = message.run;
     if (message.run === null) return;
     this.finished = message.finished;
-    const first = this.times.length;
     for (const [column, values] of message.seconds.entries()) this.append(column, values);
     for (const percent of message.cpu) this.cpu.push(percent);
     for (const [t, failures] of message.failures) this.addFailures(t, failures);
-    const place = new Map(this.times.slice(first).map((t, index) => [t, first + index]));
-    for (const [t, column] of message.heat) {
-      const index = place.get(t);
-      if (index !== undefined) this.heat[index] = column;
-    }
     this.addMetrics(message.metrics);
-    for (const [id, t, p99] of message.trends) {
-      const metric = this.metrics.get(id);
-      if (metric) metric.trend = { t, p99 };
-    }
-    for (const metric of this.metrics.values()) metric.now = 0;
-    for (const [id, requests] of message.latest) {
-      const metric = this.metrics.get(id);
-      if (metric) metric.now = requests;
-    }
+    this.setLatest(message.latest, null);
     this.figures = message.figures;
     this.thresholds = message.thresholds;
     this.events = message.events;
     this.setTable(message.table);
+  }
+
+  applyHistory({ heat = [], trends = [] }: History): void {
+    this.version += 1;
+    if (heat.length > 0) this.heats += 1;
+    for (const [t, column] of heat) {
+      const index = placeOf(this.times, t);
+      if (this.times[index] === t) this.heat[index] = column;
+    }
+    for (const [id, t, p99] of trends) {
+      const metric = this.metrics.get(id);
+      if (metric) metric.trend = { t, p99 };
+    }
   }
 
   /** Returns false if the second does not follow the known ones. */
@@ -113,27 +138,46 @@ export class RunData {
     this.cpu.push(message.cpu);
     if (message.failures.length > 0) this.addFailures(t, message.failures);
     this.addMetrics(message.new_metrics);
-    for (const metric of this.metrics.values()) metric.now = 0;
-    for (const [id, requests, , , , p99] of message.metrics) {
-      const metric = this.metrics.get(id);
-      if (!metric) continue;
-      metric.now = requests;
-      metric.trend.t.push(t);
-      metric.trend.p99.push(p99);
-      while ((metric.trend.t[0] ?? t) <= t - TREND_S) {
-        metric.trend.t.shift();
-        metric.trend.p99.shift();
-      }
-    }
+    this.setLatest(message.metrics, t);
     this.figures = message.figures;
     this.thresholds = message.thresholds;
     return true;
   }
 
-  setTable(table: Table): void {
+  /** Takes the metrics of the latest second, and continues their trends if it is the second `t`. */
+  private setLatest(metrics: number[], t: number | null): void {
+    for (const metric of this.metrics.values()) metric.now = 0;
+    for (let place = 0; place < metrics.length; place += 3) {
+      const metric = this.metrics.get(metrics[place] ?? -1);
+      if (!metric) continue;
+      metric.now = metrics[place + 1] ?? 0;
+      if (t === null) continue;
+      metric.trend.t.push(t);
+      metric.trend.p99.push(metrics[place + 2] ?? 0);
+      while ((metric.trend.t[0] ?? t) <= t - TREND_S) {
+        metric.trend.t.shift();
+        metric.trend.p99.shift();
+      }
+    }
+  }
+
+  /** Replaces the metrics of the part. */
+  setTable({ part: [place, parts], total, window, messages, outcomes }: TablePart): void {
     this.version += 1;
     this.tables += 1;
-    this.table = table;
+    const known = this.table ?? { total: [], window: [], messages: [], outcomes: [] };
+    const replace = (rows: Rows, added: number[][]): Rows => {
+      for (let index = place; index < rows.length; index += parts) rows[index] = undefined;
+      for (const row of added) rows[(row[0] ?? 0) + 1] = row;
+      return rows;
+    };
+    const isOther = ([id]: ErrorMessage | ErrorOutcome): boolean => ((id ?? -1) + 1) % parts !== place;
+    this.table = {
+      total: replace(known.total, total),
+      window: replace(known.window, window),
+      messages: [...known.messages.filter(isOther), ...messages],
+      outcomes: [...known.outcomes.filter(isOther), ...outcomes],
+    };
   }
 
   /** Adds an event, unless a snapshot contained it already. */
@@ -177,6 +221,7 @@ export class RunData {
     this.heat = [];
     this.cpu = [];
     this.generation += 1;
+    this.heats += 1;
     this.metrics = new Map();
     this.figures = null;
     this.thresholds = [];

@@ -1,7 +1,7 @@
 // Failed requests: by code over time, then one row for each kind with its messages.
 
 import type { JSX } from "preact";
-import type { Table } from "../feed/messages";
+import type { Table } from "../feed/run_data";
 import { clock, count, percent, shorten, visible } from "../format";
 import { failingNodes } from "../parts/failing_nodes";
 import { ForeignText } from "../parts/text";

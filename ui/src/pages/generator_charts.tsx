@@ -66,7 +66,7 @@ const CPU_LIMIT = 90;
 function CpuChart({ flags }: ChartProps): JSX.Element {
   const { data } = useMeasurements();
   const format = (value: number): string => `${count(value)} %`;
-  const lines: Line[] = [{ label: "busiest worker", color: "users", values: () => data.cpu, at: (index) => data.cpu[index] }];
+  const lines: Line[] = [{ label: "busiest worker", color: "users", at: (index) => data.cpu[index] }];
   const latest = data.cpu.at(-1);
   const summary = (): string =>
     latest === null || latest === undefined

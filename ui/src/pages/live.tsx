@@ -1,15 +1,16 @@
 // The page of the run under way: key figures, thresholds, charts, the busiest metrics, events.
 
 import type { JSX } from "preact";
-import { useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Threshold } from "../feed/messages";
 import { count, three, timeText } from "../format";
-import { Chart, type Limit, type Line, type Values } from "../parts/chart";
-import { type ColumnValues, column, describe } from "../parts/columns";
+import { Chart, type Limit, type Line } from "../parts/chart";
+import { column, describe } from "../parts/columns";
 import { Events } from "../parts/events";
 import type { Flag } from "../parts/flags";
 import { HeatBitmap } from "../parts/heatmap";
 import { KeyFigures } from "../parts/key_figures";
+import { LiveText } from "../parts/live_text";
 import { MetricsTable } from "../parts/metrics_table";
 import { Panel } from "../parts/panel";
 import { levelAt } from "../parts/profile";
@@ -84,7 +85,7 @@ function StartsChart({ flags }: ChartProps): JSX.Element {
   const lines = [started];
   if (open && plan) {
     const at = (index: number): number | null => levelAt(plan.stages, (data.times[index] ?? 0) - 0.5);
-    lines.push({ label: "asked for", color: "target", dashed: true, values: () => data.times.map((_, index) => at(index)), at });
+    lines.push({ label: "asked for", color: "target", dashed: true, at });
   }
   const format = (value: number): string => `${three(value)}/s`;
   return (
@@ -113,16 +114,19 @@ function TimesChart({ flags }: ChartProps): JSX.Element {
   const { data } = useMeasurements();
   const service = useRoute().query.get("times") === "service";
   const lines = PERCENTILES.map((name): Line => ({ label: name, color: name, ...timeColumn(service ? `service_${name}` : name) }));
-  const choice = (
-    <Segments
-      label="Response or service time"
-      value={service ? "service" : "response"}
-      options={[
-        ["response", "Response"],
-        ["service", "Service"],
-      ]}
-      onChoose={(value) => setQuery("times", value === "service" ? value : null)}
-    />
+  const choice = useMemo(
+    () => (
+      <Segments
+        label="Response or service time"
+        value={service ? "service" : "response"}
+        options={[
+          ["response", "Response"],
+          ["service", "Service"],
+        ]}
+        onChoose={(value) => setQuery("times", value === "service" ? value : null)}
+      />
+    ),
+    [service],
   );
   return (
     <Chart
@@ -141,36 +145,36 @@ function TimesChart({ flags }: ChartProps): JSX.Element {
 }
 
 /** A second without requests has no times, so its line has a gap. */
-function timeColumn(name: string): ColumnValues {
-  const { data } = store;
-  const at = (index: number): number | null => (data.column("requests")[index] === 0 ? null : (data.column(name)[index] ?? null));
-  const values = (): Values => {
-    const requests = data.column("requests");
-    return data.column(name).map((value, index) => (requests[index] === 0 ? null : value));
-  };
-  return { values, at };
+function timeColumn(name: string): Pick<Line, "at"> {
+  const [requests, values] = [store.data.column("requests"), store.data.column(name)];
+  return { at: (index) => (requests[index] === 0 ? null : (values[index] ?? null)) };
 }
 
 function HeatChart({ flags }: ChartProps): JSX.Element {
   const { data, hello } = useMeasurements();
-  const bitmap = useRef<HeatBitmap | null>(null);
-  bitmap.current ??= new HeatBitmap();
-  const heat = bitmap.current;
-  heat.update(data);
+  const heat = useMemo(() => new HeatBitmap(), []);
   const bounds = hello?.bucket_ns ?? [];
   const lines = (["p50", "p99"] as const).map(
     (name): Line => ({ label: name, color: "heat-line", dashed: name === "p99", ...timeColumn(name), width: 1.75 }),
   );
-  const low = Math.max((bounds[heat.low] ?? 1000) / 1000, 0.001);
-  const high = (bounds[heat.high + 1] ?? 1_000_000) / 1000;
-  const scale = (
-    <span class="scale">
-      1 <i /> {count(heat.most)} in a second
-    </span>
+  // Called when the chart is drawn, and only then does the bitmap need the latest seconds.
+  const scaleRange = (): [number, number] => {
+    heat.update(data);
+    const low = Math.max((bounds[heat.low] ?? 1000) / 1000, 0.001);
+    const high = (bounds[heat.high + 1] ?? 1_000_000) / 1000;
+    return low < high ? [low, high * 1.2] : [1, 1000];
+  };
+  const scale = useMemo(
+    () => (
+      <span class="scale">
+        1 <i /> <LiveText text={() => `${count(heat.most)} in a second`} />
+      </span>
+    ),
+    [],
   );
   return (
     <Chart
-      generation={data.generation}
+      generation={data.heats}
       title="Where the times fell"
       times={data.times}
       lines={lines}
@@ -178,7 +182,7 @@ function HeatChart({ flags }: ChartProps): JSX.Element {
       flags={flags}
       times_axis
       controls={scale}
-      scaleRange={low < high ? [low, high * 1.2] : [1, 1000]}
+      scaleRange={scaleRange}
       paint={(plot) => heat.draw(plot, data.times, bounds)}
       summary={() => "Distribution of the response times of each second; the table of percentiles has the numbers."}
     />
@@ -212,8 +216,8 @@ function errorLines(): Line[] {
   const { data } = store;
   const codes = [...data.failureTotals].sort((a, b) => b[1] - a[1]).map(([code]) => code);
   if (codes.length === 0) {
-    const { values, at } = column("errors");
-    return [{ label: "errors", color: "error-1", bars: true, values: () => values().map((n) => n || null), at }];
+    const { at } = column("errors");
+    return [{ label: "errors", color: "error-1", bars: true, drawnAt: (second) => at(second) || null, at }];
   }
   const named = codes.slice(0, CODES);
   const labels = codes.length > CODES ? [...named, OTHER] : named;
@@ -221,7 +225,7 @@ function errorLines(): Line[] {
     label,
     color: label === OTHER ? "others" : `error-${index + 1}`,
     bars: true,
-    values: () => stackedErrors(named, index),
+    drawnAt: (second) => stackedErrors(named, index, second),
     at: (second) => errorsUpTo(named, index, second) - errorsUpTo(named, index - 1, second),
   });
   return labels.map(line).reverse();
@@ -239,8 +243,8 @@ function errorsUpTo(named: string[], index: number, second: number): number {
   return sum;
 }
 
-const stackedErrors = (named: string[], index: number): Values =>
-  store.data.times.map((_, second) => {
-    const own = errorsUpTo(named, index, second) - errorsUpTo(named, index - 1, second);
-    return own === 0 ? null : errorsUpTo(named, index, second);
-  });
+/** The top of the bar of a code; null without errors of that code. */
+function stackedErrors(named: string[], index: number, second: number): number | null {
+  const top = errorsUpTo(named, index, second);
+  return top === errorsUpTo(named, index - 1, second) ? null : top;
+}

@@ -77,9 +77,9 @@ function Figures({ metric }: { metric: api.MetricDetail }): JSX.Element {
 }
 
 /** The values of the seconds with a request; a second without one is a gap. */
-function series(metric: api.MetricDetail, name: "requests" | "errors" | "p50" | "p95" | "p99"): Pick<Line, "values" | "at"> {
+function series(metric: api.MetricDetail, name: "requests" | "errors" | "p50" | "p95" | "p99"): Pick<Line, "at"> {
   const values = metric.seconds[name];
-  return { values: () => values, at: (index) => values[index] };
+  return { at: (index) => values[index] };
 }
 
 function Charts({ metric }: { metric: api.MetricDetail }): JSX.Element {

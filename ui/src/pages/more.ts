@@ -4,6 +4,8 @@
 export { KeyList } from "../key_list";
 export { ChangeLoad, StopRun } from "../parts/load_panels";
 export { NoteForm } from "../parts/note_form";
+export { PageList } from "../parts/page_list";
+export { ValueTable } from "../parts/value_table";
 export { SignIn } from "../sign_in";
 export { default as ApiPage } from "./api";
 export { default as Errors } from "./errors";

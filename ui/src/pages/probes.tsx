@@ -52,9 +52,9 @@ function ProbeCard({ probe, now }: { probe: api.Probe; now: number }): JSX.Eleme
         format={(value) => count(value)}
         lines={[
           hasNumbers
-            ? { label: "value", color: "rate", values: () => numbers, at: (index) => numbers[index] }
-            : { label: "time", color: "p50", values: () => events.map(({ data }) => data.time), at: (index) => events[index]?.data.time },
-          { label: "failures", color: "error-1", bars: true, values: () => failed, at: (index) => failed[index] },
+            ? { label: "value", color: "rate", at: (index) => numbers[index] }
+            : { label: "time", color: "p50", at: (index) => events[index]?.data.time },
+          { label: "failures", color: "error-1", bars: true, at: (index) => failed[index] },
         ]}
         summary={() => `${aggregate.successes} successes and ${aggregate.errors} errors in the last ${aggregate.window_s} seconds.`}
       />

@@ -2,12 +2,12 @@
 
 import type { JSX } from "preact";
 import { clock, visible } from "../format";
-import { store, useStore } from "../store";
+import { store, useStoreOn } from "../store";
 import { Icon } from "./icons";
 
 /** `ofRun` is false on pages that are about no current run. */
 export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
-  const { state, stale, outdated, data, connection } = useStore();
+  const { state, stale, outdated, data, connection } = useStoreOn((store) => (store.stale ? Date.now() : store.outdated || store.state));
   const silence = Math.round((connection.silence(Date.now()) ?? 0) / 1000);
   const wait = connection.retryAt === null ? 0 : Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
   const saturated = (ofRun && state?.result?.saturated_because) || [];

@@ -4,6 +4,7 @@
 import { Component, type JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
+import { placeOf } from "../feed/place";
 import { clock, UNKNOWN, withoutZeros } from "../format";
 import { setQuery, useRoute } from "../route";
 import { store } from "../store";
@@ -11,14 +12,19 @@ import { type DenseStyle, drawDense, isDense } from "./dense_line";
 import type { Flag, Tone } from "./flags";
 import { forget, withinFrame } from "./frame_budget";
 import { Icon } from "./icons";
+import { LiveText } from "./live_text";
+import { Panel } from "./panel";
+import { type Points, Reduction } from "./reduction";
 import { color, font, onTheme } from "./theme";
-import { drawingOf, parseRange, showWholeRun, visibleSeconds, zoomTo } from "./time_view";
+import { currentRange, drawingOf, showWholeRun, visibleSeconds, zoomTo } from "./time_view";
 
 const HEIGHT = 196;
 const DEFAULT_WIDTH = 400;
 const SYNC = "run";
 /** Room for the names at the end of the lines; equal in all charts, so that their times are aligned. */
 const LABEL_ROOM = 76;
+const VALUES_ROOM = 58;
+const AXES_WIDTH = LABEL_ROOM + VALUES_ROOM;
 /** A log axis helps from this ratio between the highest and the lowest value on. */
 const LOG_RATIO = 20;
 
@@ -33,10 +39,10 @@ export interface Line {
   label: string;
   /** A CSS variable. */
   color: string;
-  /** All values. Read when the chart is drawn, which is less often than the legend changes. */
-  values: () => Values;
-  /** One value, for the legend and the table. */
+  /** The value of a point. */
   at: (index: number) => number | null | undefined;
+  /** Where it is drawn, if that is not its value. */
+  drawnAt?: (index: number) => number | null;
   dashed?: boolean;
   /** Filled down to the axis. */
   filled?: boolean;
@@ -50,7 +56,7 @@ export interface Limit {
   value: number;
 }
 
-interface Props {
+export interface Props {
   /** Changes when the values are other ones, and not only more. */
   generation: number;
   title: string;
@@ -69,7 +75,7 @@ interface Props {
   summary: () => string;
   /** Draws below the lines, for the heatmap. */
   paint?: (plot: uPlot) => void;
-  scaleRange?: [number, number];
+  scaleRange?: () => [number, number];
 }
 
 function usesLog(props: Props, values: Values[]): boolean {
@@ -86,9 +92,7 @@ function usesLog(props: Props, values: Values[]): boolean {
 }
 
 /** What a chart shows until it is drawn again. */
-interface Drawn {
-  times: readonly number[];
-  values: Values[];
+interface Drawn extends Points {
   from: number;
   to: number;
   log: boolean;
@@ -97,15 +101,43 @@ interface Drawn {
 /** Each chart has its own turn, so that slow charts are not all drawn in the same second. */
 let nextTurn = 0;
 
+/** What the chart on the page knows, and its component between two renderings. */
+interface View {
+  props: Props;
+  inView: boolean;
+  asTable: boolean;
+  width: number;
+  turn: number;
+}
+
+const namesOf = (lines: readonly Line[]): string => lines.map((line) => line.label + line.color).join();
+
+/** Which drawing of the chart is due, and the seconds that it shows. */
+function dueDrawing({ width, turn }: View, { times }: Props): { drawing: number; from: number; to: number } {
+  const last = times.at(-1) ?? 0;
+  const [from, to] = visibleSeconds(currentRange(), last);
+  return { drawing: drawingOf(last, to - from, width, turn), from, to };
+}
+
+/** Changes when the chart must be rendered again. Its figures follow the data without that. */
+const stateOf = (view: View, props: Props): string =>
+  `${dueDrawing(view, props).drawing} ${props.generation} ${props.times.length > 0} ${props.title} ${namesOf(props.lines)} ${store.stale} ${props.limits?.length}`;
+
 /** A chart out of view stays as it is until it comes into view. */
 export class Chart extends Component<Props> {
-  private readonly view = { inView: true };
+  private readonly view: View = { props: this.props, inView: true, asTable: false, width: DEFAULT_WIDTH, turn: nextTurn++ };
+  private rendered = { props: this.props, state: "" };
 
-  override shouldComponentUpdate(): boolean {
-    return this.view.inView;
+  override shouldComponentUpdate(next: Props): boolean {
+    const { view, rendered } = this;
+    view.props = next;
+    const { controls, flags } = rendered.props;
+    return view.inView && (view.asTable || next.controls !== controls || next.flags !== flags || stateOf(view, next) !== rendered.state);
   }
 
   override render(): JSX.Element {
+    this.view.props = this.props;
+    this.rendered = { props: this.props, state: stateOf(this.view, this.props) };
     return <ChartCard {...this.props} view={this.view} />;
   }
 }
@@ -116,7 +148,7 @@ function onlyOf(query: URLSearchParams, title: string): string | null {
   return text?.startsWith(`${title}:`) ? text.slice(title.length + 1) : null;
 }
 
-function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX.Element {
+function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
   const { query } = useRoute();
   const only = onlyOf(query, all.title);
   const known = all.lines.some((line) => line.label === only);
@@ -129,20 +161,19 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
   const [theme, setTheme] = useState(0);
   const [cursor, setCursor] = useState<number | null>(null);
   const [asTable, setAsTable] = useState(false);
-  const [turn] = useState(() => nextTurn++);
-  const width = useRef(DEFAULT_WIDTH);
+  const [reduction] = useState(() => new Reduction());
   const rangeText = query.get("range");
-  const lines = props.lines.map((line) => line.label + line.color).join();
+  const lines = namesOf(props.lines);
   const seen = useInView(holder, asTable);
   const inView = seen || asTable;
-  view.inView = inView;
+  [view.inView, view.asTable] = [inView, asTable];
   const last = props.times.at(-1) ?? 0;
-  const [from, to] = visibleSeconds(parseRange(rangeText), last);
-  const drawing = drawingOf(last, to - from, width.current, turn);
+  const { drawing, from, to } = dueDrawing(view, props);
   const data = useMemo(
     (): Drawn => {
-      const values = props.lines.map((line) => line.values());
-      return { times: props.times, values, from, to, log: usesLog(props, values) };
+      const source = `${props.generation} ${lines} ${props.title}`;
+      const points = reduction.update(source, props.times, props.lines, [from, to], view.width - AXES_WIDTH);
+      return { ...points, from, to, log: usesLog(props, points.values) };
     },
     // A chart out of view is drawn when it comes into view.
     [inView, inView ? drawing : 0, lines, rangeText, props.generation, props.times.length === 0],
@@ -158,7 +189,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
     if (!element) return;
     const resize = new ResizeObserver(() => {
       if (element.clientWidth === 0) return;
-      width.current = element.clientWidth;
+      view.width = element.clientWidth;
       plot.current?.setSize({ width: element.clientWidth, height: HEIGHT });
     });
     resize.observe(element);
@@ -178,7 +209,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
       plot.current ??= create(element, latest, data, setCursor);
       const shown = plot.current;
       shown.batch(() => {
-        shown.setData([data.times as number[], ...data.values], false);
+        shown.setData([data.times, ...data.values], false);
         shown.setScale("x", { min: data.from, max: data.to });
       });
     });
@@ -195,8 +226,13 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
           {log && props.times_axis ? <span class="unit"> log axis</span> : null}
         </h2>
         <ul class="legend">
-          {all.lines.map((line) => {
-            const value = line.at(index);
+          {all.lines.map((line, place) => {
+            const valueNow = (): string => {
+              const { times, format } = view.props;
+              const at = cursor !== null && cursor < times.length ? cursor : times.length - 1;
+              const value = view.props.lines[place]?.at(at);
+              return value === null || value === undefined ? UNKNOWN : format(value);
+            };
             return (
               <li key={line.label} class={known && line.label !== only ? "off" : ""}>
                 <button
@@ -209,7 +245,9 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
                   <i class={`tone-${line.color} ${line.bars ? "box" : line.dashed ? "dash" : ""}`} />
                   {line.label}
                 </button>{" "}
-                <b>{value === null || value === undefined ? UNKNOWN : props.format(value)}</b>
+                <b>
+                  <LiveText sized text={valueNow} />
+                </b>
               </li>
             );
           })}
@@ -229,7 +267,7 @@ function ChartCard({ view, ...all }: Props & { view: { inView: boolean } }): JSX
           </button>
         </div>
       </header>
-      {asTable ? <ValueTable {...props} /> : <div class="chart" ref={holder} aria-hidden="true" />}
+      {asTable ? <Panel show={({ ValueTable }) => <ValueTable {...props} />} /> : <div class="chart" ref={holder} aria-hidden="true" />}
       <figcaption class="hidden-text">{summary}</figcaption>
     </figure>
   );
@@ -245,45 +283,6 @@ function useInView(element: { current: HTMLElement | null }, asTable: boolean): 
     return () => observer.disconnect();
   }, [asTable]);
   return inView;
-}
-
-const TABLE_ROWS = 60;
-
-function ValueTable({ times, lines, format, title }: Props): JSX.Element {
-  const first = Math.max(0, times.length - TABLE_ROWS);
-  const rows = times.slice(first).map((t, offset) => ({ t, index: first + offset }));
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys
-    <section class="chart-table" tabIndex={0} aria-label={`${title} as table, the latest ${TABLE_ROWS} seconds`}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Time</th>
-            {lines.map((line) => (
-              <th scope="col" class="number" key={line.label}>
-                {line.label}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.reverse().map(({ t, index }) => (
-            <tr key={t}>
-              <th scope="row">{clock(t)}</th>
-              {lines.map((line) => {
-                const value = line.at(index);
-                return (
-                  <td class="number" key={line.label}>
-                    {value === null || value === undefined ? UNKNOWN : format(value)}
-                  </td>
-                );
-              })}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
-  );
 }
 
 type Latest = { current: Props };
@@ -311,7 +310,7 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
     scales: {
       x: { time: false, auto: false, range: (_, min, max) => [min, max] },
       y: log
-        ? { distr: 3, log: 10, range: (_, low, high) => latest.current.scaleRange ?? logRange(low, high) }
+        ? { distr: 3, log: 10, range: (_, low, high) => latest.current.scaleRange?.() ?? logRange(low, high) }
         : { range: (plot, _low, high) => [0, Math.max(high, highestLimit(latest, plot)) * 1.08 || 1] },
     },
     axes: [
@@ -324,7 +323,7 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
       },
       {
         ...axis,
-        size: 58,
+        size: VALUES_ROOM,
         space: 28,
         ...(props.counts ? { incrs: COUNT_STEPS } : {}),
         values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : withoutZeros(latest.current.format(tick)))),
@@ -346,7 +345,12 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
         },
       ],
       draw: [(plot) => drawOver(plot, latest.current)],
-      setCursor: [(plot) => setCursor(plot.cursor.idx ?? null)],
+      setCursor: [
+        (plot) => {
+          const t = plot.data[0][plot.cursor.idx ?? -1];
+          setCursor(t === undefined ? null : placeOf(latest.current.times, t));
+        },
+      ],
       setSelect: [
         (plot) => {
           if (plot.select.width > 4) {
@@ -357,7 +361,7 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
       ],
     },
   };
-  const plot = new uPlot(options, [times as number[], ...values], element);
+  const plot = new uPlot(options, [times, ...values], element);
   plot.over.addEventListener("dblclick", showWholeRun);
   return plot;
 }

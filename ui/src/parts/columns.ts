@@ -13,9 +13,7 @@ export function describe(name: string, column: string, format: (value: number) =
   return `${name}: ${format(latest)} at ${clock(data.lastSecond)}, between ${format(low)} and ${format(high)} since the start.`;
 }
 
-export type ColumnValues = Pick<Line, "values" | "at">;
-
-export function column(name: string): ColumnValues {
-  const { data } = store;
-  return { values: () => data.column(name), at: (index) => data.column(name)[index] };
+export function column(name: string): Pick<Line, "at"> {
+  const values = store.data.column(name);
+  return { at: (index) => values[index] };
 }

@@ -2,9 +2,8 @@
 // value for each pixel. Stroking thousands of steep pieces costs ten times as much and looks the same.
 
 import uPlot from "uplot";
+import { placeOf } from "../feed/place";
 
-/** From this number of points per pixel on. */
-const DENSE = 2;
 const [DASH, PERIOD] = [5, 9];
 
 export interface DenseStyle {
@@ -19,27 +18,19 @@ export interface DenseStyle {
 
 const pixels = (plot: uPlot): number => Math.max(1, Math.round(plot.bbox.width / uPlot.pxRatio));
 
-/** Whether the visible points are too many for `drawDense` to be left out. */
+/** Whether `drawDense` draws the visible points. */
 export function isDense(plot: uPlot): boolean {
   const { min, max } = plot.scales.x ?? {};
   if (min === undefined || max === undefined || min === null || max === null) return false;
   const [first, end] = visible(plot.data[0] as number[], min, max);
-  return end - first > DENSE * pixels(plot);
+  return end - first > pixels(plot);
 }
 
 /** The indices of the times from `min` to `max`. */
-function visible(times: readonly number[], min: number, max: number): [number, number] {
-  const place = (t: number): number => {
-    let [low, high] = [0, times.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((times[middle] ?? 0) < t) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  };
-  return [place(min), Math.min(place(max) + 1, times.length)];
-}
+const visible = (times: readonly number[], min: number, max: number): [number, number] => [
+  placeOf(times, min),
+  Math.min(placeOf(times, max) + 1, times.length),
+];
 
 export function drawDense(plot: uPlot, series: number, style: DenseStyle): void {
   const { ctx, bbox, data, scales } = plot;

@@ -1,7 +1,7 @@
 // The database nodes that failed tries of CQL statements were sent to, from the ends of their messages:
 // `… (node 10.0.0.2, data centre dc1)`. squall-cql writes them; other messages have none.
 
-import type { Table } from "../feed/messages";
+import type { Table } from "../feed/run_data";
 
 export interface FailingNode {
   node: string;

@@ -15,9 +15,11 @@ const LEVELS = 256;
 
 export class HeatBitmap {
   private canvas = document.createElement("canvas");
-  private generation = -1;
+  private heats = -1;
   private drawn = 0;
   private theme = "";
+  /** Where points begin to be another distance apart: a snapshot of a long run joins seconds. */
+  private starts: number[] = [];
   /** Pixels by level. */
   private palette: Uint32Array = new Uint32Array(0);
   /** The highest count of a bucket in one second. */
@@ -29,9 +31,13 @@ export class HeatBitmap {
   update(data: RunData): void {
     const theme = color("heat-0");
     let [most, low, high] = [this.most, this.low, this.high];
-    const from = data.generation === this.generation ? this.drawn : 0;
-    if (from === 0) [most, low, high] = [1, Infinity, 0];
+    const from = data.heats === this.heats ? this.drawn : 0;
+    if (from === 0) {
+      [most, low, high] = [1, Infinity, 0];
+      this.starts = [0];
+    }
     for (let index = from; index < data.times.length; index += 1) {
+      this.follow(data.times, index);
       const column = data.heat[index] ?? [];
       for (let place = 0; place < column.length; place += 2) {
         most = Math.max(most, column[place + 1] ?? 0);
@@ -51,8 +57,13 @@ export class HeatBitmap {
     this.canvas.height = Math.max(1, high - low + 1);
     this.theme = theme;
     this.palette = makePalette();
-    this.generation = data.generation;
+    this.heats = data.heats;
     this.paint(data, 0);
+  }
+
+  private follow(times: readonly number[], index: number): void {
+    const step = (at: number): number => (times[at] ?? 0) - (times[at - 1] ?? 0);
+    if (index - 1 > (this.starts.at(-1) ?? 0) && step(index) !== step(index - 1)) this.starts.push(index);
   }
 
   private paint(data: RunData, from: number): void {
@@ -84,7 +95,8 @@ export class HeatBitmap {
     ctx.clip();
     ctx.imageSmoothingEnabled = false;
     const y = (ns: number | undefined): number => plot.valToPos(Math.max((ns ?? 0) / 1000, 0.001), "y", true);
-    for (const [first, last] of evenParts(times)) {
+    for (const [place, first] of this.starts.entries()) {
+      const last = (this.starts[place + 1] ?? this.drawn) - 1;
       const step = last > first ? ((times[last] ?? 0) - (times[first] ?? 0)) / (last - first) : 1;
       const left = plot.valToPos((times[first] ?? 0) - step, "x", true);
       const right = plot.valToPos(times[last] ?? 0, "x", true);
@@ -96,21 +108,6 @@ export class HeatBitmap {
     }
     ctx.restore();
   }
-}
-
-/** Ranges of indices in which points are equally far apart: a snapshot of a long run joins seconds. */
-function evenParts(times: readonly number[]): [number, number][] {
-  const parts: [number, number][] = [];
-  let first = 0;
-  for (let index = 2; index < times.length; index += 1) {
-    const step = (at: number): number => (times[at] ?? 0) - (times[at - 1] ?? 0);
-    if (index - 1 > first && step(index) !== step(index - 1)) {
-      parts.push([first, index - 1]);
-      first = index;
-    }
-  }
-  parts.push([first, times.length - 1]);
-  return parts;
 }
 
 /** The shades as pixels of a canvas, which have their bytes in the order red, green, blue, opacity. */

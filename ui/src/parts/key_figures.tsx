@@ -54,7 +54,8 @@ export function KeyFigures(): JSX.Element {
 
 function Trend({ column, tone, label }: { column: string; tone: string; label: string }): JSX.Element {
   const { data } = store;
-  const step = Math.floor((data.lastSecond + 2) / SPARK_STEP_S);
+  // Each in its own second.
+  const step = Math.floor((data.lastSecond + column.length) / SPARK_STEP_S);
   return useMemo(
     () => <Spark values={data.column(column).slice(-SPARK_S)} tone={tone} label={label} />,
     [data, data.generation, data.times.length < SPARK_STEP_S ? data.version : step, label],

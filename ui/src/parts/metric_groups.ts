@@ -13,6 +13,15 @@ export function groupOf(name: string): string | null {
   return group === "" || /\s/.test(group) ? null : group;
 }
 
+const asMembers = new WeakMap<Entry, Entry>();
+
+/** The entry as a member of its group; the same one each time, so that its row is not rendered again. */
+function memberOf(entry: Entry): Entry {
+  const member = asMembers.get(entry) ?? { ...entry, member: true };
+  asMembers.set(entry, member);
+  return member;
+}
+
 /** The entries with the members of each group below it, in the order in which they came. */
 export function arrangeGroups(entries: Entry[], folded: ReadonlySet<string>, nameOf: (entry: Entry) => string): Entry[] {
   const members = new Map<string, Entry[]>();
@@ -27,7 +36,7 @@ export function arrangeGroups(entries: Entry[], folded: ReadonlySet<string>, nam
     const own = members.get(name) ?? [];
     done.add(name);
     const group = { name, members: own.length, folded: folded.has(name) };
-    return [{ ...head, group }, ...(group.folded ? [] : own.map((entry) => ({ ...entry, member: true })))];
+    return [{ ...head, group }, ...(group.folded ? [] : own.map(memberOf))];
   };
   return entries.flatMap((entry) => {
     const name = nameOf(entry);

@@ -6,6 +6,7 @@ import type { Metric } from "../feed/run_data";
 import { bytes, count, percent, shorten, tableMs, three, UNKNOWN, visible } from "../format";
 import { setQuery, useRoute } from "../route";
 import { store, useStoreOn } from "../store";
+import { LiveText } from "./live_text";
 import { Segments } from "./segments";
 import { Spark } from "./spark";
 
@@ -49,6 +50,8 @@ const ALL_REQUESTS = -1;
 export interface Entry {
   id: number;
   metric: Metric | null;
+  /** The row of the table; a group that was not timed itself has none. */
+  values?: number[];
   /** A name in place of the metric's. */
   label?: string;
   /** Reads a column; undefined for a group that was not timed itself. */
@@ -58,40 +61,59 @@ export interface Entry {
   member?: boolean;
 }
 
-function entriesOf(window: string, times: string): Entry[] {
-  const { data, hello } = store;
-  const names = hello?.table_columns ?? [];
-  const places = new Map(names.map((name, index) => [name, index]));
-  if (times !== "response") for (const name of OTHER_TIMES) places.set(name, names.indexOf(`${times}_${name}`));
-  const [requests, errors] = [names.indexOf("requests"), names.indexOf("errors")];
-  const rows = (window === "60" ? data.table?.window : data.table?.total) ?? [];
-  return rows.map((values) => {
-    const id = values[0] ?? ALL_REQUESTS;
-    const entry: Entry = {
-      id,
-      metric: data.metrics.get(id) ?? null,
-      figure: (column) => {
-        if (column === "now") return nowOf(entry);
-        if (column === "error_rate") return values[requests] ? (values[errors] ?? 0) / values[requests] : 0;
-        return values[places.get(column) ?? -1] ?? 0;
-      },
+/** Reads the rows of the table. A row that is still the same keeps its entry, so that it is not rendered again. */
+class EntryReader {
+  private known: Entry[] = [];
+
+  constructor(
+    private readonly window: string,
+    private readonly times: string,
+  ) {}
+
+  entries(): Entry[] {
+    const { data } = store;
+    const rows = (this.window === "60" ? data.table?.window : data.table?.total) ?? [];
+    const entries: Entry[] = [];
+    for (const [place, values] of rows.entries()) {
+      if (!values) continue;
+      const metric = data.metrics.get(place - 1) ?? null;
+      let entry = this.known[place];
+      if (entry?.values !== values || entry.metric !== metric) this.known[place] = entry = this.entryOf(place - 1, metric, values);
+      entries.push(entry);
+    }
+    return entries;
+  }
+
+  private entryOf(id: number, metric: Metric | null, values: number[]): Entry {
+    const names = store.hello?.table_columns ?? [];
+    const read = (name: string): number => values[names.indexOf(name)] ?? 0;
+    const figure = (column: string): number => {
+      if (column === "now") return nowOf({ id, metric });
+      if (column === "error_rate") return read("requests") ? read("errors") / read("requests") : 0;
+      return read(this.times !== "response" && OTHER_TIMES.has(column) ? `${this.times}_${column}` : column);
     };
-    return entry;
-  });
+    return { id, metric, values, figure };
+  }
 }
 
 /** Requests of the latest second, which change more often than the rest of a row. */
-const nowOf = ({ id, metric }: Entry): number => (id === ALL_REQUESTS ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0));
+const nowOf = ({ id, metric }: Pick<Entry, "id" | "metric">): number =>
+  id === ALL_REQUESTS ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0);
 
 export const nameOf = ({ id, metric, label }: Entry): string =>
   label ?? (id === ALL_REQUESTS ? "all requests" : (metric?.name ?? `metric ${id}`));
 
 function sorted(entries: Entry[], sort: string, ascending: boolean): Entry[] {
   const direction = ascending ? 1 : -1;
-  const compare = (a: Entry, b: Entry): number =>
-    (sort === "name" ? nameOf(a).localeCompare(nameOf(b)) : (a.figure(sort) ?? 0) - (b.figure(sort) ?? 0)) * direction;
-  // All requests stay on top.
-  return entries.sort((a, b) => Number(b.id === ALL_REQUESTS) - Number(a.id === ALL_REQUESTS) || compare(a, b));
+  const compare = new Intl.Collator().compare;
+  // All requests stay on top. Each figure is read once, because a comparison reads many.
+  const keyed = entries.map((entry) => ({
+    entry,
+    top: entry.id === ALL_REQUESTS ? 0 : 1,
+    key: sort === "name" ? 0 : (entry.figure(sort) ?? 0) * direction,
+  }));
+  keyed.sort((a, b) => a.top - b.top || a.key - b.key || (sort === "name" ? compare(nameOf(a.entry), nameOf(b.entry)) * direction : 0));
+  return keyed.map(({ entry }) => entry);
 }
 
 interface Props {
@@ -115,9 +137,10 @@ export function MetricsTable({ brief, hidden, arrange, onFold, tools }: Props): 
   const { data } = useStoreOn(({ data }) => `${data.run} ${data.tables} ${sort === "now" ? data.version : 0}`);
   const ascending = query.get("order") === "up";
   const filter = query.get("filter") ?? "";
-  const all = useMemo(() => entriesOf(window, times), [data.table, window, times]);
+  const reader = useMemo(() => new EntryReader(window, times), [window, times]);
+  const all = useMemo(() => reader.entries(), [data.table, reader]);
   const entries = useMemo(() => {
-    const wanted = all.filter((entry) => nameOf(entry).toLowerCase().includes(filter.toLowerCase()));
+    const wanted = filter ? all.filter((entry) => nameOf(entry).toLowerCase().includes(filter.toLowerCase())) : all;
     const inOrder = sorted(wanted, sort, ascending);
     return arrange ? arrange(inOrder) : inOrder;
   }, [all, filter, sort, ascending, arrange, sort === "now" ? data.version : 0]);
@@ -163,7 +186,6 @@ export function MetricsTable({ brief, hidden, arrange, onFold, tools }: Props): 
         entries={brief ? entries.slice(0, brief) : entries}
         sort={{ name: sort, ascending, set: setSort }}
         scrolls={!brief}
-        later={all.length > MANY}
         onFold={onFold}
       />
       {entries.length === 0 ? <p class="empty">{all.length === 0 ? "No request has ended yet." : "No metric has this name."}</p> : null}
@@ -181,11 +203,10 @@ interface RowsProps {
   entries: Entry[];
   sort: { name: string; ascending: boolean; set: (name: string) => void };
   scrolls: boolean;
-  later: boolean;
   onFold: Props["onFold"];
 }
 
-function Rows({ columns, entries, sort, scrolls, later, onFold }: RowsProps): JSX.Element {
+function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Element {
   const region = useRef<HTMLElement>(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   useEffect(() => {
@@ -227,7 +248,7 @@ function Rows({ columns, entries, sort, scrolls, later, onFold }: RowsProps): JS
         <tbody>
           {spacer(first, "above")}
           {entries.slice(first, end).map((entry) => (
-            <MetricRow key={entry.id} entry={entry} columns={columns} later={later} onFold={onFold} />
+            <MetricRow key={entry.id} entry={entry} columns={columns} onFold={onFold} />
           ))}
           {spacer(entries.length - end, "below")}
         </tbody>
@@ -260,8 +281,6 @@ function Head({ title, unit, name, sort, number = false, wide = false }: HeadPro
 interface RowProps {
   entry: Entry;
   columns: Column[];
-  /** Whether the row waits for its turn when its figures change. */
-  later: boolean;
   onFold: Props["onFold"];
 }
 
@@ -281,16 +300,7 @@ function observe(element: Element, row: MetricRow): void {
   observer.observe(element);
 }
 
-/** The server sends a table of more metrics than this every few seconds only. */
-const MANY = 50;
-/** Rows of such a table that are rendered in one second: all at once would hold the page up. */
-const ROWS_AT_ONCE = 8;
-const waiting = new Set<MetricRow>();
-store.subscribe(() => {
-  for (const row of [...waiting].slice(0, ROWS_AT_ONCE)) row.refresh();
-});
-
-/** Rendered with each table while it is in view, and when it comes into view. */
+/** Rendered when its figures change while it is in view, and when it comes into view. */
 class MetricRow extends Component<RowProps> {
   private inView = true;
   private outdated = false;
@@ -304,42 +314,30 @@ class MetricRow extends Component<RowProps> {
   }
 
   override componentWillUnmount(): void {
-    waiting.delete(this);
     if (this.element) observer?.unobserve(this.element);
-  }
-
-  refresh(): void {
-    waiting.delete(this);
-    if (this.inView && this.outdated) this.forceUpdate();
   }
 
   setInView(inView: boolean): void {
     this.inView = inView;
-    this.refresh();
+    if (inView && this.outdated) this.forceUpdate();
   }
 
   override shouldComponentUpdate(next: RowProps): boolean {
     const { entry, columns, onFold } = this.props;
     if (next.columns !== columns || next.onFold !== onFold) return true;
-    const changed = next.entry !== entry;
-    this.outdated ||= changed;
-    if (next.later && changed) waiting.add(this);
-    return changed && this.inView && !next.later;
+    this.outdated ||= next.entry !== entry;
+    return this.outdated && this.inView;
   }
+
+  private readonly now = (): string | null => (this.inView ? count(nowOf(this.props.entry)) : null);
 
   override render(props: RowProps): JSX.Element {
     this.outdated = false;
-    waiting.delete(this);
-    return <RowCells {...props} />;
+    return <RowCells {...props} now={this.now} />;
   }
 }
 
-function NowCell({ entry }: { entry: Entry }): JSX.Element {
-  useStoreOn(() => String(nowOf(entry)));
-  return <td class="number">{count(nowOf(entry))}</td>;
-}
-
-function RowCells({ entry, columns, onFold }: Omit<RowProps, "later">): JSX.Element {
+function RowCells({ entry, columns, onFold, now }: RowProps & { now: () => string | null }): JSX.Element {
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;
@@ -369,15 +367,14 @@ function RowCells({ entry, columns, onFold }: Omit<RowProps, "later">): JSX.Elem
               {UNKNOWN}
             </td>
           );
-        if (column.name === "now") return <NowCell key={column.name} entry={entry} />;
         const zero = value === 0 && column.name.startsWith("error");
         return (
           <td key={column.name} class={zero ? `${place} zero` : place}>
-            {column.show(value)}
+            {column.name === "now" ? <LiveText text={now} /> : column.show(value)}
           </td>
         );
       })}
-      <td class="wide">
+      <td class="wide trend">
         {metric || id === ALL_REQUESTS ? <Spark values={trend} tone="p99" label={`p99 of ${name}, the last minute`} /> : null}
       </td>
     </tr>

@@ -5,9 +5,10 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { Plan, State } from "../feed/messages";
 import { clock, visible } from "../format";
-import { store, useStore } from "../store";
+import { type Store, store, useStoreOn } from "../store";
 import { Acknowledged, useChange } from "./change";
 import { Icon, type IconName } from "./icons";
+import { LiveText } from "./live_text";
 import { Panel } from "./panel";
 import { loadText, peakLevel } from "./profile";
 
@@ -43,8 +44,11 @@ export function chipOf(state: State | null, stale: boolean): Chip {
   return { text: word.charAt(0).toUpperCase() + word.slice(1), tone: state.paused ? "warn" : "run", icon: state.paused ? "pause" : "play" };
 }
 
+/** Changes with the state of the run. */
+const runState = ({ state, stale }: Store): unknown => (stale ? "stale" : state);
+
 export function RunBar(): JSX.Element {
-  const { state, stale } = useStore();
+  const { state, stale } = useStoreOn(runState);
   const plan = state?.plan;
   const chip = chipOf(state, stale);
   return (
@@ -85,19 +89,22 @@ function waitedFor(): string {
   return behind.length > 0 && behind.length < 4 ? `: waiting for ${behind.map(({ id }) => visible(id)).join(", ")}` : "";
 }
 
+const isLate = ({ stale, dataAge }: Store): boolean => stale || (dataAge ?? 0) > 3;
+
+function ageText(): string {
+  const { dataAge, stale, connection } = store;
+  const silence = connection.silence(Date.now());
+  if (silence === null) return "Connecting";
+  if (stale) return `Data ${Math.round(silence / 1000)} s old`;
+  return dataAge === null ? "Connected" : `Data ${dataAge.toFixed(1)} s old${isLate(store) ? waitedFor() : ""}`;
+}
+
 /** How old the data is. */
 export function Age(): JSX.Element {
-  const { dataAge, stale, connection } = useStore();
-  const silence = connection.silence(Date.now());
-  const late = stale || (dataAge ?? 0) > 3;
-  let text = "Connected";
-  if (silence === null) text = "Connecting";
-  else if (stale) text = `Data ${Math.round(silence / 1000)} s old`;
-  else if (dataAge !== null) text = `Data ${dataAge.toFixed(1)} s old${late ? waitedFor() : ""}`;
   return (
-    <span class={late ? "age late" : "age"}>
+    <span class={isLate(useStoreOn(isLate)) ? "age late" : "age"}>
       <i class="dot" />
-      {text}
+      <LiveText text={ageText} />
     </span>
   );
 }
@@ -105,8 +112,10 @@ export function Age(): JSX.Element {
 const [WIDTH, HEIGHT] = [190, 32];
 
 function PlanShape({ plan }: { plan: Plan }): JSX.Element {
-  const elapsed = store.elapsedSeconds ?? 0;
   const duration = Math.max(plan.duration_s, 1);
+  /** In steps of half a pixel. */
+  const doneWidth = ({ elapsedSeconds }: Store): number => Math.round(Math.min(1, (elapsedSeconds ?? 0) / duration) * WIDTH * 2) / 2;
+  const elapsed = useStoreOn(doneWidth).elapsedSeconds ?? 0;
   // The end of a paused run is not known.
   const open = duration > 6 * 24 * 3600 || store.state?.paused === true;
   const peak = peakLevel(plan.stages);
@@ -118,7 +127,7 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
     return [`${left.toFixed(1)} ${y(from).toFixed(1)}`, `${right.toFixed(1)} ${y(to).toFixed(1)}`];
   });
   const outline = `M0 ${HEIGHT - 1}L${points.join("L")}L${WIDTH} ${HEIGHT - 1}z`;
-  const done = open ? WIDTH : Math.round(Math.min(1, elapsed / duration) * WIDTH * 2) / 2;
+  const done = open ? WIDTH : doneWidth(store);
   return (
     <div class="plan">
       {open ? null : (
@@ -137,7 +146,9 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
         </svg>
       )}
       <span>
-        <b>{clock(elapsed)}</b>
+        <b>
+          <LiveText sized text={() => clock(store.elapsedSeconds ?? 0)} />
+        </b>
         {open ? null : <span class="soft"> / {clock(duration)}</span>}
       </span>
     </div>
@@ -145,7 +156,7 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
 }
 
 function Actions(): JSX.Element | null {
-  const { state, stale } = useStore();
+  const { state, stale } = useStoreOn(runState);
   const [panel, setPanel] = useState<"load" | "stop" | null>(null);
   const change = useChange();
   const plan = state?.plan;

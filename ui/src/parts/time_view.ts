@@ -30,11 +30,14 @@ export const showLast = (seconds: number): void => setQuery("range", String(seco
 /** The longest time between two drawings of a chart that gets data, in seconds. */
 const SLOWEST_DRAWING_S = 10;
 
+/** A chart is drawn again when its lines have moved this far. */
+const PIXELS_PER_DRAWING = 2;
+
 /**
  * Which drawing of the chart belongs to `last`, the latest second. A second that is narrower than a
  * pixel would not be seen, so a chart of an hour is drawn every few seconds.
  */
 export function drawingOf(last: number, visible: number, pixels: number, turn: number): number {
-  const seconds = Math.max(1, Math.min(SLOWEST_DRAWING_S, Math.floor(visible / Math.max(pixels, 1))));
+  const seconds = Math.max(1, Math.min(SLOWEST_DRAWING_S, Math.floor((PIXELS_PER_DRAWING * visible) / Math.max(pixels, 1))));
   return Math.floor((last + (turn % seconds)) / seconds);
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { EventMessage, Hello, Second, Snapshot } from "../../src/feed/messages";
+import type { EventMessage, Hello, History, Second, Snapshot, TableMessage } from "../../src/feed/messages";
 import { reconnectDelay } from "../../src/feed/reconnect";
 import { RunData } from "../../src/feed/run_data";
 
@@ -14,7 +14,7 @@ const hello = golden<Hello>("hello");
 test("a snapshot fills the columns and the next second extends them", () => {
   const data = new RunData(hello.columns);
   const first = golden<Snapshot>("snapshot");
-  data.applySnapshot({ ...first, seconds: first.seconds.map((column) => column.slice(0, 1)), heat: first.heat.slice(0, 1) });
+  data.applySnapshot({ ...first, seconds: first.seconds.map((column) => column.slice(0, 1)) });
   assert.deepEqual(data.times, [1]);
   assert.ok(data.applySecond(golden<Second>("second")));
   assert.deepEqual([data.times, data.column("requests"), data.heat.length], [[1, 2], [3, 3], 2]);
@@ -36,9 +36,9 @@ test("a second that is known already is ignored, and a gap is reported", () => {
 test("a snapshot since a second continues the columns, and one of another run replaces them", () => {
   const data = new RunData(hello.columns);
   const whole = golden<Snapshot>("snapshot");
-  data.applySnapshot({ ...whole, seconds: whole.seconds.map((column) => column.slice(0, 1)), heat: whole.heat.slice(0, 1) });
+  data.applySnapshot({ ...whole, seconds: whole.seconds.map((column) => column.slice(0, 1)) });
   data.applySnapshot(golden<Snapshot>("snapshot_since"));
-  assert.deepEqual([data.times, data.heat.length], [[1, 2], 2]);
+  assert.deepEqual(data.times, [1, 2]);
   const generation = data.generation;
   data.applySnapshot({ ...whole, run: "another" });
   assert.deepEqual(data.times, [1, 2]);
@@ -54,6 +54,44 @@ test("an event that the snapshot contained is not listed twice", () => {
   data.addEvent(event);
   data.addEvent([9, "worker w2 was lost", "lost", "w2"]);
   assert.deepEqual(data.events, [event, [9, "worker w2 was lost", "lost", "w2"]]);
+});
+
+test("the history of a snapshot fills the heatmap and the trends", () => {
+  const data = new RunData(hello.columns);
+  data.applySnapshot(golden<Snapshot>("snapshot"));
+  const drawn = data.heats;
+  data.applyHistory(golden<History>("history_heat"));
+  data.applyHistory(golden<History>("history_trends"));
+  assert.deepEqual([data.heat.length, data.heat[1]?.length], [2, 6]);
+  assert.ok(data.heats > drawn, "the heatmap is drawn anew");
+  assert.deepEqual(data.metrics.get(1)?.trend, { t: [1, 2], p99: [9000, 9000] });
+});
+
+test("the figures of the latest second belong to their metrics", () => {
+  const data = new RunData(hello.columns);
+  const first = golden<Snapshot>("snapshot");
+  data.applySnapshot({ ...first, seconds: first.seconds.map((column) => column.slice(0, 1)) });
+  assert.ok(data.applySecond({ ...golden<Second>("second"), metrics: [1, 5, 9000] }));
+  assert.deepEqual([data.metrics.get(0)?.now, data.metrics.get(1)?.now], [0, 5]);
+  assert.deepEqual(data.metrics.get(1)?.trend, { t: [2], p99: [9000] });
+});
+
+test("a part of the table replaces the rows and errors of its metrics and no others", () => {
+  const data = new RunData(hello.columns);
+  data.applySnapshot(golden<Snapshot>("snapshot"));
+  const before = data.table?.total.slice();
+  const part: TableMessage = {
+    ...golden<TableMessage>("table"),
+    part: [1, 3],
+    total: [[0, 77]],
+    window: [],
+    messages: [],
+    outcomes: [[0, "timeout", "TIMEOUT", 9]],
+  };
+  data.setTable(part);
+  assert.deepEqual(data.table?.total, [before?.[0], [0, 77], before?.[2]]);
+  assert.deepEqual([data.table?.window[0]?.[0], data.table?.window[1], data.table?.window[2]?.[0]], [-1, undefined, 1]);
+  assert.deepEqual([data.table?.messages, data.table?.outcomes], [[], [[0, "timeout", "TIMEOUT", 9]]]);
 });
 
 test("attempts to reconnect are 0.5 to 8 s apart, each within 20 %", () => {

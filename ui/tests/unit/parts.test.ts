@@ -4,6 +4,7 @@ import { failingNodes } from "../../src/parts/failing_nodes";
 import { flagsOf } from "../../src/parts/flags";
 import { arrangeGroups, groupOf } from "../../src/parts/metric_groups";
 import { levelAt, loadText } from "../../src/parts/profile";
+import { Reduction } from "../../src/parts/reduction";
 import { drawingOf, parseRange, visibleSeconds } from "../../src/parts/time_view";
 import { parseRoute } from "../../src/route";
 
@@ -77,11 +78,11 @@ test("a chart of an hour is drawn every few seconds, and not with all the others
   const drawings = (visible: number, turn: number): number =>
     new Set(Array.from({ length: 60 }, (_, second) => drawingOf(3600 + second, visible, 600, turn))).size;
   assert.equal(drawings(60, 0), 60, "each second of a minute is seen");
-  assert.equal(drawings(3600, 0), 10, "a pixel is six seconds");
+  assert.equal(drawings(1200, 0), 15, "two pixels are four seconds");
   assert.ok(drawings(36_000, 0) <= 7, "ten seconds are the longest wait");
   const drawnAt = (turn: number): number =>
-    [0, 1, 2, 3, 4, 5].findIndex((t) => drawingOf(t, 3600, 600, turn) !== drawingOf(t - 1, 3600, 600, turn));
-  assert.equal(new Set([0, 1, 2, 3, 4, 5].map(drawnAt)).size, 6);
+    [0, 1, 2, 3].findIndex((t) => drawingOf(t, 1200, 600, turn) !== drawingOf(t - 1, 1200, 600, turn));
+  assert.equal(new Set([0, 1, 2, 3].map(drawnAt)).size, 4);
 });
 
 test("a group is what stands before the slash, unless it is a method or an address", () => {
@@ -132,4 +133,26 @@ test("failed tries are counted by node, and those beyond the failed operations w
     },
     { node: "10.0.0.3", datacenter: "dc2", tries: 4, codes: [["WRITE_TIMEOUT", 4]] },
   ]);
+});
+
+test("an hour of points keeps the lowest and the highest of each pixel, and continues", () => {
+  const times = Array.from({ length: 3600 }, (_, index) => index + 1);
+  const values = times.map((t) => (t === 1800 ? 9000 : t === 1900 ? 1 : 100));
+  const line = { label: "p99", color: "p99", at: (index: number) => values[index] };
+  const reduction = new Reduction();
+  const first = reduction.update("a", times, [line], [0, 3600], 400);
+  assert.ok(first.times.length <= 800);
+  assert.deepEqual([Math.max(...(first.values[0] as number[])), Math.min(...(first.values[0] as number[]))], [9000, 1]);
+  times.push(3601);
+  values.push(20_000);
+  const next = reduction.update("a", times, [line], [0, 3601], 400);
+  assert.deepEqual([next.times.at(-1), next.values[0]?.at(-1)], [3601, 20_000]);
+  assert.equal(reduction.update("a", times, [line], [3541, 3601], 400).times.length, 62, "a minute has all its points");
+});
+
+test("a pixel without values is a gap", () => {
+  const times = Array.from({ length: 1000 }, (_, index) => index + 1);
+  const line = { label: "p50", color: "p50", at: (index: number) => (index < 500 ? null : 5) };
+  const { values } = new Reduction().update("a", times, [line], [0, 1000], 100);
+  assert.deepEqual([values[0]?.[0], values[0]?.at(-1)], [null, 5]);
 });

@@ -70,15 +70,40 @@ fn figures(metric: &MetricView, cql: Option<CqlCounts>, seconds: f64) -> Value {
     })
 }
 
-/// Rows of all requests and of every metric, for the whole run and for the latest minute. All
-/// requests have the id -1.
-pub(super) fn table(view: &RunView, measured: Duration) -> Value {
+/// The metrics that a table message is about: those whose place, divided by `parts`, leaves `place`.
+/// All requests have the place 0, and each metric that of its id plus 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TablePart {
+    pub(super) place: usize,
+    pub(super) parts: usize,
+}
+
+impl TablePart {
+    pub(super) const WHOLE: TablePart = TablePart { place: 0, parts: 1 };
+
+    fn contains(self, place: usize) -> bool {
+        place % self.parts == self.place
+    }
+
+    pub(super) fn has_metric(self, id: usize) -> bool {
+        self.contains(id + 1)
+    }
+
+    /// Metrics of the part with their ids.
+    pub(super) fn metrics(self, view: &RunView) -> impl Iterator<Item = (usize, &MetricView)> {
+        view.metrics.iter().enumerate().filter(move |(id, _)| self.has_metric(*id))
+    }
+}
+
+/// Rows of a part of the table, for the whole run and for the latest minute. All requests have the id -1.
+pub(super) fn table(view: &RunView, measured: Duration, part: TablePart) -> Value {
     let measured = measured.as_secs_f64();
-    let all = std::iter::once((-1, &view.all));
-    let metrics = (0..).zip(&view.metrics);
-    let total: Vec<Value> = all.chain(metrics).map(|(id, metric)| table_row(id, &metric.into(), measured)).collect();
-    let (window, seconds) = windows(view);
-    json!({"window_s": seconds, "total": total, "window": window})
+    let all = part.contains(0).then_some((-1, &view.all));
+    let metrics = part.metrics(view).map(|(id, metric)| (id as i64, metric));
+    let rows = all.into_iter().chain(metrics);
+    let total: Vec<Value> = rows.map(|(id, metric)| table_row(id, &metric.into(), measured)).collect();
+    let (window, seconds) = windows(view, part);
+    json!({"part": [part.place, part.parts], "window_s": seconds, "total": total, "window": window})
 }
 
 /// What a row needs of a metric.
@@ -125,22 +150,30 @@ fn table_row(id: i64, metric: &RowSource<'_>, seconds: f64) -> Value {
 }
 
 /// One pass over the kept seconds, because a pass for each metric would cost their product.
-fn windows(view: &RunView) -> (Vec<Value>, usize) {
-    let mut merged: HashMap<&MetricKey, WindowTotal> = HashMap::new();
+fn windows(view: &RunView, part: TablePart) -> (Vec<Value>, usize) {
+    let mut merged: HashMap<&MetricKey, WindowTotal> =
+        part.metrics(view).map(|(_, metric)| (&*metric.key, WindowTotal::default())).collect();
     let mut seconds = 0;
     for second in view.latest_seconds(TABLE_WINDOW_S) {
         seconds += 1;
-        second.iter().for_each(|delta| merged.entry(&delta.key).or_default().add(delta));
+        for delta in second {
+            if let Some(total) = merged.get_mut(&*delta.key) {
+                total.add(delta);
+            }
+        }
     }
-    let all = view.window(None, seconds as u32).filter(|_| seconds > 0);
+    let all = (seconds > 0 && part.contains(0)).then(|| view.window(None, seconds as u32)).flatten();
     let all = all.iter().map(|all| table_row(-1, &all.into(), seconds as f64));
-    let metrics = (0..).zip(&view.metrics).filter_map(|(id, metric)| Some((id, merged.get(&*metric.key)?)));
+    let metrics = part.metrics(view).map(|(id, metric)| (id as i64, &merged[&*metric.key]));
+    let metrics = metrics.filter(|(_, total)| total.merged);
     let metrics = metrics.map(|(id, total)| table_row(id, &total.row_source(), seconds as f64));
     (all.chain(metrics).collect(), seconds)
 }
 
 #[derive(Default)]
 struct WindowTotal {
+    /// Whether the window has the metric.
+    merged: bool,
     requests: u64,
     errors: u64,
     bytes: (u64, u64),
@@ -151,6 +184,7 @@ struct WindowTotal {
 
 impl WindowTotal {
     fn add(&mut self, delta: &MetricDelta) {
+        self.merged = true;
         self.requests += delta.requests();
         self.errors += delta.errors();
         self.bytes = (self.bytes.0 + delta.bytes_in, self.bytes.1 + delta.bytes_out);
@@ -160,7 +194,7 @@ impl WindowTotal {
     }
 
     fn row_source(&self) -> RowSource<'_> {
-        let WindowTotal { requests, errors, bytes, response, service, wait } = self;
+        let WindowTotal { requests, errors, bytes, response, service, wait, .. } = self;
         RowSource { requests: *requests, errors: *errors, bytes: *bytes, response, service, wait }
     }
 }

@@ -11,7 +11,8 @@ use std::{
 use tokio::{sync::broadcast, time::Instant};
 
 use super::{
-    run_messages::{event_message, events, second_message, snapshot_message, table_message},
+    figures::TablePart,
+    run_messages::{event_message, events, second_message, snapshot_messages, table_message},
     status_messages::{fleet_message, state_json},
 };
 use crate::run_watcher::WatchedRun;
@@ -19,9 +20,10 @@ use crate::run_watcher::WatchedRun;
 /// Messages that wait for a slow subscriber. If more wait it gets a snapshot in place of them, so
 /// the number is small: a few seconds of messages.
 const FEED_CAPACITY: usize = 16;
-/// With more metrics than this, the table is sent every [`TABLE_INTERVAL_S`] seconds.
+/// The table of more metrics than this is sent in [`TABLE_PARTS`] parts, one each second, so that no second
+/// costs a page more than the others.
 const SMALL_TABLE: usize = 50;
-const TABLE_INTERVAL_S: u32 = 5;
+const TABLE_PARTS: u32 = 5;
 const FLEET_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A message to all subscribers.
@@ -77,7 +79,7 @@ struct CachedSnapshot {
     run: Arc<str>,
     finished: bool,
     seconds: u32,
-    text: Arc<str>,
+    texts: Vec<Arc<str>>,
 }
 
 impl CachedSnapshot {
@@ -117,17 +119,18 @@ impl LiveFeed {
         Some(elapsed + at.elapsed().as_secs_f64())
     }
 
-    /// The whole snapshot, rendered once for all subscribers that need it.
-    pub(crate) fn whole_snapshot<C: FleetStores>(&self, watched: Option<&WatchedRun<C>>) -> Arc<str> {
-        let Some(run) = watched else { return snapshot_message(watched, 0).into() };
+    /// The messages of the whole snapshot, rendered once for all subscribers that need it.
+    pub(crate) fn whole_snapshot<C: FleetStores>(&self, watched: Option<&WatchedRun<C>>) -> Vec<Arc<str>> {
+        let render = || snapshot_messages(watched, 0).into_iter().map(Arc::from).collect::<Vec<_>>();
+        let Some(run) = watched else { return render() };
         if let Some(cached) = self.progress().snapshot.as_ref().filter(|cached| cached.is_of(run)) {
-            return cached.text.clone();
+            return cached.texts.clone();
         }
-        let text: Arc<str> = snapshot_message(watched, 0).into();
+        let texts = render();
         let seconds = run.view().timeline.len() as u32;
         let (run, finished) = (run.run_id().into(), run.finished);
-        self.progress().snapshot = Some(CachedSnapshot { run, finished, seconds, text: text.clone() });
-        text
+        self.progress().snapshot = Some(CachedSnapshot { run, finished, seconds, texts: texts.clone() });
+        texts
     }
 
     /// Sends what has changed since the last call.
@@ -167,10 +170,8 @@ impl LiveFeed {
                 let text = second_message(watched, second, progress.metrics).into();
                 self.send(Published::Second(PublishedSecond { run: progress.run.clone(), t_s: second.t_s, text }));
             }
-            let due =
-                view.metrics.len() <= SMALL_TABLE || seconds / TABLE_INTERVAL_S != progress.seconds / TABLE_INTERVAL_S;
-            if due && seconds != progress.seconds {
-                self.send(Published::Text(table_message(watched).into()));
+            for part in table_parts(view.metrics.len(), progress.seconds, seconds) {
+                self.send(Published::Text(table_message(watched, part).into()));
             }
         }
         self.publish_events(progress, events(watched));
@@ -213,5 +214,36 @@ impl LiveFeed {
 
     fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The parts of the table that are due when the seconds after `from` up to `to` have closed.
+fn table_parts(metrics: usize, from: u32, to: u32) -> Vec<TablePart> {
+    let closed = from + 1..=to;
+    if metrics <= SMALL_TABLE || closed.clone().count() as u32 >= TABLE_PARTS {
+        return closed.last().map(|_| TablePart::WHOLE).into_iter().collect();
+    }
+    closed.map(|t_s| TablePart { place: (t_s % TABLE_PARTS) as usize, parts: TABLE_PARTS as usize }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(metrics: usize, seconds: (u32, u32), expected: &[(usize, usize)]) {
+        let parts = table_parts(metrics, seconds.0, seconds.1);
+        assert_eq!(parts.iter().map(|part| (part.place, part.parts)).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn large_table_is_sent_in_parts_and_each_metric_every_five_seconds() {
+        check(50, (7, 8), &[(0, 1)]);
+        check(50, (7, 7), &[]);
+        check(51, (7, 8), &[(3, 5)]);
+        check(51, (8, 10), &[(4, 5), (0, 5)]);
+        check(51, (7, 7), &[]);
+        // After a stall the whole table is smaller than its parts.
+        check(51, (7, 12), &[(0, 1)]);
     }
 }

@@ -9,21 +9,26 @@ use squall_report::ThresholdJson;
 
 use super::{
     columns::{by_column, micros, row, step_for},
-    figures::{TABLE_WINDOW_S, key_figures, table},
+    figures::{TABLE_WINDOW_S, TablePart, key_figures, table},
 };
 use crate::run_watcher::WatchedRun;
 
-/// The run so far. With `since`, seconds up to it are left out, because the reader has them.
-pub(crate) fn snapshot_message<C: FleetStores>(watched: Option<&WatchedRun<C>>, since: u32) -> String {
+/// Heatmap columns and metrics in one `history` message.
+const HISTORY_COLUMNS: usize = 600;
+const HISTORY_METRICS: usize = 125;
+
+/// The run so far: a `snapshot`, and `history` messages that follow it. With `since`, seconds up to it are
+/// left out, because the reader has them.
+pub(crate) fn snapshot_messages<C: FleetStores>(watched: Option<&WatchedRun<C>>, since: u32) -> Vec<String> {
     let Some(watched) = watched else {
-        return json!({"type": "snapshot", "run": null}).to_string();
+        return vec![json!({"type": "snapshot", "run": null}).to_string()];
     };
     let view = watched.view();
     // A reader that has more seconds than the run has those of another one.
     let since = if since as usize > view.timeline.len() { 0 } else { since };
     let seconds = &view.timeline[since as usize..];
     let step = step_for(seconds.len());
-    json!({
+    let snapshot = json!({
         "type": "snapshot",
         "run": watched.run_id(),
         "finished": watched.finished,
@@ -35,15 +40,19 @@ pub(crate) fn snapshot_message<C: FleetStores>(watched: Option<&WatchedRun<C>>, 
         "seconds": by_column(seconds, step),
         "cpu": seconds.chunks(step).map(|part| cpu_of(watched, part)).collect::<Vec<_>>(),
         "failures": seconds.chunks(step).filter_map(failures_point).collect::<Vec<_>>(),
-        "heat": seconds.chunks(step).filter_map(heat_point).collect::<Vec<_>>(),
-        "trends": trends(view),
-        "latest": view.timeline.last().map_or_else(Vec::new, |last| metric_rows(view, last.t_s)),
+        "latest": view.timeline.last().map_or_else(Vec::new, |last| metric_figures(view, last.t_s)),
         "figures": key_figures(view, watched.measured_duration()),
         "thresholds": thresholds(watched),
         "events": events(watched).iter().map(event_json).collect::<Vec<_>>(),
-        "table": table_json(watched),
-    })
-    .to_string()
+        "table": table_json(watched, TablePart::WHOLE),
+    });
+    let heat: Vec<Value> = seconds.chunks(step).filter_map(heat_point).collect();
+    // In parts, because a browser that reads all of it at once does nothing else meanwhile.
+    let history = |name: &str, part: &[Value]| json!({"type": "history", "run": watched.run_id(), name: part});
+    let heat = heat.chunks(HISTORY_COLUMNS).map(|part| history("heat", part));
+    let trends = trends(view);
+    let trends = trends.chunks(HISTORY_METRICS).map(|part| history("trends", part));
+    std::iter::once(snapshot).chain(heat).chain(trends).map(|message| message.to_string()).collect()
 }
 
 /// The closed second `t_s`. `known_metrics` is how many metrics the readers know.
@@ -62,7 +71,7 @@ pub(super) fn second_message<C: FleetStores>(
         "failures": failures(second),
         "heat": heat_column(second),
         "new_metrics": metric_names(view, known_metrics),
-        "metrics": metric_rows(view, second.t_s),
+        "metrics": metric_figures(view, second.t_s),
         "figures": key_figures(view, watched.measured_duration()),
         "thresholds": thresholds(watched),
     })
@@ -74,8 +83,8 @@ fn cpu_of<C: FleetStores>(watched: &WatchedRun<C>, part: &[RunSecond]) -> Option
     watched.cpu.highest(part.first()?.t_s, part.last()?.t_s)
 }
 
-pub(super) fn table_message<C: FleetStores>(watched: &WatchedRun<C>) -> String {
-    let mut message = table_json(watched);
+pub(super) fn table_message<C: FleetStores>(watched: &WatchedRun<C>, part: TablePart) -> String {
+    let mut message = table_json(watched, part);
     message["type"] = "table".into();
     message["run"] = watched.run_id().into();
     message.to_string()
@@ -115,15 +124,15 @@ fn metric_names(view: &RunView, first: usize) -> Vec<Value> {
     view.metrics.iter().enumerate().skip(first).map(|(id, m)| json!([id, m.key.id(), kind(m)])).collect()
 }
 
-/// `[id, requests, errors, p50, p95, p99]` of every metric with a sample in second `t_s`.
-fn metric_rows(view: &RunView, t_s: u32) -> Vec<Value> {
+/// Id, requests, p99, id, requests, p99, … of every metric with a sample in second `t_s`: browsers read
+/// one flat list several times as fast as a list for each metric.
+fn metric_figures(view: &RunView, t_s: u32) -> Vec<u64> {
     let row_of = |metric: &MetricView| -> Option<MetricSecond> {
         // The second is among the latest ones.
         metric.timeline.iter().rev().take_while(|row| row.t_s >= t_s).find(|row| row.t_s == t_s).copied()
     };
-    let us = |nanos: f32| micros(nanos as u64);
     let rows = view.metrics.iter().enumerate().filter_map(|(id, metric)| Some((id, row_of(metric)?)));
-    rows.map(|(id, row)| json!([id, row.requests, row.errors, us(row.p50), us(row.p95), us(row.p99)])).collect()
+    rows.flat_map(|(id, row)| [id as u64, row.requests.into(), micros(row.p99 as u64)]).collect()
 }
 
 /// `[id, [t, …], [p99, …]]` of the latest minute of every metric.
@@ -169,19 +178,21 @@ fn heat_point(part: &[RunSecond]) -> Option<Value> {
     (!column.is_empty()).then(|| json!([last.t_s, column]))
 }
 
-/// Figures of every metric, failures by metric and outcome, and failure messages.
-fn table_json<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
+/// Figures of the metrics of a part, their failures by outcome, and their failure messages.
+fn table_json<C: FleetStores>(watched: &WatchedRun<C>, part: TablePart) -> Value {
     let view = watched.view();
-    let mut table = table(view, watched.measured_duration());
+    let mut table = table(view, watched.measured_duration(), part);
     let outcomes = |(id, metric): (usize, &MetricView)| -> Vec<Value> {
         let failed = metric.outcomes.iter().filter(|(outcome, _)| outcome.is_error());
         failed.map(|(o, n)| json!([id, o.category.name(), o.code.to_string(), n])).collect()
     };
-    let messages = view.errors.iter().map(|note| {
-        let id = view.metrics.iter().position(|metric| metric.key == note.metric);
+    let noted = view.errors.iter().map(|note| (view.metrics.iter().position(|metric| metric.key == note.metric), note));
+    // Messages of no known metric are with all requests.
+    let noted = noted.filter(|(id, _)| id.map_or(part.place == 0, |id| part.has_metric(id)));
+    let messages = noted.map(|(id, note)| {
         json!([id, note.outcome.category.name(), note.outcome.code.to_string(), note.message, note.count])
     });
     table["messages"] = messages.collect();
-    table["outcomes"] = view.metrics.iter().enumerate().flat_map(outcomes).collect();
+    table["outcomes"] = part.metrics(view).flat_map(outcomes).collect();
     table
 }

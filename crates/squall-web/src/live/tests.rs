@@ -13,8 +13,10 @@ use squall_orchestrator::{WorkerActivity, WorkerInfo, WorkerSecond};
 use std::time::Duration;
 
 use super::{
-    alive_message, hello_message,
-    run_messages::{event_message, events, second_message, snapshot_message, table_message},
+    alive_message,
+    figures::TablePart,
+    hello_message,
+    run_messages::{event_message, events, second_message, snapshot_messages, table_message},
     status_messages::fleet_message,
 };
 use crate::run_watcher::WatchedRun;
@@ -103,11 +105,14 @@ fn check(name: &str, message: &str) {
 #[test]
 fn messages_of_a_run_have_their_golden_form() {
     let run = run();
-    check("snapshot", &snapshot_message(Some(&run), 0));
-    check("snapshot_since", &snapshot_message(Some(&run), 1));
-    check("snapshot_empty", &snapshot_message::<MemoryFleetStores>(None, 0));
+    let [snapshot, heat, trends] = &snapshot_messages(Some(&run), 0)[..] else { panic!("other messages") };
+    check("snapshot", snapshot);
+    check("history_heat", heat);
+    check("history_trends", trends);
+    check("snapshot_since", &snapshot_messages(Some(&run), 1)[0]);
+    check("snapshot_empty", &snapshot_messages::<MemoryFleetStores>(None, 0)[0]);
     check("second", &second_message(&run, &run.view().timeline[1], 1));
-    check("table", &table_message(&run));
+    check("table", &table_message(&run, TablePart::WHOLE));
     check("event", &event_message("r1", &events(&run)[0]));
 }
 
@@ -144,9 +149,27 @@ fn messages_of_the_fleet_have_their_golden_form() {
 /// The page appends what follows its latest second, so a snapshot may not repeat it.
 #[test]
 fn snapshot_since_a_second_contains_only_later_ones() {
-    let part: serde_json::Value = serde_json::from_str(&snapshot_message(Some(&run()), 1)).unwrap();
-    assert_eq!((&part["since"], &part["seconds"][0]), (&1.into(), &serde_json::json!([2])));
-    assert!(part["heat"].as_array().unwrap().iter().all(|column| column[0] == 2));
-    let other: serde_json::Value = serde_json::from_str(&snapshot_message(Some(&run()), 9)).unwrap();
+    let messages = |since| -> Vec<serde_json::Value> {
+        snapshot_messages(Some(&run()), since).iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+    };
+    let part = messages(1);
+    assert_eq!((&part[0]["since"], &part[0]["seconds"][0]), (&1.into(), &serde_json::json!([2])));
+    assert!(part[1]["heat"].as_array().unwrap().iter().all(|column| column[0] == 2));
+    let other = &messages(9)[0];
     assert_eq!((&other["since"], &other["seconds"][0]), (&0.into(), &serde_json::json!([1, 2])));
+}
+
+#[test]
+fn parts_of_a_table_contain_each_metric_once() {
+    let parts: Vec<serde_json::Value> = (0..3)
+        .map(|place| serde_json::from_str(&table_message(&run(), TablePart { place, parts: 3 })).unwrap())
+        .collect();
+    let ids = |part: &serde_json::Value, rows: &str| -> Vec<i64> {
+        part[rows].as_array().unwrap().iter().map(|row| row[0].as_i64().unwrap()).collect()
+    };
+    for rows in ["total", "window"] {
+        assert_eq!(parts.iter().map(|part| ids(part, rows)).collect::<Vec<_>>(), [vec![-1], vec![0], vec![1]]);
+    }
+    assert_eq!(parts.iter().map(|part| ids(part, "outcomes")).collect::<Vec<_>>(), [vec![], vec![0, 0], vec![]]);
+    assert_eq!(parts.iter().map(|part| ids(part, "messages")).collect::<Vec<_>>(), [vec![], vec![0], vec![]]);
 }

@@ -21,7 +21,7 @@ use tokio::{
 use super::ApiState;
 use crate::{
     error::ApiError,
-    live::{Published, PublishedSecond, alive_message, hello_message, snapshot_message},
+    live::{Published, PublishedSecond, alive_message, hello_message, snapshot_messages},
     run_watcher::RunWatcher,
 };
 
@@ -134,7 +134,7 @@ impl<'a, C: FleetStores> LiveReader<'a, C> {
             Ok(Published::Second(second)) => self.second(second).into_iter().collect(),
             Ok(Published::Resync) => {
                 self.run.clear();
-                vec![self.snapshot().await]
+                self.snapshot().await
             }
             Err(RecvError::Lagged(_)) => self.catch_up().await,
             Err(RecvError::Closed) => return None,
@@ -153,12 +153,12 @@ impl<'a, C: FleetStores> LiveReader<'a, C> {
     /// In place of all messages that the reader has missed.
     async fn catch_up(&mut self) -> Vec<Arc<str>> {
         let mut texts = self.watcher.live.latest_status();
-        texts.push(self.snapshot().await);
+        texts.extend(self.snapshot().await);
         texts
     }
 
     /// The seconds that the reader lacks, or the whole run if it has another one.
-    async fn snapshot(&mut self) -> Arc<str> {
+    async fn snapshot(&mut self) -> Vec<Arc<str>> {
         let watched = self.watcher.current_run().await;
         let watched = watched.as_ref();
         let run = watched.map_or("", |watched| watched.run_id());
@@ -166,13 +166,13 @@ impl<'a, C: FleetStores> LiveReader<'a, C> {
         // The result of a finished run may correct its last second.
         let open = watched.is_some_and(|watched| !watched.finished);
         let has_part = open && run == self.run && (1..=seconds).contains(&self.last_second);
-        let text = match has_part {
-            true => snapshot_message(watched, self.last_second).into(),
+        let texts: Vec<Arc<str>> = match has_part {
+            true => snapshot_messages(watched, self.last_second).into_iter().map(Arc::from).collect(),
             false => self.watcher.live.whole_snapshot(watched),
         };
         run.clone_into(&mut self.run);
         self.last_second = seconds;
-        text
+        texts
     }
 }
 
