@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// The longest header: 2 bytes, 8 of length, 4 of mask.
-const MAX_HEADER: usize = 14;
+pub(super) const MAX_HEADER: usize = 14;
 /// The longest payload of a control frame.
 const MAX_CONTROL: usize = 125;
 

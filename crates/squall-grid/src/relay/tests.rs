@@ -219,6 +219,7 @@ async fn junk_of_a_client_is_not_forwarded() {
 #[tokio::test]
 async fn large_messages_pass_through_a_unix_socket() {
     let ((client, from_client), (worker, to_worker)) = (socket_pair().await, UnixStream::pair().unwrap());
+    let to_worker = UnixSocket::new(to_worker.into_std().unwrap().into()).unwrap();
     let side = |socket| RelaySide { socket, received: Vec::new() };
     let (_stop, stopped) = oneshot::channel();
     let running = tokio::spawn(async move {
