@@ -19,13 +19,14 @@ pub use unix_socket::UnixSocket;
 use frame::{CloseFrame, FrameError, FrameSender, FrameTracker, MAX_HEADER, encode_ping};
 use splice_pipe::SplicePipe;
 
-/// One read, and so the most that a direction copies and holds back.
-const BUFFER: usize = 64 << 10;
+/// One read, and so the most that a direction copies and holds back. Each read and each write may wake the
+/// peer, which costs more than copying a few pages.
+const BUFFER: usize = 256 << 10;
 /// The kernel moves payloads from this size on without a copy. For smaller ones it takes longer than
 /// copying does.
-const LARGE_PAYLOAD: u64 = 32 << 10;
+const LARGE_PAYLOAD: u64 = BUFFER as u64;
 /// The most that the kernel moves at once, and so the most that a direction holds back of a large payload.
-const MOVED: u64 = 256 << 10;
+const MOVED: u64 = BUFFER as u64;
 
 thread_local! {
     /// All relays of a thread read into one buffer, because none keeps bytes in it across an await.
@@ -278,8 +279,6 @@ struct Direction {
     pending: Vec<u8>,
     /// The same for bytes of a large payload.
     moving: Option<SplicePipe>,
-    /// Whether the last payload was large, so that the next one probably is and its header is peeked at.
-    large: bool,
     bytes: u64,
     last_received: Instant,
     last_pinged: Instant,
@@ -292,7 +291,6 @@ impl Direction {
             tracker: FrameTracker::new(sender),
             pending: Vec::new(),
             moving: None,
-            large: false,
             bytes: 0,
             last_received: now,
             last_pinged: now,
@@ -314,7 +312,9 @@ impl Direction {
         if from.readable().await.is_err() {
             return Step::SenderEnded;
         }
-        if self.tracker.payload_left() >= LARGE_PAYLOAD || self.large && self.tracker.at_boundary() {
+        // A frame behind a large one is probably large too.
+        let large = self.tracker.last_payload() >= LARGE_PAYLOAD;
+        if self.tracker.payload_left() >= LARGE_PAYLOAD || large && self.tracker.at_boundary() {
             let mut header = [0; MAX_HEADER];
             let peeked = if self.tracker.at_boundary() { from.try_peek(&mut header) } else { Ok(0) };
             match peeked {
@@ -327,8 +327,12 @@ impl Direction {
                 Err(_) => return Step::SenderEnded,
             }
         }
-        self.large = false;
-        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(buffer) {
+        // A read that ends with the payload lets the next frame be moved with its header.
+        let most = match self.tracker.payload_left() {
+            left @ 1.. if large => (left as usize).min(BUFFER),
+            _ => BUFFER,
+        };
+        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(&mut buffer[..most]) {
             Ok(0) => Step::SenderEnded,
             Ok(read) => self.forward(&buffer[..read], to),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Step::Moved,
@@ -364,7 +368,6 @@ impl Direction {
         }
         self.bytes += moved as u64;
         self.last_received = Instant::now();
-        self.large = true;
         self.moving = Some(pipe);
         Some(self.write_held_back(to))
     }
