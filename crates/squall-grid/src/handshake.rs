@@ -6,9 +6,10 @@ use std::{fmt::Write, io};
 
 use crate::relay::{RelaySide, Socket};
 
-/// The most bytes and headers of a head.
-pub(crate) const MAX_HEAD: usize = 8 << 10;
-pub(crate) const MAX_HEADERS: usize = 64;
+/// The most bytes and headers of a head. The server accepts half of both from a client, because it adds
+/// headers of its own for the worker.
+pub(crate) const MAX_HEAD: usize = 16 << 10;
+pub(crate) const MAX_HEADERS: usize = 128;
 /// The most bytes of a refusal's body that are passed on.
 const MAX_BODY: usize = 8 << 10;
 

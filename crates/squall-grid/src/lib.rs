@@ -8,6 +8,7 @@
 //! * [`relay`]: forwards a WebSocket by its frame headers.
 
 mod direct;
+mod error_text;
 mod handshake;
 mod offer_message;
 mod playwright_version;

@@ -7,25 +7,26 @@
 pub mod frame;
 mod socket;
 mod splice_pipe;
+mod unix_socket;
 
 use std::{cell::RefCell, io, pin::pin, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
 pub use socket::Socket;
+pub use unix_socket::UnixSocket;
 
-use frame::{CloseFrame, FrameError, FrameSender, FrameTracker, encode_ping};
+use frame::{CloseFrame, FrameError, FrameSender, FrameTracker, MAX_HEADER, encode_ping};
 use splice_pipe::SplicePipe;
 
-/// One read, and so the most that a direction copies and holds back.
-const BUFFER: usize = 64 << 10;
-/// The read of a header whose payload is probably large.
-const HEADER_READ: usize = 1 << 10;
+/// One read, and so the most that a direction copies and holds back. Each read and each write may wake the
+/// peer, which costs more than copying a few pages.
+const BUFFER: usize = 256 << 10;
 /// The kernel moves payloads from this size on without a copy. For smaller ones it takes longer than
 /// copying does.
-const LARGE_PAYLOAD: u64 = 32 << 10;
+const LARGE_PAYLOAD: u64 = BUFFER as u64;
 /// The most that the kernel moves at once, and so the most that a direction holds back of a large payload.
-const MOVED: u64 = 256 << 10;
+const MOVED: u64 = BUFFER as u64;
 
 thread_local! {
     /// All relays of a thread read into one buffer, because none keeps bytes in it across an await.
@@ -278,8 +279,6 @@ struct Direction {
     pending: Vec<u8>,
     /// The same for bytes of a large payload.
     moving: Option<SplicePipe>,
-    /// Whether the last payload was large, so that the next one probably is.
-    large: bool,
     bytes: u64,
     last_received: Instant,
     last_pinged: Instant,
@@ -292,7 +291,6 @@ impl Direction {
             tracker: FrameTracker::new(sender),
             pending: Vec::new(),
             moving: None,
-            large: false,
             bytes: 0,
             last_received: now,
             last_pinged: now,
@@ -314,13 +312,26 @@ impl Direction {
         if from.readable().await.is_err() {
             return Step::SenderEnded;
         }
-        if self.tracker.payload_left() >= LARGE_PAYLOAD
-            && let Ok(pipe) = SplicePipe::open()
-        {
-            return self.move_payload(pipe, from, to);
+        // A frame behind a large one is probably large too.
+        let large = self.tracker.last_payload() >= LARGE_PAYLOAD;
+        if self.tracker.payload_left() >= LARGE_PAYLOAD || large && self.tracker.at_boundary() {
+            let mut header = [0; MAX_HEADER];
+            let peeked = if self.tracker.at_boundary() { from.try_peek(&mut header) } else { Ok(0) };
+            match peeked {
+                Ok(peeked) => {
+                    if let Some(step) = self.move_large(&header[..peeked], from, to) {
+                        return step;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Moved,
+                Err(_) => return Step::SenderEnded,
+            }
         }
-        let most = if self.large && self.tracker.at_boundary() { HEADER_READ } else { BUFFER };
-        self.large = false;
+        // A read that ends with the payload lets the next frame be moved with its header.
+        let most = match self.tracker.payload_left() {
+            left @ 1.. if large => (left as usize).min(BUFFER),
+            _ => BUFFER,
+        };
         READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(&mut buffer[..most]) {
             Ok(0) => Step::SenderEnded,
             Ok(read) => self.forward(&buffer[..read], to),
@@ -329,22 +340,36 @@ impl Direction {
         })
     }
 
-    /// Moves bytes of a large payload.
-    fn move_payload(&mut self, mut pipe: SplicePipe, from: &Socket, to: &Socket) -> Step {
-        let most = self.tracker.payload_left().min(MOVED);
-        match pipe.fill(from, most as usize) {
-            Ok(0) => return Step::SenderEnded,
-            Ok(moved) => {
-                self.tracker.skip_payload(moved as u64);
-                self.bytes += moved as u64;
-                self.last_received = Instant::now();
-                self.large = true;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Moved,
-            Err(_) => return Step::SenderEnded,
+    /// Moves bytes of a large payload, behind `peeked` bytes that the sender's socket still has. `None` if
+    /// the payload is not large, or if the process has no more file descriptors.
+    fn move_large(&mut self, peeked: &[u8], from: &Socket, to: &Socket) -> Option<Step> {
+        let mut tracker = self.tracker.clone();
+        // A header that breaks the protocol is read, and refused, like any other.
+        if tracker.observe(peeked).is_err() || tracker.payload_left() < LARGE_PAYLOAD {
+            return None;
         }
+        let mut pipe = SplicePipe::open().ok()?;
+        let most = (peeked.len() as u64 + tracker.payload_left()).min(MOVED);
+        let moved = match pipe.fill(from, most as usize) {
+            Ok(0) => return Some(Step::SenderEnded),
+            Ok(moved) => moved,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(Step::Moved),
+            Err(_) => return Some(Step::SenderEnded),
+        };
+        match moved.checked_sub(peeked.len()) {
+            Some(payload) => {
+                tracker.skip_payload(payload as u64);
+                self.tracker = tracker;
+            }
+            // Part of a header, which was checked above.
+            None => {
+                let _ = self.tracker.observe(&peeked[..moved]);
+            }
+        }
+        self.bytes += moved as u64;
+        self.last_received = Instant::now();
         self.moving = Some(pipe);
-        self.write_held_back(to)
+        Some(self.write_held_back(to))
     }
 
     /// Whether the receiver has not taken bytes that were read.
@@ -365,6 +390,9 @@ impl Direction {
 
     /// Forwards bytes of the sender, unless they break the protocol.
     fn forward(&mut self, bytes: &[u8], to: &Socket) -> Step {
+        if bytes.is_empty() {
+            return Step::Moved;
+        }
         let boundary = self.tracker.clone();
         if let Err(error) = self.tracker.observe(bytes) {
             self.tracker = boundary;

@@ -39,10 +39,14 @@ use self::{
     session_registry::{SessionRegistry, release_sessions},
 };
 use crate::{
+    error_text::with_causes,
     handshake::{MAX_HEAD, MAX_HEADERS},
     relay::frame::CloseFrame,
 };
 
+/// The most bytes and headers of a client's request.
+const MAX_CLIENT_HEAD: usize = MAX_HEAD / 2;
+const MAX_CLIENT_HEADERS: usize = MAX_HEADERS / 2;
 /// Connections at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -148,7 +152,8 @@ pub async fn serve<S: SlotStore>(store: S, config: ServerConfig, listener: TcpLi
     // Releases last longer than the relays, because a session is released after its relay.
     tokio::join!(serving, release_sessions(store, releases, &ended));
     if let Err(error) = state.store.leave_server(&state.id).await {
-        tracing::warn!(%error, "the server could not leave; its membership expires");
+        let error = with_causes(&error);
+        tracing::warn!(error, "the server could not leave; its membership expires");
     }
 }
 
@@ -189,7 +194,12 @@ async fn serve_connection<S: SlotStore>(state: Arc<ServerState<S>>, stream: TcpS
         async move { Ok::<_, Infallible>(respond(&state, request).await) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    // Beyond these limits hyper refuses with an empty body, so they are above those of `api::route`.
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(2 * MAX_HEAD)
+        .max_headers(2 * MAX_HEADERS);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -234,16 +244,23 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
         heartbeat.tick().await;
         match state.store.renew_server(&state.id, state.config.ttl).await {
             Ok(known) => state.registry.compare(&known),
-            Err(error) => tracing::warn!(%error, "the server could not renew its membership; its sessions continue"),
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::warn!(error, "the server could not renew its membership; its sessions continue");
+            }
         }
         match state.api_keys.reload(&state.store).await {
             Ok(revoked) => {
                 state.registry.end_revoked(|key| state.api_keys.is_valid(key));
                 if let Err(error) = end_direct_sessions(state, &revoked).await {
-                    tracing::warn!(%error, "sessions of a revoked API key could not be ended");
+                    let error = with_causes(&error);
+                    tracing::warn!(error, "sessions of a revoked API key could not be ended");
                 }
             }
-            Err(error) => tracing::warn!(%error, "the server could not read API keys; it uses those that it knows"),
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::warn!(error, "the server could not read API keys; it uses those that it knows");
+            }
         }
     }
 }

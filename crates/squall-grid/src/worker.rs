@@ -36,7 +36,7 @@ use self::{
     folder::WorkerFolder,
     gateway::{Gateway, GatewayConfig},
 };
-use crate::relay::frame::CloseFrame;
+use crate::{error_text::with_causes, relay::frame::CloseFrame};
 
 /// Heartbeats without the server of a session before the worker ends the session, if the store may have
 /// lost its data or was away.
@@ -159,7 +159,8 @@ impl<S: SlotOffers> GridWorker<S> {
             tokio::join!(serving, gateway.serve(listener, &stop_gateway, close));
             // The sessions are over, so no server can reach them.
             if let Err(error) = self.store.leave_worker(&config.id).await {
-                tracing::warn!(%error, "the worker could not leave; its membership expires");
+                let error = with_causes(&error);
+                tracing::warn!(error, "the worker could not leave; its membership expires");
             }
             stop_pool.cancel();
         };
@@ -276,5 +277,6 @@ impl OfferHistory {
 }
 
 fn log_store_error(error: &StoreError) {
-    tracing::warn!(%error, "the worker could not offer its slots; its sessions continue");
+    let error = with_causes(error);
+    tracing::warn!(error, "the worker could not offer its slots; its sessions continue");
 }

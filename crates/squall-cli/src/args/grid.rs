@@ -222,7 +222,7 @@ pub(crate) struct GridBrowserArgs {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) recycle_after: u64,
     /// A browser is replaced at this age
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_age)]
     pub(crate) max_age: Duration,
     /// A browser is replaced when its processes have more memory of their own than this
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -280,7 +280,7 @@ pub(crate) struct GridWorkerArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
     /// Host and port under which servers reach the gateway [default: --listen]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_and_port)]
     pub(crate) advertise: Option<String>,
     /// The worker drains and ends after this many sessions
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -344,4 +344,18 @@ pub(crate) struct GridKeyListArgs {
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     squall_model::parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// A browser that is old at once would be replaced for ever.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    let age = parse_time(text)?;
+    if age < Duration::from_secs(1) { Err("give at least 1s".to_owned()) } else { Ok(age) }
+}
+
+fn parse_host_and_port(text: &str) -> Result<String, String> {
+    let authority: Option<http::uri::Authority> = text.parse().ok();
+    let complete = authority.is_some_and(|parts| {
+        !parts.host().is_empty() && parts.port_u16().is_some_and(|port| port > 0) && !text.contains('@')
+    });
+    if complete { Ok(text.to_owned()) } else { Err("write HOST:PORT, such as worker-1:3131".to_owned()) }
 }

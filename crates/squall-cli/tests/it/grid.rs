@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::support::{TestFolder, get};
+use crate::support::{RunningProcess, TestFolder, get};
 
 const KEY: &str = "a-secret-of-the-ci-system";
 
@@ -152,6 +152,21 @@ fn server_without_redis_takes_workers_over_http() {
 }
 
 #[test]
+fn worker_says_why_its_offer_failed_and_outlives_the_reader_of_its_log() {
+    let (folder, playwright) = (TestFolder::new(), playwright_folder().join("node_modules/playwright-core"));
+    let join = ["--server", "http://127.0.0.1:1", "--playwright", playwright.to_str().expect("text")];
+    let mut command = folder.command(&[&["grid", "worker"], &join[..]].concat());
+    let mut worker = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut log = BufReader::new(worker.stderr.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    assert!(log.any(|line| line.contains("the server cannot be reached: Connection refused")));
+    drop(log);
+    // It writes to the closed log that it could not leave.
+    let worker = RunningProcess::from_child(worker);
+    worker.terminate();
+    assert_eq!(worker.code(), 0);
+}
+
+#[test]
 fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
     let folder = TestFolder::new();
     let check = |arguments: &[&str], remedy: &str| {
@@ -167,6 +182,14 @@ fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
     check(&[&up[..], &["--executable", "/nowhere"]].concat(), "--executable names the browser's program");
     check(&[&up[..], &["--node", "/nowhere"]].concat(), "install Node.js");
     check(&[&up[..], &["--key", "short=x"]].concat(), "less than 16 characters");
+    let same = ["--key", "ci=0123456789abcdef", "--admin-key", "ops=0123456789abcdef"];
+    check(&[&up[..], &same].concat(), "--admin-key ops: another key has the same secret");
+    check(&[&up[..], &["--max-age", "0s"]].concat(), "give at least 1s");
+    check(&[&up[..], &["--browser", "firefox", "--executable", "/nowhere"]].concat(), "npx playwright install firefox");
+    for address in ["nonsense", "a b:1", "host:0", "host:99999", ":1", "user@host:1"] {
+        check(&["worker", "--redis", "redis://127.0.0.1:1", "--advertise", address], "write HOST:PORT");
+    }
+    check(&["status", "--server", "nonsense"], "--server: `nonsense` is not a URL: write http://HOST:PORT");
     check(&["serve", "--listen", "0.0.0.0:0"], "give --key NAME=@FILE");
     check(&[&["worker"], &up[3..]].concat(), "give --redis URL of the grid, or --server");
 }

@@ -124,7 +124,7 @@ impl RedisSlotStore {
 }
 
 /// The keys whose names do not depend on data, and their types.
-const FIXED_KEYS: [(&str, &str); 16] = [
+const FIXED_KEYS: [(&str, &str); 17] = [
     ("sessions", "hash"),
     ("offers", "hash"),
     ("workers", "zset"),
@@ -139,6 +139,7 @@ const FIXED_KEYS: [(&str, &str); 16] = [
     ("keys:waiting", "hash"),
     ("calls", "stream"),
     ("api_keys", "hash"),
+    ("sweep_at", "string"),
     ("cluster:active_connections", "hash"),
     ("cluster:lifetime_connections", "hash"),
 ];
@@ -292,8 +293,8 @@ impl SlotStore for RedisSlotStore {
 
     async fn snapshot(&self) -> Result<SlotSnapshot, StoreError> {
         let call = self.invocation(&self.inner.scripts.snapshot);
-        let (now, offers, live, sessions, tickets, servers): (u64, Pairs, Pairs, Pairs, Pairs, Vec<String>) =
-            self.invoke(&call).await?;
+        type Reply = (u64, Pairs, HashMap<String, u64>, Pairs, Pairs, Pairs, Vec<String>);
+        let (now, offers, lifetimes, live, sessions, tickets, servers): Reply = self.invoke(&call).await?;
         let mut snapshot = SlotSnapshot::default();
         let mut active: HashMap<String, u32> = HashMap::new();
         for (id, text) in sessions {
@@ -305,7 +306,9 @@ impl SlotStore for RedisSlotStore {
             let Some(worker) = SlotWorkerId::parse(&name) else { continue };
             if live.iter().any(|(live, _)| *live == name) {
                 let active = active.get(&name).copied().unwrap_or(0);
-                snapshot.workers.push(from_json::<OfferRecord>(&text)?.view(worker, active));
+                let mut offer: OfferRecord = from_json(&text)?;
+                offer.lifetime = lifetimes.get(&name).copied().unwrap_or(offer.lifetime);
+                snapshot.workers.push(offer.view(worker, active));
             }
         }
         for (_, text) in tickets {

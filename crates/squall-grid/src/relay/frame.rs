@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// The longest header: 2 bytes, 8 of length, 4 of mask.
-const MAX_HEADER: usize = 14;
+pub(super) const MAX_HEADER: usize = 14;
 /// The longest payload of a control frame.
 const MAX_CONTROL: usize = 125;
 
@@ -109,6 +109,8 @@ pub struct FrameTracker {
     in_message: bool,
     close: Option<CloseFrame>,
     frames: u64,
+    /// Length of the last payload that began.
+    last_payload: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -126,7 +128,7 @@ const BOUNDARY: Position = Position::Header { bytes: [0; MAX_HEADER], filled: 0 
 impl FrameTracker {
     /// A stream at its beginning.
     pub fn new(sender: FrameSender) -> Self {
-        Self { sender, position: BOUNDARY, in_message: false, close: None, frames: 0 }
+        Self { sender, position: BOUNDARY, in_message: false, close: None, frames: 0, last_payload: 0 }
     }
 
     /// Whether the stream is between two frames, so that another frame can be put in.
@@ -147,6 +149,11 @@ impl FrameTracker {
     /// How many bytes of a payload are left; 0 in headers and in close frames.
     pub fn payload_left(&self) -> u64 {
         if let Position::Payload(left) = self.position { left } else { 0 }
+    }
+
+    /// Length of the payload that the stream is in, or that was the last one.
+    pub fn last_payload(&self) -> u64 {
+        self.last_payload
     }
 
     /// Follows bytes that are all payload, at most [`FrameTracker::payload_left`].
@@ -226,6 +233,7 @@ impl FrameTracker {
         if length >> 63 == 1 {
             return Err(FrameError::Length);
         }
+        self.last_payload = length;
         self.position = match (opcode, length) {
             (OPCODE_CLOSE, 0) => {
                 self.close = Some(CloseFrame { code: None, reason: String::new() });

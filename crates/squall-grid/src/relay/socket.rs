@@ -5,10 +5,11 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
 };
-use tokio::{
-    io::Interest,
-    net::{TcpStream, UnixStream},
-};
+
+use rustix::net::RecvFlags;
+use tokio::{io::Interest, net::TcpStream};
+
+use super::unix_socket::UnixSocket;
 
 /// One side of a relay.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub enum Socket {
     /// A connection of a client, or to a worker.
     Tcp(TcpStream),
     /// A connection to a browser.
-    Unix(UnixStream),
+    Unix(UnixSocket),
 }
 
 impl Socket {
@@ -30,7 +31,7 @@ impl Socket {
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.ready(Interest::WRITABLE).await.map(drop),
-            Socket::Unix(stream) => stream.ready(Interest::WRITABLE).await.map(drop),
+            Socket::Unix(stream) => stream.writable().await,
         }
     }
 
@@ -48,6 +49,11 @@ impl Socket {
         all_there_was.map_or(read, Ok)
     }
 
+    /// Reads without taking the bytes away.
+    pub(super) fn try_peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.try_read_with(|socket| Ok(rustix::net::recv(socket, buffer, RecvFlags::PEEK)?.0))
+    }
+
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.try_write(bytes),
@@ -59,7 +65,7 @@ impl Socket {
     pub(super) fn try_read_with<T>(&self, read: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         match self {
             Socket::Tcp(stream) => stream.try_io(Interest::READABLE, || read(stream.as_fd())),
-            Socket::Unix(stream) => stream.try_io(Interest::READABLE, || read(stream.as_fd())),
+            Socket::Unix(stream) => stream.try_read_with(read),
         }
     }
 
@@ -67,17 +73,16 @@ impl Socket {
     pub(super) fn try_write_with<T>(&self, write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         match self {
             Socket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || write(stream.as_fd())),
-            Socket::Unix(stream) => stream.try_io(Interest::WRITABLE, || write(stream.as_fd())),
+            Socket::Unix(stream) => stream.try_write_with(write),
         }
     }
 
     /// Writes all of `bytes`.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            self.writable().await?;
             match self.try_write(bytes) {
                 Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) => return Err(error),
             }
         }

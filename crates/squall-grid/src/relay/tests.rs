@@ -83,6 +83,27 @@ async fn messages_of_any_size_pass_unchanged_in_both_directions() {
 }
 
 /// A frame with its first byte as given, from the worker.
+/// The header of a frame behind a large one is there before the relay has moved the large one.
+#[tokio::test]
+async fn messages_behind_large_ones_pass_unchanged() {
+    let setup = start(PATIENT).await;
+    let (mut client, mut worker) = as_peers(setup.client, setup.worker).await;
+    let sizes = [1usize << 20, 300_000, 300_000, 10, 600_000, 0, 3 << 20, 262_144, 5];
+    let message = |size: usize| Message::Binary((0..size).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into());
+    let sending = tokio::spawn(async move {
+        for size in sizes {
+            worker.feed(message(size)).await.unwrap();
+        }
+        worker.flush().await.unwrap();
+        worker
+    });
+    for size in sizes {
+        assert!(client.next().await.unwrap().unwrap() == message(size), "{size}");
+    }
+    drop((client, sending.await.unwrap()));
+    setup.running.await.unwrap();
+}
+
 fn unmasked(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, 126][..], &(payload.len() as u16).to_be_bytes(), payload].concat()
 }
@@ -219,6 +240,7 @@ async fn junk_of_a_client_is_not_forwarded() {
 #[tokio::test]
 async fn large_messages_pass_through_a_unix_socket() {
     let ((client, from_client), (worker, to_worker)) = (socket_pair().await, UnixStream::pair().unwrap());
+    let to_worker = UnixSocket::new(to_worker.into_std().unwrap().into()).unwrap();
     let side = |socket| RelaySide { socket, received: Vec::new() };
     let (_stop, stopped) = oneshot::channel();
     let running = tokio::spawn(async move {

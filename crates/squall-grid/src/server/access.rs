@@ -43,6 +43,11 @@ impl ApiKey {
         Self { name: name.to_owned(), hash: hash_of(secret), scope, limits }
     }
 
+    /// Whether both have one secret, so that a server could not tell whose session it opens.
+    pub fn has_secret_of(&self, other: &ApiKey) -> bool {
+        self.hash == other.hash
+    }
+
     /// A key with a new random secret, which is returned and cannot be had again, and what the store
     /// keeps of it.
     pub fn generate(name: &str, scope: ApiKeyScope, limits: KeyLimits, created: u64) -> (String, StoredApiKey) {

@@ -2,14 +2,14 @@
 //! They read one snapshot of the store and keep nothing.
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use squall_coord::{ApiKeyScope, SlotStore, SlotWorkerId, SlotWorkerView};
 
 use super::{
-    ServerState,
+    MAX_CLIENT_HEAD, MAX_CLIENT_HEADERS, ServerState,
     access::check_origin,
     capacity::capacity,
     connect::{Target, connect},
@@ -29,6 +29,7 @@ pub(crate) async fn route<S: SlotStore>(
     if request.uri().to_string().len() > 2048 {
         return Err(Refusal::LongUrl);
     }
+    check_size(request.headers())?;
     check_origin(request.headers())?;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -46,6 +47,11 @@ pub(crate) async fn route<S: SlotStore>(
         (&Method::GET, ["favicon.ico"]) => Ok(text_response(StatusCode::NO_CONTENT, String::new())),
         _ => route_with_key(state, request, &parts).await,
     }
+}
+
+fn check_size(headers: &HeaderMap) -> Result<(), Refusal> {
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len()).sum();
+    if bytes > MAX_CLIENT_HEAD || headers.len() > MAX_CLIENT_HEADERS { Err(Refusal::LongHead) } else { Ok(()) }
 }
 
 /// Answers a request to a route that needs an API key.

@@ -295,10 +295,7 @@ pub(crate) async fn claim<S: SlotStore>(
             ClaimOutcome::KeyQueueFull => {
                 return Err(Refusal::KeyQueueFull(wish.key_limits.waiting.unwrap_or(0)));
             }
-            _ if wait.is_zero() => {
-                let seconds = state.config.queue_timeout.as_secs();
-                return Err(Refusal::Timeout { browser: wish.browser.clone(), seconds });
-            }
+            _ if wait.is_zero() => return Err(refuse_at_deadline(state, wish).await),
             ClaimOutcome::QueueFull => return Err(Refusal::QueueFull(state.config.queue_limit)),
             ClaimOutcome::Waiting { seen_notifications, .. } => {
                 tokio::select! {
@@ -310,6 +307,17 @@ pub(crate) async fn claim<S: SlotStore>(
                 state.store.renew_server(&state.id, state.config.ttl).await?;
             }
         }
+    }
+}
+
+/// Says whether the client's browser was busy all the time, or is not there at all.
+async fn refuse_at_deadline<S: SlotStore>(state: &ServerState<S>, wish: &SessionWish) -> Refusal {
+    let (browser, seconds) = (wish.browser.clone(), state.config.queue_timeout.as_secs());
+    match state.store.snapshot().await {
+        Ok(snapshot) if !snapshot.workers.iter().any(|view| view.worker.kind() == browser) => {
+            Refusal::NoWorkerOf { browser, seconds }
+        }
+        _ => Refusal::Timeout { browser, seconds },
     }
 }
 

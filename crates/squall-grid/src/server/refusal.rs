@@ -50,6 +50,8 @@ pub(crate) enum Refusal {
     NoWorker(String),
     #[error("the URL is longer than 2 KiB")]
     LongUrl,
+    #[error("the request has more than 64 headers, or more than 8 KiB of them")]
+    LongHead,
     #[error("{0} is not allowed here")]
     Method(String),
     #[error(
@@ -70,6 +72,11 @@ pub(crate) enum Refusal {
     Passed { status: u16, body: String },
     #[error("no {browser} worker had a free slot within {seconds} s; add workers or raise --slots")]
     Timeout { browser: String, seconds: u64 },
+    #[error(
+        "no {browser} worker joined this grid within {seconds} s: start one with `squall grid worker --browser \
+         {browser}`, or ask for another ?browser="
+    )]
+    NoWorkerOf { browser: String, seconds: u64 },
     #[error("the server is shutting down; connect again")]
     Draining,
     #[error("the grid's store does not respond; try again")]
@@ -92,12 +99,15 @@ impl Refusal {
             Self::ForeignOrigin | Self::Scope { .. } => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NoSession(_) | Self::NoWorker(_) => StatusCode::NOT_FOUND,
             Self::LongUrl => StatusCode::URI_TOO_LONG,
+            Self::LongHead => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Version { .. } => StatusCode::PRECONDITION_REQUIRED,
             Self::QueueFull(_) | Self::KeyFull(_) | Self::KeyQueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Worker { .. } => StatusCode::BAD_GATEWAY,
             Self::Passed { status, .. } => StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY),
-            Self::Timeout { .. } | Self::Draining | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Timeout { .. } | Self::NoWorkerOf { .. } | Self::Draining | Self::Store(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 

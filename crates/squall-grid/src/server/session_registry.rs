@@ -12,7 +12,7 @@ use squall_coord::{ReleaseCause, SlotSessionId, SlotStore};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::relay::frame::CloseFrame;
+use crate::{error_text::with_causes, relay::frame::CloseFrame};
 
 /// Heartbeats in a row in which the store does not know a session before its worker counts as lost. A
 /// store that lost its data knows no session until the worker's next offer.
@@ -141,7 +141,8 @@ async fn release_with_retries<S: SlotStore>(store: &S, id: &SlotSessionId, cause
         match store.release(id, cause).await {
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(session = %id, %error, "a session could not be released; trying again");
+                let error = with_causes(&error);
+                tracing::warn!(session = %id, error, "a session could not be released; trying again");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }

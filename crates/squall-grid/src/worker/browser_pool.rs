@@ -22,6 +22,7 @@ use super::{
     node_host::{BrowserClosed, HostCallError, LaunchCall, NodeHost, NodeHostConfig, NodeHostError, kill_group},
     stopped_process::StopCheck,
 };
+use crate::error_text::with_causes;
 
 /// A launch waits for those that the host runs first.
 const LAUNCH_CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,8 +62,8 @@ pub enum PoolError {
     Host(#[from] NodeHostError),
     /// The first browser could not start.
     #[error(
-        "cannot launch {browser}: {reason}; --executable names the browser's program, for example \
-         /usr/lib/chromium/chromium-headless-shell of Debian's package chromium-headless-shell"
+        "cannot launch {browser}: {reason}; --executable names the browser's program{}",
+        program_hint(.browser)
     )]
     Launch {
         /// The browser.
@@ -70,6 +71,16 @@ pub enum PoolError {
         /// What Playwright said.
         reason: String,
     },
+}
+
+/// Where the program of a browser comes from.
+fn program_hint(browser: &str) -> String {
+    match browser {
+        "chromium" => ", for example /usr/lib/chromium/chromium-headless-shell of Debian's package \
+                       chromium-headless-shell"
+            .to_owned(),
+        other => format!(", or `npx playwright install {other}` downloads Playwright's own"),
+    }
 }
 
 /// The browsers. Clones share them.
@@ -241,7 +252,8 @@ impl BrowserPool {
                 Err(error) if first => return Err(error.into()),
                 Err(error) => {
                     self.lock().failed = true;
-                    tracing::error!(%error, "the browser host cannot start; trying again");
+                    let error = with_causes(&error);
+                    tracing::error!(error, "the browser host cannot start; trying again");
                 }
             }
             first = false;

@@ -16,7 +16,7 @@ use std::{
 use squall_coord::{HeldSession, MemberId, SlotSessionId};
 use subtle::ConstantTimeEq;
 use tokio::{
-    net::{TcpListener, TcpStream, UnixStream},
+    net::{TcpListener, TcpStream},
     sync::{Notify, mpsc, oneshot},
     task::JoinSet,
 };
@@ -31,7 +31,7 @@ use super::{
 use crate::{
     direct::{DirectPass, PassError, is_direct, seconds_in},
     handshake::{self, HandshakeError, Headers, RequestHead},
-    relay::{RelaySide, RelayTimeouts, Socket, frame::CloseFrame, relay},
+    relay::{RelaySide, RelayTimeouts, Socket, UnixSocket, frame::CloseFrame, relay},
     server::DEBUG_LOG_HEADER,
 };
 
@@ -190,9 +190,18 @@ impl Gateway {
         let socket = Socket::Tcp(stream);
         // Everything before the relay is on the heap, because a session keeps the memory of its task to its end.
         let reading = Box::pin(handshake::read_request(&socket));
-        let Ok(Ok((head, received))) = tokio::time::timeout(HEAD_TIMEOUT, reading).await else {
-            tracing::debug!(%peer, "a connection sent no request");
-            return;
+        let (head, received) = match tokio::time::timeout(HEAD_TIMEOUT, reading).await {
+            Ok(Ok(read)) => read,
+            // Without an answer, the server would take the worker for lost.
+            Ok(Err(error @ (HandshakeError::TooLarge | HandshakeError::Malformed))) => {
+                let status = if matches!(error, HandshakeError::TooLarge) { 431 } else { 400 };
+                let _ = handshake::refuse(&socket, status, &error.to_string()).await;
+                return;
+            }
+            _ => {
+                tracing::debug!(%peer, "a connection sent no request");
+                return;
+            }
         };
         let client = RelaySide { socket, received };
         let served = match head.headers.get(PROTOCOL_HEADER) {
@@ -321,7 +330,7 @@ impl Gateway {
         let lease = pool.take(&request.key, isolation, BROWSER_TIMEOUT).await;
         let lease = lease.ok_or_else(|| (503, format!("worker {} has no browser", self.shared.config.worker)))?;
         let lost = |error: &dyn std::error::Error| (502, format!("the browser cannot be reached: {error}"));
-        let socket = UnixStream::connect(&lease.socket).await.map_err(|error| lost(&error))?;
+        let socket = UnixSocket::connect(&lease.socket).map_err(|error| lost(&error))?;
         let forwarded = browser_headers(&head.headers, request.compression);
         let dialling = handshake::open_websocket(Socket::Unix(socket), "/browser", &forwarded);
         match tokio::time::timeout(BROWSER_TIMEOUT, dialling).await {

@@ -12,20 +12,27 @@ use tokio::{
 use crate::support::{DEADLINE, Grid, node_client, run, server_config, worker_config};
 
 const UPGRADE: &str = "GET /?browser=chromium HTTP/1.1\r\nHost: grid\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 async fn ask(address: SocketAddr) -> TcpStream {
+    ask_with(address, "").await
+}
+
+async fn ask_with(address: SocketAddr, headers: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(UPGRADE.as_bytes()).await.unwrap();
+    stream.write_all(format!("{UPGRADE}{headers}\r\n").as_bytes()).await.unwrap();
     stream
 }
 
 /// A client with an open session.
 async fn connected(address: SocketAddr) -> TcpStream {
-    let mut stream = ask(address).await;
+    accepted(ask(address).await).await
+}
+
+async fn accepted(mut stream: TcpStream) -> TcpStream {
     let mut head = [0; 12];
     tokio::time::timeout(DEADLINE, stream.read_exact(&mut head)).await.expect("an answer").unwrap();
-    assert_eq!(&head, b"HTTP/1.1 101");
+    assert_eq!(String::from_utf8_lossy(&head), "HTTP/1.1 101");
     stream
 }
 
@@ -45,6 +52,18 @@ async fn two_hundred_vanishing_clients_leave_nothing() {
     }
     grid.wait_for("full queue", |snapshot| snapshot.sessions.len() == 2 && snapshot.waiting.len() == 198).await;
     drop(clients);
+    check_recovered(grid).await;
+}
+
+/// The server adds headers of its own to those that it passes on, and a worker that refuses them must not
+/// be taken for lost.
+#[tokio::test]
+async fn client_with_as_many_headers_as_it_may_have_gets_a_session() {
+    let grid = Grid::start(1).await;
+    let more = 64 - (UPGRADE.lines().count() - 1);
+    let headers: String = (0..more).map(|number| format!("x-playwright-{number}: {}\r\n", "x".repeat(100))).collect();
+    drop(accepted(ask_with(grid.address, &headers).await).await);
+    assert!(!grid.snapshot().await.workers[0].unreachable);
     check_recovered(grid).await;
 }
 

@@ -36,8 +36,12 @@ async fn bad_requests_are_refused_with_a_remedy() {
     check(&grid, "PUT /v1/workers HTTP/1.1\nHost: grid\nConnection: close", 405, "PUT is not allowed").await;
     check(&grid, "DELETE /v1/sessions/none HTTP/1.1\nHost: grid\nConnection: close", 404, "no session none").await;
     check(&grid, &upgrade(&format!("/?x={}", "y".repeat(3000)), ""), 414, "longer than 2 KiB").await;
-    let large = format!("X-Large: {}", "x".repeat(10_000));
-    assert_eq!(send(grid.address, &upgrade("/", &large)).await.status, 431);
+    for large in ["x".repeat(10_000), "x".repeat(100_000)] {
+        assert_eq!(send(grid.address, &upgrade("/", &format!("X-Large: {large}"))).await.status, 431);
+    }
+    check(&grid, &upgrade("/", &format!("X-Large: {}", "x".repeat(10_000))), 431, "more than 8 KiB").await;
+    let many: Vec<String> = (0..70).map(|number| format!("X-{number}: 1")).collect();
+    check(&grid, &upgrade("/", &many.join("\n")), 431, "more than 64 headers").await;
     let json = send(grid.address, "GET / HTTP/1.1\nHost: grid\nAccept: application/json\nConnection: close").await;
     assert_eq!(json.json()["error"]["code"], 426);
     assert_eq!(get(grid.address, "/json").await.json()["wsEndpointPath"], "/");
@@ -63,6 +67,8 @@ async fn full_queue_and_deadline_are_told_to_the_client() {
     assert!(!ok && (message.contains("429") || message.contains("503")), "{message}");
     let (ok, message) = waiting.await.unwrap();
     assert!(!ok && message.contains("no chromium worker had a free slot within 2 s"), "{message}");
+    let firefox = format!("GET /?browser=firefox HTTP/1.1\n{UPGRADE}");
+    check(&grid, &firefox, 503, "start one with `squall grid worker --browser firefox`").await;
     first.close().await;
     grid.end().await;
 }

@@ -16,6 +16,9 @@ pub(super) fn show(args: &GridStatusArgs) -> Result<(), CliError> {
     let secret = args.server_key.as_deref().map(secret_value::resolve).transpose();
     let secret = secret.map_err(|error| CliError::new(format!("--server-key: {error}")))?;
     let url = args.server.as_deref().unwrap_or(DEFAULT_SERVER);
+    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(CliError::new(format!("--server: `{url}` is not a URL: write http://HOST:PORT")));
+    }
     let mut api = ApiClient::with_base_url(url, secret, None)?.with_remedy(REMEDY);
     if !args.watch {
         return print::stdout(read(&mut api)?.render().as_bytes());

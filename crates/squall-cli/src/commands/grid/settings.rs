@@ -24,7 +24,11 @@ pub(super) fn server_config(args: &GridClientArgs) -> Result<ServerConfig, CliEr
     ];
     for (flag, texts, scope) in flags {
         for text in texts {
-            keys.push(api_key(flag, text, scope, limits)?);
+            let (name, key) = api_key(flag, text, scope, limits)?;
+            if keys.iter().any(|other| key.has_secret_of(other)) {
+                return Err(CliError::new(format!("{flag} {name}: another key has the same secret")));
+            }
+            keys.push(key);
         }
     }
     Ok(ServerConfig {
@@ -38,7 +42,12 @@ pub(super) fn server_config(args: &GridClientArgs) -> Result<ServerConfig, CliEr
     })
 }
 
-fn api_key(flag: &str, text: &str, scope: ApiKeyScope, limits: KeyLimits) -> Result<ApiKey, CliError> {
+fn api_key<'a>(
+    flag: &str,
+    text: &'a str,
+    scope: ApiKeyScope,
+    limits: KeyLimits,
+) -> Result<(&'a str, ApiKey), CliError> {
     // The text may be a secret, so messages do not repeat it.
     let (name, secret) = text
         .split_once('=')
@@ -48,7 +57,7 @@ fn api_key(flag: &str, text: &str, scope: ApiKeyScope, limits: KeyLimits) -> Res
     if secret.len() < 16 {
         return Err(CliError::new(format!("{flag} {name}: the secret has less than 16 characters")));
     }
-    Ok(ApiKey::new(name, &secret, scope, limits))
+    Ok((name, ApiKey::new(name, &secret, scope, limits)))
 }
 
 pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, CliError> {

@@ -15,6 +15,6 @@ if not session.reserved and not session.detached then return {'taken'} end
 session.reserved, session.detached = false, false
 move_session(id, session, server)
 redis.call('HSET', KEYS[1], id, cjson.encode(session))
-if session.state == 'granted' then redis.call('ZADD', key('pending'), whole(now + tonumber(ARGV[5])), id) end
+if session.state == 'granted' then expire_at('pending', now + tonumber(ARGV[5]), id) end
 local offer = record('offers', session.worker)
 return {'attached', session.worker, session.version, offer.endpoint, offer.secret}

@@ -13,18 +13,23 @@ local function granted(worker, version, offer) return {'granted', worker, versio
 
 local session = record('sessions', id)
 if session then return granted(session.worker, session.version, record('offers', session.worker)) end
-local queue = key('queue:' .. claim.kind .. ':' .. claim.version)
-local rank = redis.call('ZRANK', queue, id)
-if rank then return {'waiting', whole(rank), whole(last_call())} end
-
 local counts = key('versions:' .. claim.kind)
-local workers = tonumber(redis.call('HGET', counts, claim.version) or '0')
-if workers == 0 and redis.call('HEXISTS', counts, '*') == 1 then
-  local answer = {'no_version'}
-  for _, version in ipairs(redis.call('HKEYS', counts)) do
-    if version ~= '*' then answer[#answer + 1] = version end
+local function workers_of_version() return tonumber(redis.call('HGET', counts, claim.version) or '0') end
+local queue = key('queue:' .. claim.kind .. ':' .. claim.version)
+local ranked = key('rank:' .. claim.kind .. ':' .. claim.version)
+-- The worker that is nearest to its lifetime limit, and its score.
+local nearest = redis.call('ZRANGE', ranked, 0, 0, 'WITHSCORES')
+-- While a worker has a free slot, no claim that fits it waits, and its version is there.
+if #nearest == 0 then
+  local rank = redis.call('ZRANK', queue, id)
+  if rank then return {'waiting', whole(rank), whole(last_call())} end
+  if workers_of_version() == 0 and redis.call('HEXISTS', counts, '*') == 1 then
+    local answer = {'no_version'}
+    for _, version in ipairs(redis.call('HKEYS', counts)) do
+      if version ~= '*' then answer[#answer + 1] = version end
+    end
+    return answer
   end
-  return answer
 end
 local function of_key(hash) return tonumber(redis.call('HGET', key(hash), claim.key) or '0') end
 if key_limit >= 0 and of_key('keys') >= key_limit then return {'key_full'} end
@@ -32,14 +37,15 @@ if key_limit >= 0 and of_key('keys') >= key_limit then return {'key_full'} end
 -- The worker that is nearest to its lifetime limit but not within the margin, so that workers reach
 -- their limits one after another.
 local function choose()
-  local ranked = key('rank:' .. claim.kind .. ':' .. claim.version)
-  local first = redis.call('ZRANGE', ranked, 0, 0)[1]
+  local first = nearest[1]
   if not first then return nil end
   local offer = record('offers', first)
   if offer.max_lifetime == 0 then return first, offer end
-  local margin = math.max(1, math.floor(offer.max_lifetime / workers))
-  local chosen = redis.call('ZRANGEBYSCORE', ranked, (margin + 1) * 4096, '+inf', 'LIMIT', 0, 1)[1] or first
-  return chosen, chosen == first and offer or record('offers', chosen)
+  local outside = (math.max(1, math.floor(offer.max_lifetime / workers_of_version())) + 1) * 4096
+  if tonumber(nearest[2]) >= outside then return first, offer end
+  local chosen = redis.call('ZRANGEBYSCORE', ranked, outside, '+inf', 'LIMIT', 0, 1)[1]
+  if not chosen then return first, offer end
+  return chosen, record('offers', chosen)
 end
 
 local worker, offer = choose()
@@ -53,7 +59,7 @@ local ahead = redis.call('ZCARD', queue)
 claim.since = now
 redis.call('HSET', key('tickets'), id, cjson.encode(claim))
 redis.call('SADD', key('tickets:by:' .. claim.server), id)
-redis.call('ZADD', key('waiting'), whole(now + wait), id)
+expire_at('waiting', now + wait, id)
 redis.call('ZADD', queue, redis.call('INCR', key('arrivals')), id)
 count('keys', claim.key, 1)
 count('keys:waiting', claim.key, 1)

@@ -44,7 +44,7 @@ for _, id in ipairs(redis.call('SMEMBERS', key('sessions:of:' .. worker))) do
   end
 end
 
-redis.call('ZADD', key('workers'), whole(now + ttl), worker)
+expire_at('workers', now + ttl, worker)
 redis.call('HSET', key('worker:' .. worker), 'id', ARGV[4], 'browserType', kind, 'wsEndpoint', offer.endpoint,
   'endpoint', offer.endpoint, 'startedAt', whole(offer.started), 'lastHeartbeat', whole(math.floor(now / 1000)),
   'status', status(offer), 'version', table.concat(offer.versions, ','), 'slots', offer.slots)

@@ -10,9 +10,12 @@
 --   membership ended → until when that is known), queue:<kind>:<version> (sorted set,
 --   session by arrival), tickets (hash, session → JSON), tickets:by:<server> (set), waiting (sorted
 --   set, session → deadline in ms), arrivals (string), keys (hash, API key → sessions and waiting
---   claims), keys:waiting (hash, API key → waiting claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited).
---   Views for other programs: worker:<kind>:<name> (hash), cluster:active_connections and
---   cluster:lifetime_connections (hashes), worker:cmd:<kind>:<name> (string, read only).
+--   claims), keys:waiting (hash, API key → waiting claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited),
+--   sweep_at (string, no later than the earliest deadline in ms).
+--   Views for other programs: worker:<kind>:<name> (hash), worker:cmd:<kind>:<name> (string, read
+--   only), cluster:active_connections and cluster:lifetime_connections (hashes, worker → number).
+--   Grants count in the two last, so that they do not rewrite offers; the lifetime in an offer is
+--   that of the last offer.
 -- Args: 1 prefix, 2 clock skew in ms (0 outside tests).
 -- Invariant: a worker never has more granted sessions than slots; no claim waits while a worker that
 --   fits it has a free slot; the views agree with the sessions after every script.
@@ -28,6 +31,28 @@ local function key(name) return prefix .. name end
 local function record(hash, id)
   local text = redis.call('HGET', key(hash), id)
   return text and cjson.decode(text)
+end
+
+local function offer_of(worker)
+  local offer = record('offers', worker)
+  if offer then
+    offer.lifetime = tonumber(redis.call('HGET', key('cluster:lifetime_connections'), worker) or offer.lifetime)
+  end
+  return offer
+end
+
+-- Scripts sweep only when a deadline may be over, because most calls find nothing. Without the key they
+-- sweep.
+local sweep_at = tonumber(redis.call('GET', key('sweep_at')) or '0')
+
+local function sweep_from(deadline)
+  sweep_at = deadline
+  redis.call('SET', key('sweep_at'), whole(deadline), 'PX', 3600000)
+end
+
+local function expire_at(set, deadline, id)
+  redis.call('ZADD', key(set), whole(deadline), id)
+  if deadline < sweep_at then sweep_from(deadline) end
 end
 
 local function alive(set, id)
@@ -59,12 +84,8 @@ end
 
 local function status(offer) return (offer.draining or offer.drain_wish) and 'draining' or 'available' end
 
--- Writes the views and the ranks of a worker. Returns whether it can take a session.
-local function write_worker(worker, offer)
-  local active = redis.call('SCARD', key('sessions:of:' .. worker))
-  redis.call('HSET', key('offers'), worker, cjson.encode(offer))
-  redis.call('HSET', key('cluster:active_connections'), worker, active)
-  redis.call('HSET', key('cluster:lifetime_connections'), worker, offer.lifetime)
+-- Writes the ranks of a worker. Returns whether it can take a session.
+local function rank_worker(worker, offer, active)
   local left = sessions_left(offer)
   local open = status(offer) == 'available' and not offer.unreachable and active < offer.slots and left > 0
   for _, version in ipairs(versions_of(offer)) do
@@ -73,6 +94,19 @@ local function write_worker(worker, offer)
     else redis.call('ZREM', rank, worker) end
   end
   return open
+end
+
+-- Writes the views and the ranks of a worker whose sessions have changed.
+local function write_counts(worker, offer)
+  local active = redis.call('SCARD', key('sessions:of:' .. worker))
+  redis.call('HSET', key('cluster:active_connections'), worker, active)
+  redis.call('HSET', key('cluster:lifetime_connections'), worker, offer.lifetime)
+  return rank_worker(worker, offer, active)
+end
+
+local function write_worker(worker, offer)
+  redis.call('HSET', key('offers'), worker, cjson.encode(offer))
+  return write_counts(worker, offer)
 end
 
 local function count_version(offer, by)
@@ -147,13 +181,13 @@ local function remove_server(server)
 end
 
 local function grant(id, claim, worker, offer)
-  offer.lifetime = offer.lifetime + 1
   local version = claim.version == '*' and offer.versions[1] or claim.version
   add_session(id, {worker = worker, kind = offer.kind, version = version, server = claim.server,
     key = claim.key, since = now, state = 'granted', ending = false, reserved = claim.reserved or false,
     detached = false})
-  redis.call('ZADD', key('pending'), whole(now + claim.dial), id)
-  return write_worker(worker, offer)
+  expire_at('pending', now + claim.dial, id)
+  offer.lifetime = redis.call('HINCRBY', key('cluster:lifetime_connections'), worker, 1)
+  return rank_worker(worker, offer, redis.call('HINCRBY', key('cluster:active_connections'), worker, 1))
 end
 
 local function last_call()
@@ -178,8 +212,8 @@ local function serve_waiting()
   for worker in pairs(touched) do workers[#workers + 1] = worker end
   table.sort(workers)
   for _, worker in ipairs(workers) do
-    local offer = record('offers', worker)
-    local open = offer and write_worker(worker, offer)
+    local offer = offer_of(worker)
+    local open = offer and write_counts(worker, offer)
     while open do
       local id = first_waiting(offer)
       if not id then break end
@@ -193,11 +227,20 @@ local function serve_waiting()
   end
 end
 
-local now_text = whole(now)
-local function expired(set) return redis.call('ZRANGEBYSCORE', key(set), '-inf', now_text) end
+local function sweep()
+  local now_text = whole(now)
+  local function expired(set) return redis.call('ZRANGEBYSCORE', key(set), '-inf', now_text) end
+  for _, worker in ipairs(expired('workers')) do remove_worker(worker) end
+  for _, server in ipairs(expired('servers')) do remove_server(server) end
+  for _, id in ipairs(expired('pending')) do remove_session(id) end
+  for _, id in ipairs(expired('waiting')) do remove_ticket(id) end
+  serve_waiting()
+  local earliest = now + 3600000
+  for _, set in ipairs({'workers', 'servers', 'pending', 'waiting'}) do
+    local first = redis.call('ZRANGE', key(set), 0, 0, 'WITHSCORES')
+    if #first > 0 then earliest = math.min(earliest, tonumber(first[2])) end
+  end
+  sweep_from(earliest)
+end
 
-for _, worker in ipairs(expired('workers')) do remove_worker(worker) end
-for _, server in ipairs(expired('servers')) do remove_server(server) end
-for _, id in ipairs(expired('pending')) do remove_session(id) end
-for _, id in ipairs(expired('waiting')) do remove_ticket(id) end
-serve_waiting()
+if now >= sweep_at then sweep() end

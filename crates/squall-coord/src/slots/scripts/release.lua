@@ -16,8 +16,8 @@ if remove_ticket(ARGV[3]) then return 1 end
 local session = remove_session(ARGV[3])
 if not session then return 0 end
 redis.call('ZADD', key('released'), whole(now + RELEASED_FOR), ARGV[3])
-local offer = record('offers', session.worker)
-if offer and ARGV[4] == 'unreachable' then
+local offer = ARGV[4] == 'unreachable' and offer_of(session.worker)
+if offer then
   offer.unreachable, offer.lifetime = true, math.max(offer.lifetime - 1, 0)
   write_worker(session.worker, offer)
 end

@@ -1,8 +1,11 @@
 //! The CPU of the relay: bytes per second of one core, both directions counted, beside tokio's
-//! `copy_bidirectional` in the same run. The peers are threads of this process and not counted.
+//! `copy_bidirectional` in the same run; and the round trips of small messages, beside the same and a
+//! connection without a relay. The peers are threads of this process, and their CPU is not counted.
 //!
 //! usage: cargo bench -p squall-grid --bench relay -- [ROUNDS]
-//! (default: 5 rounds of 1 s for each size and kind)
+//! (default: 5 rounds of 1 s for each size and kind, and 5 of 2 s for each rate and kind)
+
+mod round_trips;
 
 use std::{
     io::{Read, Write},
@@ -25,6 +28,26 @@ const ROUND: Duration = Duration::from_secs(1);
 enum Kind {
     Relay,
     RawCopy,
+}
+
+/// Copies between two connections until one ends, or until `stopped` fires.
+async fn copy(kind: Kind, from_client: TcpStream, to_worker: TcpStream, stopped: oneshot::Receiver<CloseFrame>) {
+    let [mut from_client, mut to_worker] = [from_client, to_worker].map(|stream| {
+        stream.set_nonblocking(true).expect("a socket");
+        tokio::net::TcpStream::from_std(stream).expect("a runtime")
+    });
+    if kind == Kind::RawCopy {
+        let _ = tokio::io::copy_bidirectional(&mut from_client, &mut to_worker).await;
+        return;
+    }
+    let side = |stream| RelaySide { socket: Socket::Tcp(stream), received: Vec::new() };
+    let timeouts = RelayTimeouts {
+        ping_after: Some(Duration::from_secs(20)),
+        lost_after: Some(Duration::from_secs(60)),
+        close_grace: Duration::ZERO,
+    };
+    let ended = relay(side(from_client), side(to_worker), timeouts, stopped).await;
+    ended.close(CloseFrame::new(1011, "lost")).await;
 }
 
 /// Whole frames of `size` bytes each, about 256 KiB together.
@@ -84,26 +107,9 @@ fn measure(size: usize, kind: Kind) -> f64 {
             let ((client, from_client), (worker, to_worker)) = (socket_pair(), socket_pair());
             start_peer(client, frames(size, true), &received, &ended);
             start_peer(worker, frames(size, false), &received, &ended);
-            let [mut from_client, mut to_worker] = [from_client, to_worker].map(|stream| {
-                stream.set_nonblocking(true).expect("a socket");
-                tokio::net::TcpStream::from_std(stream).expect("a runtime")
-            });
             let (stop, stopped) = oneshot::channel();
             stops.push(stop);
-            running.spawn(async move {
-                if kind == Kind::RawCopy {
-                    let _ = tokio::io::copy_bidirectional(&mut from_client, &mut to_worker).await;
-                    return;
-                }
-                let side = |stream| RelaySide { socket: Socket::Tcp(stream), received: Vec::new() };
-                let timeouts = RelayTimeouts {
-                    ping_after: Some(Duration::from_secs(20)),
-                    lost_after: Some(Duration::from_secs(60)),
-                    close_grace: Duration::ZERO,
-                };
-                let ended = relay(side(from_client), side(to_worker), timeouts, stopped).await;
-                ended.close(CloseFrame::new(1011, "lost")).await;
-            });
+            running.spawn(copy(kind, from_client, to_worker, stopped));
         }
         tokio::time::sleep(ROUND / 4).await;
         let before = (received.load(Relaxed), thread_cpu());
@@ -134,4 +140,5 @@ fn main() {
         }
         println!("{name:>9} {:>12.2} {:>20.2}", median(relays), median(copies));
     }
+    round_trips::compare(rounds);
 }
