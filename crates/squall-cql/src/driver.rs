@@ -41,6 +41,7 @@ pub use run_end::{RunEnd, RunEndReason};
 pub use statement_error::StatementError;
 use user::Begun;
 pub use user::CqlUser;
+use workload::ProfileOperation;
 pub use workload::{ProfileWorkload, Workload, WorkloadError};
 
 /// The operations of a command against one database.
@@ -61,6 +62,14 @@ struct DriverRun {
     counts: RunCounts,
     end: RunEnd,
     connections_per_thread: NonZeroUsize,
+}
+
+/// What users take their work from, and who else does.
+struct DriverData {
+    seeds: SharedSeeds,
+    token_ranges: TokenRanges,
+    limit: PartitionLimit,
+    place: RunPlace,
 }
 
 /// Who else makes the load.
@@ -115,7 +124,8 @@ enum ThreadOperations {
 impl CqlDriver {
     pub fn new(settings: &StressSettings, target: &DatabaseTarget, work: DriverWork) -> CqlDriver {
         let seeds = SharedSeeds::new(&settings.population, &settings.insert);
-        CqlDriver::with_seeds(settings, target, work, (seeds, RunPlace::Alone))
+        let (token_ranges, limit) = (TokenRanges::new(settings.token_range), PartitionLimit::new(work.partitions));
+        CqlDriver::with_data(settings, target, work, DriverData { seeds, token_ranges, limit, place: RunPlace::Alone })
     }
 
     /// The driver of one worker of a fleet, and the counters that it shares with the other workers. The
@@ -125,17 +135,26 @@ impl CqlDriver {
         target: &DatabaseTarget,
         work: DriverWork,
     ) -> (CqlDriver, Vec<SharedCounter>) {
-        let (seeds, counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, work.partitions);
-        // The counter limits the partitions of all workers.
-        let work = DriverWork { partitions: None, ..work };
-        (CqlDriver::with_seeds(settings, target, work, (seeds, RunPlace::Worker)), vec![counter])
+        let (several_visits, partitions) = (PartitionVisits::new(&settings.insert).are_several(), work.partitions);
+        let (seed_limit, partition_limit) = match &work.workload {
+            Workload::Standard(_) => (partitions, None),
+            // One seed for each partition: a number that a worker gives back is used before the run ends.
+            Workload::Profiles(_) if !several_visits => (partitions, partitions),
+            Workload::Profiles(_) => (None, partitions),
+        };
+        let (seeds, seed_counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, seed_limit);
+        let (limit, partition_counter) = PartitionLimit::of_fleet(partition_limit);
+        let (token_ranges, range_counter) = TokenRanges::of_fleet(settings.token_range);
+        let counters = [Some(seed_counter), partition_counter, Some(range_counter)].into_iter().flatten().collect();
+        let data = DriverData { seeds, token_ranges, limit, place: RunPlace::Worker };
+        (CqlDriver::with_data(settings, target, work, data), counters)
     }
 
-    fn with_seeds(
+    fn with_data(
         settings: &StressSettings,
         target: &DatabaseTarget,
         work: DriverWork,
-        (seeds, place): (SharedSeeds, RunPlace),
+        DriverData { seeds, token_ranges, limit, place }: DriverData,
     ) -> CqlDriver {
         let connections = settings.mode.connections_per_host as usize / work.engine_threads.max(1);
         let run = DriverRun {
@@ -144,8 +163,8 @@ impl CqlDriver {
             target: target.clone(),
             seeds: Arc::new(seeds),
             visits: PartitionVisits::new(&settings.insert),
-            token_ranges: TokenRanges::new(settings.token_range),
-            limit: PartitionLimit::new(work.partitions),
+            token_ranges,
+            limit,
             counts: RunCounts::new(&work.workload.names()),
             workload: work.workload,
             end: RunEnd::default(),
@@ -187,8 +206,11 @@ impl Driver for CqlDriver {
         let names = self.run.workload.names();
         let metrics = names.iter().map(|name| recorder.metric(MetricKey::request(*name))).collect();
         let count_metrics = match (&self.run.workload, self.run.place) {
-            (Workload::Profiles(_), RunPlace::Worker) => {
-                names.iter().map(|name| CountMetrics::new(name, &recorder)).collect()
+            (Workload::Profiles(profiles), RunPlace::Worker) => {
+                let metrics = |operation: &ProfileOperation| {
+                    CountMetrics::new(&operation.name, operation.reads_token_ranges(), &recorder)
+                };
+                profiles.operations.iter().map(metrics).collect()
             }
             (Workload::Standard(_), _) | (_, RunPlace::Alone) => Vec::new(),
         };
@@ -248,6 +270,11 @@ impl ThreadOperations {
 }
 
 impl Database {
+    /// How many token ranges a run reads; `None` if it begins again after the last one.
+    pub fn token_ranges(&self, settings: &StressSettings) -> Option<u64> {
+        settings.token_range.count(self.ring_tokens())
+    }
+
     /// Prepares the statements of the operations once, so that a missing table is known before the
     /// run.
     pub async fn check_statements(&self, settings: &StressSettings, workload: &Workload) -> Result<(), StatementError> {

@@ -44,7 +44,7 @@ pub use profile::{
     UserProfileError, insert_statement,
 };
 pub use run_rules::{RateUncertainty, ThreadSearch, next_thread_count, warm_up_operations, warm_up_threads};
-pub use seeds::{DataSet, SeedDistribution, SeedMultiplier, SeedSequence, SequenceEnd, WrittenSeeds};
+pub use seeds::{DataSet, SeedDistribution, SeedMultiplier, SeedSequence, SequenceEnd, WrittenSeeds, number_before};
 pub use settings::{
     BasicOperation, BatchKind, ColumnSettings, CommandSettings, ConnectionMode, Consistency, DelayPolicy,
     ErrorSettings, FrameCompression, GraphSettings, InsertSettings, LogLevel, LogSettings, NodeAddress, NodeList,

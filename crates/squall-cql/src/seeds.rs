@@ -77,20 +77,23 @@ impl SeedSequence {
     pub fn seed(&self, number: u64) -> Option<i64> {
         match self.end {
             SequenceEnd::Stop if number >= self.count() => None,
-            _ => Some(self.first.wrapping_add_unsigned(number % self.count())),
+            _ => Some(self.wrapped_seed(number)),
         }
     }
 
-    /// The seed that a read takes when the seeds with the numbers below `written` are written and
-    /// `read-lookback` drew `distance`.
-    pub fn seed_before(&self, written: u64, distance: i64) -> i64 {
-        let number = match i128::from(written) - i128::from(distance) {
-            number if number >= 0 => number,
-            _ if written == 0 => 0,
-            _ => i128::from(distance).rem_euclid(i128::from(written)),
-        };
-        let number = number.rem_euclid(i128::from(self.count())) as u64;
-        self.first.wrapping_add_unsigned(number)
+    /// The seed with the given number, whether the sequence wraps or not.
+    pub fn wrapped_seed(&self, number: u64) -> i64 {
+        self.first.wrapping_add_unsigned(number % self.count())
+    }
+}
+
+/// The number of the seed that a read takes when the seeds with the numbers below `written` are written and
+/// `read-lookback` drew `distance`.
+pub fn number_before(written: u64, distance: i64) -> u64 {
+    match i128::from(written) - i128::from(distance) {
+        number if number >= 0 => u64::try_from(number).unwrap_or(u64::MAX),
+        _ if written == 0 => 0,
+        _ => i128::from(distance).rem_euclid(i128::from(written)) as u64,
     }
 }
 
@@ -168,12 +171,13 @@ mod tests {
     #[test]
     fn reads_look_back_from_the_last_written_seed() {
         let sequence = SeedSequence { first: 100, last: 199, end: SequenceEnd::Wrap };
-        assert_eq!(sequence.seed_before(0, 7), 100);
-        assert_eq!(sequence.seed_before(10, 3), 107);
-        assert_eq!(sequence.seed_before(10, 10), 100);
+        let seed_before = |written, distance| sequence.wrapped_seed(number_before(written, distance));
+        assert_eq!(seed_before(0, 7), 100);
+        assert_eq!(seed_before(10, 3), 107);
+        assert_eq!(seed_before(10, 10), 100);
         // Further back than anything written: somewhere among the written ones.
-        assert_eq!(sequence.seed_before(10, 23), 103);
-        assert_eq!(sequence.seed_before(250, 1), 149);
+        assert_eq!(seed_before(10, 23), 103);
+        assert_eq!(seed_before(250, 1), 149);
     }
 
     proptest! {
@@ -193,7 +197,7 @@ mod tests {
         fn a_read_never_leaves_the_sequence(first: i32, length in 1_i64..1000, written in 0_u64..5000, distance: i64) {
             let first = i64::from(first);
             let sequence = SeedSequence { first, last: first + length - 1, end: SequenceEnd::Wrap };
-            let seed = sequence.seed_before(written, distance);
+            let seed = sequence.wrapped_seed(number_before(written, distance));
             prop_assert!((sequence.first..=sequence.last).contains(&seed), "{seed}");
         }
     }

@@ -293,6 +293,12 @@ impl InFlightRequest<'_> {
         }
     }
 
+    /// Notes that the request was sent later than it began: its service time counts from `sent`.
+    #[inline]
+    pub fn sent_at(&mut self, sent: Instant) {
+        self.started = self.started.max(sent);
+    }
+
     /// Records how the request ended.
     #[inline]
     pub fn end(mut self, ended: Instant, outcome: Outcome, bytes_in: u64, bytes_out: u64) {

@@ -1,6 +1,7 @@
 //! `squall cql`: cassandra-stress on Squall's engine. Prints what needs no database, and hands runs to
 //! `stress_run`. Parses nothing itself: squall-cql does.
 
+mod fleet_scan;
 mod fleet_target;
 mod input_files;
 mod interval_table;

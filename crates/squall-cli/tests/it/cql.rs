@@ -44,6 +44,16 @@ fn write_makes_exactly_n_rows_and_read_validates_them() {
 }
 
 #[test]
+fn a_run_without_a_length_ends_when_its_rate_is_known() {
+    let until = ["write", "err<0.9", "n>2", "n<4", "no-warmup", "-rate", "threads=2", "throttle=100/s"];
+    let ended = cql(&until, "standard_error");
+    assert!(ended.code == 0 && ended.stdout.ends_with("\nEND\n"), "{ended:?}");
+    assert!(ended.stdout.contains("until stderr of mean < 0.9\n"), "{ended:?}");
+    let seconds = ended.stdout.lines().filter(|line| line.starts_with("total,")).count();
+    assert!((2..=6).contains(&seconds), "{seconds} lines: {ended:?}");
+}
+
+#[test]
 fn a_row_that_differs_fails_the_read() {
     let written = cql(&["write", "n=5", "no-warmup", "-rate", "threads=1"], "differs");
     assert_eq!(written.code, 0, "{written:?}");

@@ -107,13 +107,23 @@ fn workers_of_a_fleet_write_every_partition_of_a_profile_once() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(number(&fleet.folder.json("result.json"), "/totals/requests"), 1500);
 
+    // One node has two ranges, and each of them five parts.
+    let scan = ["duration=1h", "no-warmup", "-rate", "threads=6", "-tokenrange", "split-factor=5"];
+    let ended = fleet.start("fleet_user", &[&["user", "profile=orders.yaml", "ops(scan=1)"], &scan[..]].concat()).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("Total partitions          :      1,500"), "every row is read once: {ended:?}");
+    let result = fleet.folder.json("result.json");
+    let ranges = result["metrics"].as_array().and_then(|all| all.iter().find(|one| one["name"] == "scan:ranges"));
+    assert_eq!(ranges.map(|ranges| number(ranges, "/requests")), Some(10), "{result}");
+
     let refused = |words: &[&str], reason: &str| {
         let command = [&["user", "profile=orders.yaml"], words].concat();
         let ended = fleet.start("fleet_user", &command).end();
         assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
     };
-    refused(&["ops(scan=1)", "n=5", "-rate", "threads=2"], "scan, a token-range query");
-    refused(&["ops(insert=1)", "n=5", "-insert", "visits=fixed(2)", "-rate", "threads=2"], "-insert visits=");
+    refused(&["ops(scan=1)", "n=5", "-rate", "threads=2"], "n= with scan, a token-range query");
+    let revisits = ["ops(insert=1)", "n=5", "-insert", "visits=fixed(2)", "-pop", "seq=1..5", "no-wrap"];
+    refused(&[&revisits[..], &["-rate", "threads=2"]].concat(), "no-wrap with -insert visits=");
 }
 
 #[test]
@@ -157,11 +167,37 @@ fn a_fleet_searches_threads_and_ends_by_the_standard_error() {
 }
 
 #[test]
-fn an_option_that_a_fleet_cannot_carry_out_is_refused() {
-    let folder = TestFolder::new();
-    let refused = |command: &[&str], reason: &str| {
-        let ended = folder.squall(&[&["cql"], command, &["--cluster", "redis://127.0.0.1:1"]].concat());
-        assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
-    };
-    refused(&["mixed", "n=5", "-rate", "threads=2", "-pop", "seq=1..5", "read-lookback=fixed(1)"], "read-lookback");
+fn workers_of_a_fleet_visit_their_own_partitions_again() {
+    let fleet = CqlFleet::new(2);
+    fleet.folder.write(
+        "visits.yaml",
+        "keyspace: fleet_visits\n\
+         keyspace_definition: |\n  CREATE KEYSPACE fleet_visits WITH replication = \
+         {'class': 'SimpleStrategy', 'replication_factor': 1};\n\
+         table: orders\n\
+         table_definition: |\n  CREATE TABLE orders (customer bigint, line int, total int, \
+         PRIMARY KEY (customer, line))\n\
+         columnspec:\n  - {name: line, cluster: fixed(6), population: uniform(1..100B)}\n",
+    );
+    // Each visit writes two of the six rows of a partition.
+    let insert = ["user", "profile=visits.yaml", "ops(insert=1)", "n=900", "no-warmup", "-rate", "threads=6"];
+    let visits = ["-insert", "visits=fixed(3)", "revisit=uniform(1..8)", "-pop", "seq=1..100000"];
+    let ended = fleet.start("fleet_visits", &[&insert[..], &visits].concat()).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(number(&fleet.folder.json("result.json"), "/totals/requests"), 900, "n= counts visits");
+    assert_eq!(rows("fleet_visits.orders"), 1800, "no row was written twice");
+}
+
+#[test]
+fn reads_of_a_fleet_look_back_at_rows_that_are_written() {
+    let fleet = CqlFleet::new(2);
+    // The row that a read takes while nothing is written.
+    let first = ["write", "n=1", "no-warmup", "-pop", "seq=1..1", "-rate", "threads=1"];
+    assert_eq!(fleet.start("fleet_lookback", &first).end().code, 0);
+    let mixed = ["mixed", "ratio(read=1,write=1)", "n=2000", "no-warmup", "-rate", "threads=8"];
+    let lookback = ["-pop", "seq=1..100000", "read-lookback=uniform(1..300)"];
+    let ended = fleet.start("fleet_lookback", &[&mixed[..], &lookback].concat()).end();
+    assert_eq!(ended.code, 0, "every read found its row: {ended:?}");
+    let result = fleet.folder.json("result.json");
+    assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (2000, 0));
 }

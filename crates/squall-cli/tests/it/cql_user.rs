@@ -77,6 +77,9 @@ fn inserted_partitions_are_validated_queried_and_scanned() {
     let scanned = passed(user(keyspace, &words));
     assert!(figure(&scanned, "Total partitions").starts_with("20 "), "{scanned:?}");
     assert!(figure(&scanned, "Total errors").starts_with('0'), "{scanned:?}");
+    // Users that find no range do not use up the operations of the others.
+    let scanned = passed(user(keyspace, &["ops(scan=1)", "n=25", "no-warmup", "-rate", "threads=12"]));
+    assert!(scanned.stdout.contains("\ntotal,            25,"), "{scanned:?}");
 }
 
 #[test]

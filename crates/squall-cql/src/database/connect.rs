@@ -3,7 +3,7 @@
 
 use super::{
     AttemptTimes, OperationError, innermost_message,
-    tried_node::{NodeKey, NotedNodes, TriedNode},
+    tried_node::{NodeKey, NotedNodes, RequestTimes, TriedNode},
 };
 use crate::{
     ConnectionMode, Consistency, NodeAddress, SerialConsistency, StatementConnection, StressSettings, TlsSettings,
@@ -285,12 +285,13 @@ impl Database {
     pub(crate) async fn with_node<T>(
         &self,
         request: impl Future<Output = Result<T, OperationError>>,
-    ) -> Result<T, OperationError> {
-        let (answer, tried) = self.tried.follow(request).await;
-        answer.map_err(|error| match tried.and_then(|node| self.node_name(node)) {
+    ) -> (Result<T, OperationError>, RequestTimes) {
+        let (answer, tried, times) = self.tried.follow(request).await;
+        let answer = answer.map_err(|error| match tried.and_then(|node| self.node_name(node)) {
             Some(node) => OperationError { message: format!("{} (node {node})", error.message), ..error },
             None => error,
-        })
+        });
+        (answer, times)
     }
 
     fn node_name(&self, key: NodeKey) -> Option<String> {

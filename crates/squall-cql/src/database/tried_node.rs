@@ -1,5 +1,6 @@
 //! Notes to which node the driver sends a request, so that messages can name it: the driver's errors do
-//! not. It chooses no node itself; the policy that it wraps does.
+//! not. Notes when, too, so that the encoding of values and the reading of rows are no part of a service time.
+//! It chooses no node itself; the policy that it wraps does.
 
 use super::AttemptTimes;
 use scylla::{
@@ -15,13 +16,32 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The node that the driver tried last. A session belongs to one engine thread, so it is the node of the
 /// request that was polled last.
+#[derive(Debug)]
+pub(super) struct TriedNode {
+    node: AtomicU64,
+    /// The other times count from here.
+    base: Instant,
+    sent: NotedTime,
+    answered: NotedTime,
+}
+
+/// Nanoseconds; 0 is none.
 #[derive(Debug, Default)]
-pub(super) struct TriedNode(AtomicU64);
+struct NotedTime(AtomicU64);
+
+/// When a request was sent and answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RequestTimes {
+    /// When the driver chose the first node.
+    pub(crate) sent: Option<Instant>,
+    /// When the last answer had arrived; `None` if there is none.
+    pub(crate) answered: Option<Instant>,
+}
 
 /// A node in one word: half of its random identifier. 0 is no node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,27 +53,56 @@ impl NodeKey {
     }
 }
 
+impl NotedTime {
+    fn note(&self, base: Instant) {
+        self.0.store(base.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn take(&self, base: Instant) -> Option<Instant> {
+        let time = self.0.load(Ordering::Relaxed);
+        if time == 0 {
+            return None;
+        }
+        self.0.store(0, Ordering::Relaxed);
+        Some(base + Duration::from_nanos(time))
+    }
+}
+
+impl Default for TriedNode {
+    fn default() -> TriedNode {
+        let (node, sent, answered) = Default::default();
+        TriedNode { node, base: Instant::now(), sent, answered }
+    }
+}
+
 impl TriedNode {
     fn note(&self, node: &Node) {
-        self.0.store(NodeKey::of(node).0, Ordering::Relaxed);
+        self.node.store(NodeKey::of(node).0, Ordering::Relaxed);
+        self.sent.note(self.base);
     }
 
     fn take(&self) -> Option<NodeKey> {
-        let tried = NodeKey(self.0.load(Ordering::Relaxed));
-        self.0.store(0, Ordering::Relaxed);
-        (tried != NodeKey::default()).then_some(tried)
+        let tried = NodeKey(self.node.load(Ordering::Relaxed));
+        if tried == NodeKey::default() {
+            return None;
+        }
+        self.node.store(0, Ordering::Relaxed);
+        Some(tried)
     }
 
     /// Waits for a request, and returns its output with the last node that the driver tried for it.
-    pub(super) async fn follow<T>(&self, request: impl Future<Output = T>) -> (T, Option<NodeKey>) {
-        let (mut request, mut node) = (pin!(request), None);
+    pub(super) async fn follow<T>(&self, request: impl Future<Output = T>) -> (T, Option<NodeKey>, RequestTimes) {
+        let (mut request, mut node, mut times) = (pin!(request), None, RequestTimes::default());
         let output = poll_fn(|context| {
             let polled = request.as_mut().poll(context);
             // Other requests are polled between two polls of this one, and note their own nodes.
             node = self.take().or(node);
+            let sent = self.sent.take(self.base);
+            times =
+                RequestTimes { sent: times.sent.or(sent), answered: self.answered.take(self.base).or(times.answered) };
             polled
         });
-        (output.await, node)
+        (output.await, node, times)
     }
 }
 
@@ -90,6 +139,7 @@ impl LoadBalancingPolicy for NotedNodes {
     }
 
     fn on_request_success(&self, request: &RoutingInfo, latency: Duration, node: NodeRef<'_>) {
+        self.tried.answered.note(self.tried.base);
         if let Some(attempts) = &self.attempts {
             attempts.add(latency);
         }
@@ -121,11 +171,11 @@ mod tests {
         let tried = TriedNode::default();
         let (answer, answered) = oneshot::channel();
         let slow = tried.follow(async {
-            tried.0.store(1, Ordering::Relaxed);
+            tried.node.store(1, Ordering::Relaxed);
             answered.await
         });
         let fast = async {
-            let sent = tried.follow(async { tried.0.store(2, Ordering::Relaxed) }).await;
+            let sent = tried.follow(async { tried.node.store(2, Ordering::Relaxed) }).await;
             answer.send(()).expect("the slow request waits");
             sent
         };
@@ -133,5 +183,22 @@ mod tests {
         assert_eq!((slow.1, fast.1), (Some(NodeKey(1)), Some(NodeKey(2))));
         // A request that no node was chosen for has none.
         assert_eq!(tried.follow(async {}).await.1, None);
+    }
+
+    #[tokio::test]
+    async fn a_request_lasts_from_its_first_node_to_its_last_answer() {
+        let tried = TriedNode::default();
+        let at = |nanoseconds| Some(tried.base + Duration::from_nanos(nanoseconds));
+        let request = async {
+            for (sent, answered) in [(5, 8), (12, 20)] {
+                tried.sent.0.store(sent, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                tried.answered.0.store(answered, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        };
+        let (_, _, times) = tried.follow(request).await;
+        assert_eq!(times, RequestTimes { sent: at(5), answered: at(20) });
+        assert_eq!(tried.follow(async {}).await.2, RequestTimes::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Counts the partitions and rows of a run by operation. The engine counts operations; the table of
+//! Counts the partitions, rows and token ranges of a run by operation. The engine counts operations; the table of
 //! cassandra-stress shows these, too. The workers of a fleet record them as metrics, which
 //! `cql_counts.rs` of squall-web reads, too.
 
@@ -41,20 +41,24 @@ enum CountedBy {
 pub(super) struct CountMetrics {
     partitions: MetricId,
     rows: MetricId,
+    /// The ranges that a token-range query has read to their ends.
+    ranges: Option<MetricId>,
 }
 
 impl CountMetrics {
-    pub(super) fn new(operation: &str, recorder: &ThreadRecorder) -> CountMetrics {
+    pub(super) fn new(operation: &str, reads_ranges: bool, recorder: &ThreadRecorder) -> CountMetrics {
         let metric = |counted: &str| {
             let name = metric_name(operation, counted);
             recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) })
         };
-        CountMetrics { partitions: metric(PARTITIONS), rows: metric(ROWS) }
+        let ranges = reads_ranges.then(|| metric(RANGES));
+        CountMetrics { partitions: metric(PARTITIONS), rows: metric(ROWS), ranges }
     }
 }
 
 const PARTITIONS: &str = "partitions";
 const ROWS: &str = "rows";
+const RANGES: &str = "ranges";
 
 fn metric_name(operation: &str, counted: &str) -> String {
     format!("{operation}:{counted}")
@@ -65,13 +69,21 @@ impl ConnectedThread {
     pub(super) fn count(&self, operation: usize, due: Instant, counts: OperationCounts) {
         self.run.counts.add(operation, counts);
         if let Some(metrics) = self.count_metrics.get(operation) {
-            // Metrics are times, so 1 is recorded as 1 ms.
-            let record = |metric, count| {
-                self.recorder.record_span(metric, due, due + Duration::from_millis(count), OK);
-            };
-            record(metrics.partitions, counts.partitions);
-            record(metrics.rows, counts.rows);
+            self.record_count(metrics.partitions, due, counts.partitions);
+            self.record_count(metrics.rows, due, counts.rows);
         }
+    }
+
+    /// Counts a token range that was read to its end.
+    pub(super) fn count_range(&self, operation: usize, due: Instant) {
+        if let Some(ranges) = self.count_metrics.get(operation).and_then(|metrics| metrics.ranges) {
+            self.record_count(ranges, due, 1);
+        }
+    }
+
+    fn record_count(&self, metric: MetricId, due: Instant, count: u64) {
+        // Metrics are times, so 1 is recorded as 1 ms.
+        self.recorder.record_span(metric, due, due + Duration::from_millis(count), OK);
     }
 }
 
@@ -81,6 +93,8 @@ struct CountedOperation {
     done: AtomicU64,
     partitions: AtomicU64,
     rows: AtomicU64,
+    /// Token ranges read to their ends; only counted by the workers of a fleet.
+    ranges: AtomicU64,
 }
 
 impl RunCounts {
@@ -90,6 +104,7 @@ impl RunCounts {
             done: AtomicU64::new(0),
             partitions: AtomicU64::new(0),
             rows: AtomicU64::new(0),
+            ranges: AtomicU64::new(0),
         };
         RunCounts { operations: names.iter().map(none).collect(), counted_by: CountedBy::Driver }
     }
@@ -116,7 +131,13 @@ impl RunCounts {
             operation.done.store(done, Ordering::Relaxed);
             operation.partitions.store(counted(PARTITIONS), Ordering::Relaxed);
             operation.rows.store(counted(ROWS), Ordering::Relaxed);
+            operation.ranges.store(counted(RANGES), Ordering::Relaxed);
         }
+    }
+
+    /// The token ranges that the workers of a fleet have read to their ends.
+    pub fn ranges_of_workers(&self) -> u64 {
+        self.operations.iter().map(|counted| counted.ranges.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts one successful operation.

@@ -36,8 +36,13 @@ impl PartitionVisits {
         PartitionVisits { visits: insert.visits.clone(), revisit: insert.revisit.clone(), waiting: Mutex::default() }
     }
 
+    /// Whether several operations write one partition.
+    pub(super) fn are_several(&self) -> bool {
+        self.visits.max().max(self.visits.min()) > 1
+    }
+
     pub(super) fn chooser(&self) -> VisitChooser {
-        let several = self.visits.max().max(self.visits.min()) > 1;
+        let several = self.are_several();
         // The oldest partitions are the likeliest, because they have the lowest positions.
         let inverted = || match self.revisit.clone() {
             Distribution::Inverted(inner) => *inner,

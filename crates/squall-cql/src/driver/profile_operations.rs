@@ -8,7 +8,7 @@ mod token_range;
 mod validation;
 
 use super::{
-    DriverRun, OperationCounts, StatementError,
+    OperationCounts, StatementError,
     workload::{ProfileOperation, ProfileOperationKind, ProfileWorkload},
 };
 use crate::{Database, StressSettings, database::OperationError};
@@ -139,11 +139,6 @@ impl Preparation<'_> {
         let prepared = self.database.session.prepare(cql).await;
         prepared.map_err(|error| StatementError::refused(&self.operation.name, &error))
     }
-}
-
-/// Takes the permission for one operation on one partition; `None` when `n=` is used up.
-pub(super) fn one_partition(run: &DriverRun) -> Option<()> {
-    (run.limit.take(1) == 1).then_some(())
 }
 
 /// Reads all pages of a statement, one after the other.

@@ -3,7 +3,7 @@
 
 use super::{
     Begun, DriverRun, OperationCounts, UserSeeds,
-    partition_visits::VisitChooser,
+    partition_visits::{PartitionVisit, VisitChooser},
     profile_operations::{NextPage, PreparedOperation, ProfileOperations, ProfileWork},
 };
 use crate::{Database, database::OperationError};
@@ -17,8 +17,11 @@ pub(super) struct ProfileUser {
     /// What each operation sent last; a token-range query continues there.
     work: Vec<Option<ProfileWork>>,
     current: usize,
-    /// The partitions that the next operation wants.
-    wanted: u64,
+    /// The partitions of the next operation that others have begun, and how many it begins.
+    waiting: Vec<PartitionVisit>,
+    new: u64,
+    /// The number of the next token range, if the workers of a fleet share them.
+    range: Option<u64>,
 }
 
 impl ProfileUser {
@@ -28,19 +31,42 @@ impl ProfileUser {
             visits: run.visits.chooser(),
             work: (0..operations.len()).map(|_| None).collect(),
             current: 0,
-            wanted: 1,
+            waiting: Vec::new(),
+            new: 0,
+            range: None,
             operations,
             run,
         }
     }
 
-    /// Waits for the seeds of the next operation, if the workers of a fleet share them.
+    /// Takes the partitions of the next operation. Waits for them and their seeds, if the workers of a fleet
+    /// share them.
     pub(super) async fn reserve_seeds(&mut self, index: usize) {
-        self.wanted = match self.operations.get(index) {
+        let wanted = match self.operations.get(index) {
             PreparedOperation::Insert(insert) => insert.draw_partitions(),
-            PreparedOperation::Validation(_) | PreparedOperation::Query(_) | PreparedOperation::TokenRange(_) => 1,
+            PreparedOperation::Validation(_) | PreparedOperation::Query(_) => 1,
+            PreparedOperation::TokenRange(_) => return self.reserve_range(index).await,
         };
-        self.seeds.reserve_partitions(self.wanted).await;
+        self.new = self.run.limit.take(wanted).await;
+        if let PreparedOperation::Insert(_) = self.operations.get(index) {
+            let begun = (0..self.new).filter_map(|_| self.visits.take_waiting(&self.run.visits));
+            self.waiting.extend(begun);
+            self.new -= self.waiting.len() as u64;
+        }
+        self.seeds.reserve(self.new).await;
+    }
+
+    /// Waits for the number of a token range, unless this user is reading one.
+    async fn reserve_range(&mut self, index: usize) {
+        let reading = matches!(&self.work[index], Some(ProfileWork::TokenRange(scan)) if !scan.is_finished());
+        if !reading && self.range.is_none() {
+            self.range = self.run.token_ranges.reserve().await;
+        }
+    }
+
+    /// Whether the operation has read the last page of a token range.
+    pub(super) fn ended_range(&self) -> bool {
+        matches!(&self.work[self.current], Some(ProfileWork::TokenRange(scan)) if scan.is_finished())
     }
 
     /// Generates what the operation sends.
@@ -49,19 +75,22 @@ impl ProfileUser {
     }
 
     fn generate(&mut self, index: usize) -> Option<Begun> {
-        let (run, seeds, wanted) = (&*self.run, &mut self.seeds, self.wanted);
+        let (run, seeds) = (&*self.run, &mut self.seeds);
         let work = match self.operations.get(index) {
             PreparedOperation::Insert(insert) => {
-                ProfileWork::Insert(insert.begin(run, seeds, &mut self.visits, wanted)?)
+                ProfileWork::Insert(insert.begin(seeds, &mut self.visits, (&mut self.waiting, self.new))?)
             }
-            PreparedOperation::Validation(check) => ProfileWork::Validation(check.begin(run, seeds)?),
-            PreparedOperation::Query(query) => ProfileWork::Query(query.begin(run, seeds)?),
+            PreparedOperation::Validation(_) | PreparedOperation::Query(_) if self.new == 0 => return None,
+            PreparedOperation::Validation(check) => ProfileWork::Validation(check.begin(seeds)?),
+            PreparedOperation::Query(query) => ProfileWork::Query(query.begin(seeds)?),
             PreparedOperation::TokenRange(query) => {
                 let scan = match self.work[index].take() {
                     Some(ProfileWork::TokenRange(scan)) => Some(scan),
                     _ => None,
                 };
-                match query.begin(run, scan) {
+                let reading = scan.as_ref().is_some_and(|scan| !scan.is_finished());
+                let reserved = if reading { None } else { self.range.take() };
+                match query.begin(run, scan, reserved) {
                     NextPage::Page(scan) => ProfileWork::TokenRange(scan),
                     NextPage::OthersRead => return Some(Begun::OthersRead),
                     NextPage::None => return None,

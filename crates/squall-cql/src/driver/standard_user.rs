@@ -41,7 +41,7 @@ impl StandardUser {
 
     /// Waits for the next seed, if the workers of a fleet share them.
     pub(super) async fn reserve_seed(&mut self) {
-        self.seeds.reserve().await;
+        self.seeds.reserve(1).await;
     }
 
     /// Takes the next seed and generates its row; `None` when all seeds are used.

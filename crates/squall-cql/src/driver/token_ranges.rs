@@ -1,10 +1,16 @@
-//! The token ranges of a run, which token-range queries read one after the other. It sends nothing.
+//! The token ranges of a run, which token-range queries read one after the other; the workers of a fleet
+//! share them. It sends nothing.
 
+use super::seed_source::MAX_FLEET_NUMBERS;
 use crate::TokenRangeSettings;
+use squall_engine::{NumberQuota, SharedCounter};
 use std::sync::{
     OnceLock,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
+
+/// The name of the counter that the workers of a fleet share.
+const FLEET_COUNTER: &str = "cql token ranges";
 
 /// Tokens above `after` up to `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +24,21 @@ pub(super) struct TokenRange {
 pub(super) struct TokenRanges {
     settings: TokenRangeSettings,
     ranges: OnceLock<Vec<TokenRange>>,
-    next: AtomicUsize,
+    numbers: RangeNumbers,
     /// Ranges that users have taken and not finished.
     unfinished: AtomicUsize,
+}
+
+/// Where the numbers of ranges come from. Each number is used once.
+#[derive(Debug)]
+enum RangeNumbers {
+    /// The next number, for a run in one process.
+    Process(AtomicU64),
+    Fleet {
+        quota: NumberQuota,
+        /// Whether a user of this worker got a number after the last range.
+        all_taken: AtomicBool,
+    },
 }
 
 /// What a user that asks for a range gets.
@@ -34,7 +52,20 @@ pub(super) enum NextRange {
 
 impl TokenRanges {
     pub(super) fn new(settings: TokenRangeSettings) -> TokenRanges {
-        TokenRanges { settings, ranges: OnceLock::new(), next: AtomicUsize::new(0), unfinished: AtomicUsize::new(0) }
+        TokenRanges::with_numbers(settings, RangeNumbers::Process(AtomicU64::new(0)))
+    }
+
+    /// The ranges of one worker of a fleet, and the counter that it shares with the other workers.
+    pub(super) fn of_fleet(settings: TokenRangeSettings) -> (TokenRanges, SharedCounter) {
+        let (quota, refill) = NumberQuota::with_refill();
+        let ranges =
+            TokenRanges::with_numbers(settings, RangeNumbers::Fleet { quota, all_taken: AtomicBool::new(false) });
+        // How many ranges there are is known when the database is connected.
+        (ranges, SharedCounter { name: FLEET_COUNTER.to_owned(), limit: MAX_FLEET_NUMBERS, refill })
+    }
+
+    fn with_numbers(settings: TokenRangeSettings, numbers: RangeNumbers) -> TokenRanges {
+        TokenRanges { settings, ranges: OnceLock::new(), numbers, unfinished: AtomicUsize::new(0) }
     }
 
     /// Takes the tokens of the ring from the first thread that is connected.
@@ -42,23 +73,59 @@ impl TokenRanges {
         self.ranges.get_or_init(|| split_ring(tokens(), self.settings.split_factor));
     }
 
-    /// The next range. The ranges end after the last one, unless `-tokenrange wrap` is typed.
-    pub(super) fn take(&self) -> NextRange {
-        // Counted before the range is taken, so that no other user finds all ranges read in between.
-        self.unfinished.fetch_add(1, Ordering::AcqRel);
-        let number = self.next.fetch_add(1, Ordering::AcqRel);
-        let ranges = self.ranges.get().map_or(&[][..], Vec::as_slice);
-        let index = if self.settings.wrap { number % ranges.len().max(1) } else { number };
-        match ranges.get(index) {
-            Some(range) => NextRange::Range(*range),
-            None if self.finish() == 0 => NextRange::AllRead,
-            None => NextRange::OthersRead,
+    /// Waits for the number of the next range, if the workers of a fleet share the ranges. `None` in one
+    /// process, and when all ranges are taken.
+    pub(super) async fn reserve(&self) -> Option<u64> {
+        let RangeNumbers::Fleet { quota, all_taken } = &self.numbers else { return None };
+        if all_taken.load(Ordering::Relaxed) {
+            return None;
         }
+        let number = quota.acquire().await?;
+        if self.range(number).is_none() {
+            all_taken.store(true, Ordering::Relaxed);
+        }
+        Some(number)
+    }
+
+    /// The next range, on a fleet the one with the reserved number. The ranges end after the last one, unless
+    /// `-tokenrange wrap` is typed. A worker of a fleet does not know whether the others have read theirs.
+    pub(super) fn take(&self, reserved: Option<u64>) -> NextRange {
+        match &self.numbers {
+            RangeNumbers::Process(next) => {
+                // Counted before the range is taken, so that no other user finds all ranges read in between.
+                self.unfinished.fetch_add(1, Ordering::AcqRel);
+                match self.range(next.fetch_add(1, Ordering::AcqRel)) {
+                    Some(range) => NextRange::Range(range),
+                    None if self.finish() == 0 => NextRange::AllRead,
+                    None => NextRange::OthersRead,
+                }
+            }
+            RangeNumbers::Fleet { .. } => match reserved.and_then(|number| self.range(number)) {
+                Some(range) => {
+                    self.unfinished.fetch_add(1, Ordering::AcqRel);
+                    NextRange::Range(range)
+                }
+                None => NextRange::OthersRead,
+            },
+        }
+    }
+
+    fn range(&self, number: u64) -> Option<TokenRange> {
+        let ranges = self.ranges.get().map_or(&[][..], Vec::as_slice);
+        let number = if self.settings.wrap { number % (ranges.len() as u64).max(1) } else { number };
+        ranges.get(usize::try_from(number).ok()?).copied()
     }
 
     /// Notes that the last page of a range was read. Returns how many ranges are unfinished.
     pub(super) fn finish(&self) -> usize {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) - 1
+    }
+}
+
+impl TokenRangeSettings {
+    /// How many ranges a ring with these tokens has; `None` if they begin again after the last one.
+    pub(crate) fn count(self, tokens: Vec<i64>) -> Option<u64> {
+        (!self.wrap).then(|| split_ring(tokens, self.split_factor).len() as u64)
     }
 }
 
@@ -94,7 +161,7 @@ mod tests {
             let ranges = TokenRanges::new(TokenRangeSettings { split_factor: 1, wrap });
             ranges.set_ring(|| vec![5]);
             let mut last = Vec::new();
-            while let (NextRange::Range(range), ..3) = (ranges.take(), last.len()) {
+            while let (NextRange::Range(range), ..3) = (ranges.take(None), last.len()) {
                 last.push(range.last);
             }
             last
@@ -107,12 +174,34 @@ mod tests {
     fn the_ranges_are_read_when_the_last_user_has_finished() {
         let ranges = TokenRanges::new(TokenRangeSettings { split_factor: 1, wrap: false });
         ranges.set_ring(|| vec![5]);
-        assert!(matches!((ranges.take(), ranges.take()), (NextRange::Range(_), NextRange::Range(_))));
-        assert_eq!(ranges.take(), NextRange::OthersRead);
+        assert!(matches!((ranges.take(None), ranges.take(None)), (NextRange::Range(_), NextRange::Range(_))));
+        assert_eq!(ranges.take(None), NextRange::OthersRead);
         ranges.finish();
-        assert_eq!(ranges.take(), NextRange::OthersRead);
+        assert_eq!(ranges.take(None), NextRange::OthersRead);
         ranges.finish();
-        assert_eq!(ranges.take(), NextRange::AllRead);
+        assert_eq!(ranges.take(None), NextRange::AllRead);
+    }
+
+    #[tokio::test]
+    async fn a_worker_of_a_fleet_reads_the_ranges_that_it_is_given() {
+        let settings = TokenRangeSettings { split_factor: 2, wrap: false };
+        let (ranges, counter) = TokenRanges::of_fleet(settings);
+        ranges.set_ring(|| vec![0]);
+        assert_eq!(settings.count(vec![0]), Some(4));
+        // Another worker has the first and the third range.
+        counter.refill.add_block(1..2);
+        counter.refill.add_block(3..5);
+        let mut after = Vec::new();
+        for _ in 0..2 {
+            let reserved = ranges.reserve().await;
+            let NextRange::Range(range) = ranges.take(reserved) else { panic!("{reserved:?}") };
+            after.push(range.after);
+        }
+        assert_eq!(after, [i64::MIN / 2, i64::MAX / 2]);
+        let last = ranges.reserve().await;
+        assert_eq!((last, ranges.take(last)), (Some(4), NextRange::OthersRead));
+        // No further number is taken: this would wait for one.
+        assert_eq!(ranges.reserve().await, None);
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Database,
-    database::{NextTry, OperationError},
+    database::{NextTry, OperationError, RequestTimes},
 };
 use squall_engine::{Iteration, VirtualUser};
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
@@ -64,22 +64,30 @@ impl CqlUser {
         CqlUser { chooser: thread.run.chooser(), data, thread }
     }
 
-    /// Sends the operation until a try succeeds or `-errors retries=` is used up.
-    async fn execute(&mut self, operation: usize, sent: SentOperation) -> Result<OperationCounts, FailedOperation> {
+    /// Sends the operation until a try succeeds or `-errors retries=` is used up. Returns from when to when it
+    /// was on its way, too.
+    async fn execute(
+        &mut self,
+        operation: usize,
+        begun: BegunOperation,
+    ) -> (Result<OperationCounts, FailedOperation>, RequestTimes) {
         let (thread, errors) = (&self.thread, self.thread.run.errors());
-        let mut tries = 0;
+        let (mut tries, mut sent) = (0, None);
         loop {
             tries += 1;
             let waiting = thread.wait_for_turn().await;
             let sending = self.data.send(&thread.database, operation);
-            let error = match thread.database.with_node(sending).await {
-                Ok(counts) => return Ok(counts),
+            let (answer, times) = thread.database.with_node(sending).await;
+            sent = sent.or(times.sent);
+            let error = match answer {
+                Ok(counts) => return (Ok(counts), RequestTimes { sent, answered: times.answered }),
                 Err(error) => error,
             };
             drop(waiting);
-            thread.recorder.note_error(sent.metric, sent.intended, error.outcome, &error.message);
+            thread.recorder.note_error(begun.metric, begun.intended, error.outcome, &error.message);
             if error.is_validation() || tries > errors.retries {
-                return Err(FailedOperation { tries, error });
+                let answered = times.answered.filter(|_| error.is_validation());
+                return (Err(FailedOperation { tries, error }), RequestTimes { sent, answered });
             }
             let pause = errors.delay.pause(tries, errors.retries + 1).max(error.least_pause());
             if !pause.is_zero() {
@@ -106,7 +114,7 @@ impl CqlUser {
 
 /// What the recorder must know about an operation.
 #[derive(Clone, Copy)]
-struct SentOperation {
+struct BegunOperation {
     metric: MetricId,
     intended: Instant,
 }
@@ -130,16 +138,23 @@ impl VirtualUser for CqlUser {
         // Generating the data is no part of the operation. An open load counts from the due time.
         let started = Instant::now();
         let intended = if iteration.intended < iteration.started { iteration.intended } else { started };
-        let sent = SentOperation { metric: thread.metrics[index], intended };
+        let begun = BegunOperation { metric: thread.metrics[index], intended };
         let started = thread.recorder.wait_for_budget(started).await;
-        let Some(request) = thread.recorder.begin(sent.metric, sent.intended, started) else { return false };
-        let executed = self.execute(index, sent).await;
+        let Some(mut request) = thread.recorder.begin(begun.metric, begun.intended, started) else { return false };
+        let (executed, times) = self.execute(index, begun).await;
         let outcome = executed.as_ref().map_or_else(|failed| failed.error.outcome, |_| OK);
-        request.end(Instant::now(), outcome, 0, 0);
+        // The wait of `-mode maxPending=` is a part of the service time, the encoding of the values is not.
+        if let Some(sent) = times.sent.filter(|_| thread.pending.is_none()) {
+            request.sent_at(sent);
+        }
+        request.end(times.answered.unwrap_or_else(Instant::now), outcome, 0, 0);
         self.data.finish();
         match executed {
             Ok(counts) => {
-                thread.count(index, sent.intended, counts);
+                thread.count(index, begun.intended, counts);
+                if self.data.ended_range() {
+                    thread.count_range(index, begun.intended);
+                }
                 true
             }
             Err(failed) => {
@@ -179,6 +194,14 @@ impl UserData {
         match self {
             UserData::Standard(user) => user.finish(),
             UserData::Profiles(user) => user.finish(),
+        }
+    }
+
+    /// Whether the operation has read the last page of a token range.
+    fn ended_range(&self) -> bool {
+        match self {
+            UserData::Standard(_) => false,
+            UserData::Profiles(user) => user.ended_range(),
         }
     }
 

@@ -87,11 +87,13 @@ impl Workload {
         }
     }
 
-    /// The first token-range query, as typed in `ops(…)`.
-    pub fn token_range_query(&self) -> Option<&str> {
-        let Workload::Profiles(workload) = self else { return None };
-        let is_scan = |operation: &&ProfileOperation| matches!(operation.kind, ProfileOperationKind::TokenRange(_));
-        workload.operations.iter().find(is_scan).map(|operation| operation.name.as_str())
+    /// The token-range queries, as typed in `ops(…)`.
+    pub fn token_range_queries(&self) -> impl Iterator<Item = &str> {
+        let operations = match self {
+            Workload::Standard(_) => &[][..],
+            Workload::Profiles(workload) => &workload.operations,
+        };
+        operations.iter().filter(|operation| operation.reads_token_ranges()).map(|operation| operation.name.as_str())
     }
 
     pub(super) fn weights(&self) -> Vec<f64> {
@@ -103,6 +105,10 @@ impl Workload {
 }
 
 impl ProfileOperation {
+    pub(super) fn reads_token_ranges(&self) -> bool {
+        matches!(self.kind, ProfileOperationKind::TokenRange(_))
+    }
+
     /// `specname.operation`, or an operation of the first profile.
     fn find(name: &str, weight: f64, profiles: &[UserProfile]) -> Result<ProfileOperation, WorkloadError> {
         // A specname may have dots itself: without one in the file it is keyspace.table.

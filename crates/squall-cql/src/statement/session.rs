@@ -76,7 +76,7 @@ impl StatementSession {
         let mut state = PagingState::start();
         loop {
             let page = self.database.session.execute_single_page(&statement.prepared, values, state);
-            let (page, next) = self.database.with_node(async { page.await.map_err(OperationError::from) }).await?;
+            let (page, next) = self.database.with_node(async { page.await.map_err(OperationError::from) }).await.0?;
             rows.add(page)?;
             match next.into_paging_control_flow() {
                 ControlFlow::Break(()) => return Ok(rows),

@@ -1,7 +1,7 @@
 //! A run of `squall cql` on a fleet: what cannot run there, and the bundle that workers get. The workers
 //! make the load; the machine that starts the run creates the schema and runs the warm-up.
 
-use squall_cql::{Population, SequenceEnd, StressSettings, Workload};
+use squall_cql::{Population, SequenceEnd, StopRule, StressSettings, Workload};
 use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan};
 use squall_orchestrator::{RunControl, RunObserver, RunResult};
 
@@ -59,21 +59,17 @@ pub(super) fn sequence_limit(settings: &StressSettings) -> Option<u64> {
 
 /// Names the first option that only a run in one process can carry out.
 fn refuse_on_fleet(settings: &StressSettings, workload: &Workload) -> Result<(), CliError> {
-    if let Some(query) = workload.token_range_query() {
-        let reason = "every worker would read all token ranges: run it without --cluster";
-        return Err(CliError::new(format!("a fleet does not support {query}, a token-range query, because {reason}")));
+    let limited = matches!(settings.command.stop, StopRule::Partitions(_)) || sequence_limit(settings).is_some();
+    if let Some(query) = workload.token_range_queries().next().filter(|_| limited) {
+        let reason =
+            "how many pages there are is not known: leave n= and no-wrap out, the run ends after the last range";
+        return Err(CliError::new(format!("a fleet does not support n= with {query}, a token-range query: {reason}")));
     }
     let visits = &settings.insert.visits;
-    let looks_back = matches!(&settings.population.seeds, Population::Sequence { read_lookback: Some(_), .. });
-    let refused = [
-        (looks_back, "read-lookback=, because a worker does not know what others have written: use -pop dist="),
-        (
-            visits.max().max(visits.min()) > 1 && matches!(workload, Workload::Profiles(_)),
-            "-insert visits=, because a worker does not know which partitions others have begun: leave it out",
-        ),
-    ];
-    match refused.into_iter().find(|(used, _)| *used) {
-        Some((_, what)) => Err(CliError::new(format!("a fleet does not support {what}"))),
-        None => Ok(()),
+    let revisits = visits.max().max(visits.min()) > 1 && matches!(workload, Workload::Profiles(_));
+    if revisits && sequence_limit(settings).is_some() {
+        let reason = "how many operations the sequence makes is not known: give n= in place of no-wrap";
+        return Err(CliError::new(format!("a fleet does not support no-wrap with -insert visits=: {reason}")));
     }
+    Ok(())
 }

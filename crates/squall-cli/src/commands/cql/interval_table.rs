@@ -14,6 +14,7 @@ use std::{
 };
 
 use super::{
+    fleet_scan::{FleetScan, ScanProgress},
     output_log::{HdrLog, OutputLog},
     summary_text::{latencies, operations, rates, shown_latency},
 };
@@ -43,6 +44,11 @@ pub(super) struct IntervalTable<'o> {
     totals: BTreeMap<String, u64>,
     counts: RunCounts,
     uncertainty: RateUncertainty,
+    /// The token ranges that a fleet reads.
+    scan: Option<FleetScan>,
+    unread_ranges: u64,
+    /// Whether the end of the run was asked for.
+    ended: bool,
     lines: Vec<String>,
     failure: Option<CliError>,
 }
@@ -53,7 +59,7 @@ impl<'o> IntervalTable<'o> {
         log: &'o mut OutputLog,
         hdr: Option<&'o mut HdrLog>,
         control: RunControl,
-        counts: RunCounts,
+        (counts, scan): (RunCounts, Option<FleetScan>),
     ) -> IntervalTable<'o> {
         IntervalTable {
             settings,
@@ -65,6 +71,9 @@ impl<'o> IntervalTable<'o> {
             totals: BTreeMap::new(),
             counts,
             uncertainty: RateUncertainty::default(),
+            scan,
+            unread_ranges: 0,
+            ended: false,
             lines: Vec::new(),
             failure: None,
         }
@@ -73,6 +82,11 @@ impl<'o> IntervalTable<'o> {
     /// Seconds of full histograms that the table needs: several seconds may close at once.
     pub(super) fn histogram_window_s(interval_s: u32) -> u32 {
         interval_s.saturating_add(30)
+    }
+
+    /// The token ranges whose workers were lost.
+    pub(super) fn unread_ranges(&self) -> u64 {
+        self.unread_ranges
     }
 
     /// The lines of the table with the number of threads before them, for the end of a search.
@@ -192,7 +206,14 @@ impl RunObserver for IntervalTable<'_> {
         if let Err(error) = printed {
             self.failure.get_or_insert(error);
         }
-        if self.uncertainty.reached(&self.settings.stop) {
+        let scanned = self.scan.as_mut().map(|scan| scan.progress(&self.counts, view, live.elapsed));
+        if let (Some(ScanProgress::Lost(ranges)), LivePhase::Running) = (scanned, live.phase) {
+            self.unread_ranges = ranges;
+        }
+        let ended =
+            self.uncertainty.reached(&self.settings.stop) || scanned.is_some_and(|scan| scan != ScanProgress::Reading);
+        // Once: the run tells its observers about each request for its end.
+        if ended && !std::mem::replace(&mut self.ended, true) {
             self.control.complete();
         }
     }

@@ -40,7 +40,7 @@ impl CqlProbes {
         }
         let stop = settings.command.stop;
         let shape = RunShape { threads, pacing: Pacing::Unlimited, stop, place: RunPlace::ThisProcess };
-        let plan = plan(&settings, shape, identity)?;
+        let plan = plan(&settings, &workload, shape, identity)?;
         Ok(CqlProbes { settings, target, workload, shape, plan })
     }
 }

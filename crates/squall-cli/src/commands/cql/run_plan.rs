@@ -1,7 +1,7 @@
 //! The plan of one run of `squall cql`: a thread of cassandra-stress is a virtual user, `n=` is the
 //! exact number of iterations, and a rate is an open load. It runs nothing.
 
-use squall_cql::{Pacing, StopRule, StressSettings};
+use squall_cql::{Pacing, StopRule, StressSettings, Workload};
 use squall_model::{Arrivals, EngineLimits, Load, LoadModel, Pause, Plan, Profile, TaskSpec, Threshold};
 use squall_orchestrator::RunOptions;
 use std::time::Duration;
@@ -37,7 +37,12 @@ pub(super) struct RunIdentity {
     pub(super) thresholds: Vec<Threshold>,
 }
 
-pub(super) fn plan(settings: &StressSettings, shape: RunShape, identity: RunIdentity) -> Result<Plan, CliError> {
+pub(super) fn plan(
+    settings: &StressSettings,
+    workload: &Workload,
+    shape: RunShape,
+    identity: RunIdentity,
+) -> Result<Plan, CliError> {
     let (length, iterations) = match shape.stop {
         StopRule::Partitions(count) => (ENDLESS, Some(count)),
         StopRule::Time(length) => (length, None),
@@ -45,7 +50,9 @@ pub(super) fn plan(settings: &StressSettings, shape: RunShape, identity: RunIden
     };
     // A driver cannot end the run of a fleet when all seeds are used.
     let sequence_limit = sequence_limit(settings).filter(|_| shape.place == RunPlace::Fleet);
-    let iterations = iterations.into_iter().chain(sequence_limit).min();
+    // A user that waits for a token range makes empty iterations; the driver counts those of `n=` itself.
+    let counted_by_driver = workload.token_range_queries().next().is_some();
+    let iterations = iterations.into_iter().chain(sequence_limit).min().filter(|_| !counted_by_driver);
     let profile = |level: f64| {
         Profile::constant(level, length).map_err(|error| CliError::new(format!("the load is not possible: {error}")))
     };
@@ -71,9 +78,7 @@ pub(super) fn run_options(settings: &StressSettings, shape: RunShape, histogram_
     let grace = match shape.stop {
         // Every operation of `n=` is made, however long the database takes.
         StopRule::Partitions(_) if shape.place == RunPlace::ThisProcess => ENDLESS,
-        StopRule::Partitions(_) | StopRule::Time(_) | StopRule::StandardError { .. } => {
-            settings.mode.request_timeout.saturating_mul(settings.errors.retries.saturating_add(1)).min(ENDLESS)
-        }
+        StopRule::Partitions(_) | StopRule::Time(_) | StopRule::StandardError { .. } => longest_operation(settings),
     };
     let limits = EngineLimits {
         threads: Some(engine_threads(settings, shape.threads)),
@@ -82,6 +87,11 @@ pub(super) fn run_options(settings: &StressSettings, shape: RunShape, histogram_
         ..EngineLimits::default()
     };
     RunOptions { limits, histogram_window_s, ..RunOptions::default() }
+}
+
+/// How long an operation with all of its tries may take.
+pub(super) fn longest_operation(settings: &StressSettings) -> Duration {
+    settings.mode.request_timeout.saturating_mul(settings.errors.retries.saturating_add(1)).min(ENDLESS)
 }
 
 /// No engine thread is without a user.

@@ -12,12 +12,13 @@ use std::num::NonZeroUsize;
 use tokio::runtime::Runtime;
 
 use super::{
+    fleet_scan::FleetScan,
     fleet_target::FleetTarget,
     input_files::{read_credentials, read_nodes, read_profiles},
     interval_table::{IntervalTable, LABEL_WIDTH, TableSettings},
     output_log::{HdrLog, LogPlace, OutputLog},
     probes::{CqlProbes, search_settings},
-    run_plan::{RunIdentity, RunPlace, RunShape, engine_threads, plan, run_options},
+    run_plan::{RunIdentity, RunPlace, RunShape, engine_threads, longest_operation, plan, run_options},
     run_report::{RunReport, TableAndOutputs},
     summary_text::{error_lines, summary_text},
 };
@@ -48,7 +49,7 @@ pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, Cli
     let hdr = settings.log.hdr_file.as_deref().map(HdrLog::create).transpose()?;
     let button = StopButton::new(RunControl::new());
     let _signals = signals::listen_for_signals(&button)?;
-    let run = StressRun { settings, target, fleet, workload, log, hdr, report, button };
+    let run = StressRun { settings, target, fleet, workload, log, hdr, report, scan: None, button };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
     match search {
@@ -66,6 +67,8 @@ struct StressRun {
     log: OutputLog,
     hdr: Option<HdrLog>,
     report: RunReport,
+    /// The token ranges that a fleet reads; known when the database is connected.
+    scan: Option<FleetScan>,
     /// Of all runs of the command.
     button: StopButton,
 }
@@ -83,6 +86,8 @@ struct EndedRun {
     counts: RunCounts,
     /// The message of the operation that ended the run.
     failure: Option<String>,
+    /// The token ranges that a fleet could not read.
+    unread_ranges: u64,
     /// Its table, for the end of a search.
     lines: Vec<String>,
 }
@@ -139,6 +144,7 @@ impl StressRun {
         }
         let checked = database.check_statements(&self.settings, &self.workload).await;
         checked.map_err(|error| CliError::new(error.to_string()))?;
+        self.scan = self.fleet_scan(&database);
         if let Some(failure) = self.warm_up().await? {
             return self.fail(&failure).map(Prepared::Ended);
         }
@@ -165,6 +171,14 @@ impl StressRun {
             self.log.line(&host_line(&host.datacenter, &host.address, &host.rack))?;
         }
         Ok(Some(database))
+    }
+
+    /// The token ranges that the workers of a fleet read once.
+    fn fleet_scan(&self, database: &Database) -> Option<FleetScan> {
+        self.fleet.as_ref()?;
+        self.workload.token_range_queries().next()?;
+        let ranges = database.token_ranges(&self.settings)?;
+        Some(FleetScan::new(&self.workload, ranges, longest_operation(&self.settings)))
     }
 
     async fn create_schema(&mut self, database: &Database) -> Result<(), CliError> {
@@ -262,12 +276,12 @@ impl StressRun {
             StopRule::Time(_) | StopRule::StandardError { .. } => None,
         };
         let counts_of_workers = RunCounts::of_workers(&workload);
+        let plan = plan(settings, &workload, shape, self.judged_identity(shape.place, shown))?;
         let work = DriverWork { workload, partitions, engine_threads: engine_threads(settings, shape.threads) };
         let driver = CqlDriver::new(settings, &self.target, work);
         let fleet = self.fleet.as_ref().filter(|_| shape.place == RunPlace::Fleet);
         let counts = if fleet.is_some() { counts_of_workers } else { driver.counts() };
         let (control, end) = (self.button.control().clone(), driver.run_end());
-        let plan = plan(settings, shape, self.judged_identity(shape.place, shown))?;
         // The engine measures whole seconds.
         let interval_s = settings.log.interval.as_millis().div_ceil(1000) as u32;
         let window_s = IntervalTable::histogram_window_s(interval_s).max(self.report.histogram_window_s());
@@ -284,7 +298,8 @@ impl StressRun {
             self.log.hold();
         }
         let hdr = self.hdr.as_mut().filter(|_| shown == Shown::Table);
-        let mut table = IntervalTable::new(table, &mut self.log, hdr, control.clone(), counts.clone());
+        let scan = self.scan.clone().filter(|_| shape.place == RunPlace::Fleet);
+        let mut table = IntervalTable::new(table, &mut self.log, hdr, control.clone(), (counts.clone(), scan));
         let outputs = self.report.outputs().filter(|_| shown == Shown::Table);
         let mut observer = TableAndOutputs { table: &mut table, outputs };
         let run = observe_run(&self.button, display, &mut observer, async |control, observers| {
@@ -302,13 +317,14 @@ impl StressRun {
             result = run => result,
             never = completed => match never {},
         };
+        let unread_ranges = table.unread_ranges();
         let lines = table.into_lines(shape.threads);
         self.log.release()?;
         let failure = match end.reason() {
             Some(RunEndReason::Failed(message)) => Some(message),
             Some(RunEndReason::SeedsUsed) | None => None,
         };
-        Ok(EndedRun { result: result?, counts, failure, lines: lines? })
+        Ok(EndedRun { result: result?, counts, failure, unread_ranges, lines: lines? })
     }
 
     /// What reports say about a run.
@@ -335,6 +351,10 @@ impl StressRun {
         let (log, settings) = (&mut self.log, &self.settings);
         let print_end = || {
             terminal::print_stderr(error_lines(&ended.result.view));
+            if ended.unread_ranges > 0 {
+                let ranges = ended.unread_ranges;
+                terminal::print_stderr(format!("{ranges} token ranges were not read: their workers were lost\n"));
+            }
             let text = match &ended.failure {
                 Some(failure) => {
                     terminal::print_stderr(format!("{failure}\n"));

@@ -82,25 +82,21 @@ impl Insert {
         u64::try_from(self.samplers.borrow_mut().partitions.draw()).unwrap_or(1).max(1)
     }
 
-    /// Takes the partitions of one operation and generates their rows; `None` ends the run.
+    /// Generates the rows of waiting partitions and of `new` others; `None` ends the run.
     pub(in crate::driver) fn begin(
         &self,
-        run: &DriverRun,
         seeds: &mut UserSeeds,
         visits: &mut VisitChooser,
-        wanted: u64,
+        (waiting, new): (&mut Vec<PartitionVisit>, u64),
     ) -> Option<InsertWork> {
         let mut work = InsertWork::default();
-        for _ in 0..run.limit.take(wanted) {
-            let visit = match visits.take_waiting(&run.visits) {
-                Some(waiting) => waiting,
-                None => {
-                    let Some(seed) = seeds.take(true) else { break };
-                    work.seeds.push(seed);
-                    visits.first_visit(seed.seed)
-                }
-            };
+        for visit in waiting.drain(..) {
             self.generate(visit, &mut work);
+        }
+        for _ in 0..new {
+            let Some(seed) = seeds.take(true) else { break };
+            work.seeds.push(seed);
+            self.generate(visits.first_visit(seed.seed), &mut work);
         }
         (!work.rows.is_empty()).then_some(work)
     }

@@ -2,13 +2,13 @@
 //! of the columns. Its rows are counted, not checked.
 
 use super::{
-    Preparation, each_page, one_partition,
+    Preparation, each_page,
     table::{ProfileTable, key_text},
 };
 use crate::{
     ArgumentSource, CqlValue, Partition, ProfileQuery,
     database::OperationError,
-    driver::{DriverRun, OperationCounts, StatementError, row_values::RowValues, seed_source::UserSeeds},
+    driver::{OperationCounts, StatementError, row_values::RowValues, seed_source::UserSeeds},
     profile::qualified_statement,
 };
 use scylla::{client::session::Session, statement::prepared::PreparedStatement};
@@ -58,8 +58,7 @@ impl Query {
     }
 
     /// Generates the arguments of one operation; `None` ends the run.
-    pub(in crate::driver) fn begin(&self, run: &DriverRun, seeds: &mut UserSeeds) -> Option<QueryWork> {
-        one_partition(run)?;
+    pub(in crate::driver) fn begin(&self, seeds: &mut UserSeeds) -> Option<QueryWork> {
         let partition = self.table.partition(seeds.take(false)?.seed);
         let row = fastrand::usize(..partition.row_count());
         let value = |argument: &Argument| {

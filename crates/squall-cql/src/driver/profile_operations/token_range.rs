@@ -1,7 +1,7 @@
 //! A token-range query of a profile: reads all partitions of the table range by range, one page in
 //! each operation.
 
-use super::{Preparation, one_partition};
+use super::Preparation;
 use crate::{
     cql_text::{quoted_name, quoted_table},
     database::OperationError,
@@ -64,14 +64,20 @@ impl TokenRangeQuery {
     }
 
     /// The next page of a user's range, or the first one of a new range.
-    pub(in crate::driver) fn begin(&self, run: &DriverRun, scan: Option<TokenRangeScan>) -> NextPage {
+    /// `reserved` is the number of that range, if the workers of a fleet share the ranges.
+    pub(in crate::driver) fn begin(
+        &self,
+        run: &DriverRun,
+        scan: Option<TokenRangeScan>,
+        reserved: Option<u64>,
+    ) -> NextPage {
         let scan = match scan {
-            Some(scan) if scan.page.is_some() => scan,
+            Some(scan) if !scan.is_finished() => scan,
             finished => {
                 if finished.is_some() {
                     run.token_ranges.finish();
                 }
-                match run.token_ranges.take() {
+                match run.token_ranges.take(reserved) {
                     NextRange::Range(range) => {
                         TokenRangeScan { range, page: Some(PagingState::start()), last_token: None }
                     }
@@ -80,7 +86,7 @@ impl TokenRangeQuery {
                 }
             }
         };
-        one_partition(run).map_or(NextPage::None, |_| NextPage::Page(scan))
+        if run.limit.take_now(1) == 1 { NextPage::Page(scan) } else { NextPage::None }
     }
 
     pub(super) async fn send(
@@ -102,6 +108,11 @@ impl TokenRangeQuery {
 }
 
 impl TokenRangeScan {
+    /// Whether the last page of the range was read.
+    pub(in crate::driver) fn is_finished(&self) -> bool {
+        self.page.is_none()
+    }
+
     /// The partitions of a page; one that began on the page before is not counted again.
     fn count_partitions(&mut self, rows: &QueryRowsResult) -> Result<u64, OperationError> {
         let mut partitions = 0;

@@ -2,17 +2,14 @@
 //! compares every row with the generated one.
 
 use super::{
-    Preparation, each_page, one_partition,
+    Preparation, each_page,
     table::{ProfileTable, key_text},
 };
 use crate::{
     CqlType, CqlValue, RowValidation,
     cql_text::{quoted_name, quoted_table},
     database::OperationError,
-    driver::{
-        DriverRun, OperationCounts, StatementError, different, row_values::RowValues, seed_source::UserSeeds,
-        unreadable,
-    },
+    driver::{OperationCounts, StatementError, different, row_values::RowValues, seed_source::UserSeeds, unreadable},
 };
 use scylla::{client::session::Session, deserialize::row::ColumnIterator, statement::prepared::PreparedStatement};
 use std::{cmp::Ordering, rc::Rc};
@@ -76,8 +73,7 @@ impl Validation {
     }
 
     /// Chooses a partition and a range; `None` ends the run.
-    pub(in crate::driver) fn begin(&self, run: &DriverRun, seeds: &mut UserSeeds) -> Option<ValidationWork> {
-        one_partition(run)?;
+    pub(in crate::driver) fn begin(&self, seeds: &mut UserSeeds) -> Option<ValidationWork> {
         let partition = self.table.partition(seeds.take(false)?.seed);
         let statement = fastrand::usize(..self.statements.len());
         let range = self.statements[statement].0;
