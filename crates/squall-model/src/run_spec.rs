@@ -153,6 +153,13 @@ impl RunSpec {
         self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort)
     }
 
+    /// Whether the run was asked to end before the planned end of its load.
+    pub fn is_ended_early(&self) -> bool {
+        let (Some(stop), Some(start_at_ms)) = (&self.stop, self.start_at_ms) else { return false };
+        let asked_at = Duration::from_millis(stop.asked_at_ms.saturating_sub(start_at_ms));
+        asked_at < self.planned_end(asked_at)
+    }
+
     /// When the load should end. For a paused run, as if it were resumed at `at`.
     pub fn planned_end(&self, at: Duration) -> Duration {
         match &self.paused {

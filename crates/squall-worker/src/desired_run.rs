@@ -72,7 +72,9 @@ impl DesiredRun {
             RunPhase::Running => WorkerInstruction::Run,
             // The planned end comes by the worker's own clock, so that no start that is due is cut
             // off.
-            RunPhase::Stopping if self.spec.is_complete() && ends_by_schedule => WorkerInstruction::AwaitEnd,
+            RunPhase::Stopping if self.spec.is_complete() && !self.spec.is_ended_early() && ends_by_schedule => {
+                WorkerInstruction::AwaitEnd
+            }
             RunPhase::Stopping | RunPhase::Idle => WorkerInstruction::Stop,
         }
     }
@@ -127,6 +129,18 @@ mod tests {
             (interrupted.instruction(true), interrupted.instruction(false)),
             (WorkerInstruction::Stop, WorkerInstruction::Stop)
         );
+    }
+
+    #[test]
+    fn run_that_is_complete_before_its_planned_end_is_stopped() {
+        let mut complete = desired(RunPhase::Stopping, Some(StopReason::Completed));
+        complete.spec.start_at_ms = Some(5_000);
+        let mut instruction_of_stop_at = |asked_at_ms| {
+            complete.spec.stop.as_mut().expect("a stop").asked_at_ms = asked_at_ms;
+            complete.instruction(true)
+        };
+        assert_eq!(instruction_of_stop_at(5_999), WorkerInstruction::Stop);
+        assert_eq!(instruction_of_stop_at(6_000), WorkerInstruction::AwaitEnd);
     }
 
     #[test]

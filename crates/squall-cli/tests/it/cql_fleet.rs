@@ -163,7 +163,9 @@ fn a_fleet_searches_threads_and_ends_by_the_standard_error() {
     let ended = fleet.start("fleet_steps", &until).end();
     assert!(ended.code == 0 && ended.stdout.ends_with("\nEND\n"), "{ended:?}");
     let result = fleet.folder.json("result.json");
-    assert!(number(&result, "/totals/requests") > 0 && number(&result, "/totals/errors") == 0, "{result}");
+    // About 800 at 200/s; workers that make load until the drain is given up make more than 20,000.
+    let (requests, errors) = (number(&result, "/totals/requests"), number(&result, "/totals/errors"));
+    assert!(0 < requests && requests < 10_000 && errors == 0, "{result}");
 }
 
 #[test]
