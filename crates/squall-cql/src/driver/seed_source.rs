@@ -183,10 +183,12 @@ impl SharedSeeds {
 
     /// The number of the sequence that a read takes which looks back this far.
     fn number_before(&self, distance: i64) -> u64 {
-        let before = number_before(lock(&self.written).without_gap(), distance);
+        let written = lock(&self.written).without_gap();
+        let before = number_before(written, distance);
         match &self.numbers {
-            SequenceNumbers::Process(_) => before,
-            SequenceNumbers::Fleet(_) => lock(&self.used).get(before),
+            // The first number that this worker has used may not be written yet.
+            SequenceNumbers::Fleet(_) if written > 0 => lock(&self.used).get(before),
+            SequenceNumbers::Fleet(_) | SequenceNumbers::Process(_) => before,
         }
     }
 }
@@ -237,6 +239,9 @@ mod tests {
         for (expected, looked_back) in [(3, 3), (4, 3), (8, 4)] {
             user.reserve(1).await;
             let written = user.take(true).unwrap();
+            if expected == 3 {
+                assert_eq!(user.take(false).unwrap().seed, 1, "3 is not written yet");
+            }
             user.finish(written);
             assert_eq!((written.seed, user.take(false).unwrap().seed), (expected, looked_back));
         }
