@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -28,7 +29,9 @@ impl WorkerFolder {
     }
 
     fn create_in(parent: &Path) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        // Downloads and profiles of sessions are in it, so no other user of the machine may read it.
+        let private = fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(parent)?;
         // Another worker sees the lock file only when it is locked.
         let hidden = folder.path().join(".lock");
         let lock = File::create(&hidden)?;
@@ -80,6 +83,13 @@ fn processes_using(folder: &Path) -> Vec<Pid> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn other_users_cannot_read_the_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = WorkerFolder::create_in(parent.path()).unwrap();
+        assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
 
     #[test]
     fn folder_of_an_ended_worker_is_removed_with_its_processes_and_others_stay() {
