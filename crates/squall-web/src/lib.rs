@@ -15,6 +15,7 @@ mod config;
 mod cpu_history;
 mod error;
 mod live;
+mod path;
 mod query;
 mod request_body;
 mod requests;

@@ -1,11 +1,7 @@
 //! `/api/v1`: starts tests from bundles, controls the current test and serves results of finished
 //! tests.
 
-use axum::{
-    body::Body,
-    extract::{Path, State},
-    response::IntoResponse,
-};
+use axum::{body::Body, extract::State, response::IntoResponse};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
@@ -19,6 +15,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{ApiState, add_params, scenarios};
 use crate::{
     error::{ApiError, ApiResult, json_ok, json_response},
+    path::Path,
     request_body::read_body,
     requests::{ChangeRateRequest, CreateTestRequest, EmptyRequest, ScaleUsersRequest, StopTestRequest},
     vikhry_json,

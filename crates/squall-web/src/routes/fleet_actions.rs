@@ -1,10 +1,6 @@
 //! Actions of people that change no load: a note on the current run, and the drain of a worker.
 
-use axum::{
-    body::Body,
-    extract::{Path, State},
-    response::IntoResponse,
-};
+use axum::{body::Body, extract::State, response::IntoResponse};
 use http::StatusCode;
 use serde_json::json;
 use squall_coord::FleetStores;
@@ -13,6 +9,7 @@ use std::sync::Arc;
 use super::ApiState;
 use crate::{
     error::{ApiResult, json_response},
+    path::Path,
     request_body::read_body,
     requests::{AddNoteRequest, EmptyRequest},
 };

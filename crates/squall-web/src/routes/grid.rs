@@ -1,10 +1,7 @@
 //! `/api/v1/grid`: the browser grid of `--grid`, from its store. It shows workers, sessions and the
 //! queue, ends a session and drains a worker; it connects to no worker.
 
-use axum::{
-    body::Body,
-    extract::{Path, State},
-};
+use axum::{body::Body, extract::State};
 use http::StatusCode;
 use serde_json::{Value, json};
 use squall_coord::{
@@ -15,6 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::ApiState;
 use crate::{
     error::{ApiError, ApiResult, json_ok, json_response},
+    path::Path,
     request_body::read_body,
     requests::EmptyRequest,
 };

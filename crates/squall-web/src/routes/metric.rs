@@ -1,7 +1,7 @@
 //! `/api/v1/tests/current/metrics/{id}`: one metric with its seconds, its distribution and its
 //! outcomes. The live feed has only the latest second of each metric.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_metrics::{Histogram, MetricSecond, MetricView, coarse_bucket_bounds};
@@ -11,6 +11,7 @@ use super::ApiState;
 use crate::{
     error::{ApiError, ApiResult, json_ok},
     live::{MAX_POINTS, micros},
+    path::Path,
 };
 
 const PERCENTILES: [f64; 9] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];

@@ -3,7 +3,7 @@
 
 use axum::{
     body::Body,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Query, State, rejection::QueryRejection},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::ApiState;
 use crate::{
     error::{ApiError, ApiResult, json_ok},
+    path::Path,
     query::{check_count, parse_query},
     request_body::read_body,
     requests::FillPoolRequest,

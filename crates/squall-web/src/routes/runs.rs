@@ -3,7 +3,7 @@
 
 use axum::{
     body::Body,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
@@ -19,6 +19,7 @@ use super::{ApiState, scenarios::started};
 use crate::{
     RunHistory,
     error::{ApiError, ApiResult, json_ok},
+    path::Path,
     query::parse_query,
     request_body::read_body,
     requests::{EmptyRequest, RunNoteRequest},

@@ -3,7 +3,7 @@
 
 use axum::{
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, header};
@@ -16,6 +16,7 @@ use super::{ApiState, runs::in_background};
 use crate::{
     SharedCatalog,
     error::{ApiError, ApiResult, json_ok, json_response},
+    path::Path,
     request_body::read_body,
     scenario_catalog::{CatalogError, OrderedRun, ScenarioDescription, StartOrder},
 };

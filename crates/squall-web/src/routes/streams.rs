@@ -1,10 +1,7 @@
 //! `/api/v1/streams`: the streams of `--streams`, their processors, and how a partition leaves the
 //! quarantine. All readers of a second share one look at the store.
 
-use axum::{
-    body::Body,
-    extract::{Path, State},
-};
+use axum::{body::Body, extract::State};
 use http::StatusCode;
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
@@ -19,6 +16,7 @@ use tokio::{sync::Mutex, time::Instant};
 use super::ApiState;
 use crate::{
     error::{ApiError, ApiResult, json_ok},
+    path::Path,
     request_body::read_body,
     requests::ReleasePartitionRequest,
 };

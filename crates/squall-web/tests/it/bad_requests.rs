@@ -162,3 +162,12 @@ async fn invalid_http_closes_only_its_own_connection() {
     }
     assert_eq!(world.get("/health").await.status, 200);
 }
+
+#[tokio::test]
+async fn path_that_is_not_utf8_gets_the_error_of_the_api() {
+    let world = world(1).await;
+    for path in ["/api/v1/runs/%ff%fe", "/resources/%ff/items", "/api/v1/tests/%ff"] {
+        println!("{path}");
+        world.get(path).await.expect_error(400, "bad_request");
+    }
+}
