@@ -65,8 +65,8 @@ pub enum LaunchError {
     Executable(#[from] ExecutableError),
     #[error("cannot start {}: {source}", executable.display())]
     Spawn { executable: PathBuf, source: std::io::Error },
-    #[error("{} did not become ready ({reason}): {last_words}", executable.display())]
-    NotReady { executable: PathBuf, reason: String, last_words: String },
+    #[error("{} did not become ready ({reason}): {last_stderr_lines}", executable.display())]
+    NotReady { executable: PathBuf, reason: String, last_stderr_lines: String },
 }
 
 /// Why a grid gives no session.
@@ -121,7 +121,7 @@ impl Browser {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {:?}", config.launch_timeout),
         };
-        Err(LaunchError::NotReady { executable, reason, last_words: process.last_words() })
+        Err(LaunchError::NotReady { executable, reason, last_stderr_lines: process.last_stderr_lines() })
     }
 
     /// Opens a session of a grid: `url` is that of its CDP sessions, `ws://host:port/devtools/browser` or with

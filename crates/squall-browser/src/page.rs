@@ -101,7 +101,7 @@ impl Page {
             acted => (acted, acted_at),
         };
         self.settle().await;
-        StepRun { result: self.state.crash().map_or(result, Err), ended }
+        StepRun { result: self.state.end_error().map_or(result, Err), ended }
     }
 
     async fn act(&self, action: &BrowserAction, deadline: Instant) -> Result<(), StepError> {
@@ -113,7 +113,7 @@ impl Page {
 
     async fn goto(&self, url: &str, deadline: Instant) -> Result<(), StepError> {
         let failed = |reason: &str| StepError::Navigation { url: url.to_owned(), reason: reason.to_owned() };
-        let commits = self.state.commits();
+        let left = self.state.document_number();
         let slow = || StepError::Timeout { action: format!("goto {url}"), problem: self.state.describe_load() };
         let navigate = self.command("Page.navigate", json!({ "url": url }));
         let reply = match tokio::time::timeout_at(deadline.into(), navigate).await {
@@ -128,7 +128,10 @@ impl Page {
         if reply["loaderId"].as_str().is_none_or(str::is_empty) {
             return Ok(());
         }
-        self.state.wait_until(deadline, |page| page.commits() > commits && page.is_loaded()).await.ok_or_else(slow)?;
+        self.state
+            .wait_until(deadline, |page| page.document_number() > left && page.is_loaded())
+            .await
+            .ok_or_else(slow)?;
         match self.state.document_status() {
             Some(status) if status >= 400 => Err(StepError::Status { url: url.to_owned(), status }),
             _ => Ok(()),
@@ -143,7 +146,7 @@ impl Page {
         }
         let deadline = Instant::now() + PAINT_TIMEOUT;
         self.state.wait_until(deadline, |page| page.is_painted() || !page.is_loaded()).await;
-        let document = self.state.document();
+        let document = self.state.document_number();
         let expression = "(async () => { const squall = globalThis[Symbol.for('squall')]; await squall.settle(); \
                           return squall.readVitals(); })()";
         // A document that is left meanwhile has sent its vitals itself.

@@ -92,7 +92,7 @@ impl BrowserProcess {
     }
 
     /// The last lines that the browser wrote to its standard error.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn last_stderr_lines(&self) -> String {
         let text = fs::read(self.folder.join("stderr")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

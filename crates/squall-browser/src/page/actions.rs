@@ -18,6 +18,7 @@ impl Page {
     pub(super) async fn interact(&self, action: &BrowserAction, deadline: Instant) -> Result<(), StepError> {
         let name = action.to_string();
         let element = |function: &'static str, args: Value| self.act_on_element(&name, function, args, deadline);
+        let input = |method: &'static str, params: Value| self.input(&name, method, params, deadline);
         match action {
             BrowserAction::Goto { .. } => unreachable!("`goto` needs no element"),
             BrowserAction::WaitFor { selector } => {
@@ -25,12 +26,14 @@ impl Page {
             }
             BrowserAction::Click { selector } => {
                 let at = element("click", json!({ "selector": selector })).await?;
-                self.click_at(&at).await?;
+                for event in click_events(&at) {
+                    input("Input.dispatchMouseEvent", event).await?;
+                }
             }
             BrowserAction::Fill { selector, value } => {
                 let found = element("fill", json!({ "selector": selector, "value": value })).await?;
                 if found["insert"] == true {
-                    self.input("Input.insertText", json!({ "text": value })).await?;
+                    input("Input.insertText", json!({ "text": value })).await?;
                 }
             }
             BrowserAction::Select { selector, value } => {
@@ -42,8 +45,8 @@ impl Page {
                 }
                 let unknown = || StepError::Impossible { action: name.clone(), problem: "no such key".to_owned() };
                 let [down, up] = key_events(key).ok_or_else(unknown)?;
-                self.input("Input.dispatchKeyEvent", down).await?;
-                self.input("Input.dispatchKeyEvent", up).await?;
+                input("Input.dispatchKeyEvent", down).await?;
+                input("Input.dispatchKeyEvent", up).await?;
             }
         }
         self.finish_navigation(&name, deadline).await
@@ -58,21 +61,21 @@ impl Page {
         }
     }
 
-    async fn click_at(&self, at: &Value) -> Result<(), StepError> {
-        let event = |kind: &str, buttons: u32| {
-            let button = if kind == "mouseMoved" { "none" } else { "left" };
-            let clicks = u32::from(kind != "mouseMoved");
-            json!({ "type": kind, "x": at["x"], "y": at["y"], "button": button, "buttons": buttons, "clickCount": clicks })
+    /// Sends an input event and waits until the page has handled it. Its reply can be lost with a page that
+    /// the event leaves.
+    async fn input(
+        &self,
+        action: &str,
+        method: &'static str,
+        params: Value,
+        deadline: Instant,
+    ) -> Result<(), StepError> {
+        let busy = || StepError::Timeout {
+            action: action.to_owned(),
+            problem: "the page is still busy with the input".to_owned(),
         };
-        for (kind, buttons) in [("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)] {
-            self.input("Input.dispatchMouseEvent", event(kind, buttons)).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends an input event. Its reply can be lost with a page that the event leaves.
-    async fn input(&self, method: &'static str, params: Value) -> Result<(), StepError> {
-        match self.command(method, params).await {
+        let handled = tokio::time::timeout_at(deadline.into(), self.command(method, params));
+        match handled.await.map_err(|_| busy())? {
             Err(CdpError::Refused { .. }) | Ok(_) => Ok(()),
             Err(closed) => Err(closed.into()),
         }
@@ -103,13 +106,13 @@ impl Page {
                 Err(_) => continue,
                 // The document was replaced, or the next one has not run its script yet.
                 Ok(Err(CdpError::Refused { .. })) => {
-                    if let Some(crash) = self.state.crash() {
-                        return Err(crash);
+                    if let Some(ended) = self.state.end_error() {
+                        return Err(ended);
                     }
                     tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
-                Ok(Err(ended)) => return Err(self.state.crash().unwrap_or(ended.into())),
+                Ok(Err(ended)) => return Err(self.state.end_error().unwrap_or(ended.into())),
                 Ok(Ok(mut outcome)) => {
                     if let Some(reason) = outcome["impossible"].as_str() {
                         return Err(impossible(reason.to_owned()));
@@ -142,4 +145,13 @@ impl Page {
             _ => Ok(()),
         }
     }
+}
+
+/// The events of a click on the point `at`.
+fn click_events(at: &Value) -> [Value; 3] {
+    [("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)].map(|(kind, buttons)| {
+        let button = if kind == "mouseMoved" { "none" } else { "left" };
+        let clicks = u32::from(kind != "mouseMoved");
+        json!({ "type": kind, "x": at["x"], "y": at["y"], "button": button, "buttons": buttons, "clickCount": clicks })
+    })
 }

@@ -90,7 +90,8 @@ pub(super) struct PageState {
 pub(super) struct PageData {
     main_frame: String,
     step: usize,
-    commits: u64,
+    /// How many documents have been shown so far.
+    document_number: u64,
     /// The document that is shown; `None` until the first navigation.
     document: Option<Document>,
     /// A navigation has begun and has not replaced the document yet.
@@ -134,8 +135,9 @@ impl PageState {
         self.inner.borrow_mut().step = index;
     }
 
-    pub(super) fn commits(&self) -> u64 {
-        self.inner.borrow().commits
+    /// The number of the document that is shown; 0 until the first navigation.
+    pub(super) fn document_number(&self) -> u64 {
+        self.inner.borrow().document_number
     }
 
     /// Waits until `reached`, or until the page is gone. `None` at the deadline.
@@ -152,7 +154,8 @@ impl PageState {
         }
     }
 
-    pub(super) fn crash(&self) -> Option<StepError> {
+    /// Why no further step can succeed: the page has crashed, or its connection is closed.
+    pub(super) fn end_error(&self) -> Option<StepError> {
         let page = self.inner.borrow();
         match page.crashed {
             true => Some(StepError::Crashed),
@@ -162,11 +165,6 @@ impl PageState {
 
     pub(super) fn has_document(&self) -> bool {
         self.inner.borrow().document.is_some()
-    }
-
-    /// The number of the document that is shown.
-    pub(super) fn document(&self) -> u64 {
-        self.commits()
     }
 
     pub(super) fn document_status(&self) -> Option<u16> {
@@ -185,7 +183,7 @@ impl PageState {
 
     pub(super) fn set_vitals(&self, document: u64, vitals: Vitals) {
         let mut page = self.inner.borrow_mut();
-        if page.commits == document
+        if page.document_number == document
             && let Some(document) = &mut page.document
         {
             document.vitals = vitals;
@@ -232,8 +230,8 @@ impl PageState {
 }
 
 impl PageData {
-    pub(super) fn commits(&self) -> u64 {
-        self.commits
+    pub(super) fn document_number(&self) -> u64 {
+        self.document_number
     }
 
     pub(super) fn is_loaded(&self) -> bool {
@@ -308,7 +306,7 @@ impl PageData {
         let loader = string(&frame["loaderId"]);
         let status = self.arriving.take().filter(|(of, _)| *of == loader).map(|(_, status)| status);
         let url = string(&frame["url"]);
-        self.commits += 1;
+        self.document_number += 1;
         self.navigating = false;
         let (step, vitals) = (self.step, Vitals::default());
         self.document = Some(Document { loader, url, step, status, loaded: false, painted: false, vitals });

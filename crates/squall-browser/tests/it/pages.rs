@@ -200,6 +200,24 @@ fn a_page_that_never_answers_or_never_loads_fails_its_step_with_what_is_missing(
 }
 
 #[test]
+fn a_click_whose_handler_takes_too_long_ends_at_the_deadline_of_its_step() {
+    const BODY: &str = r#"<!doctype html><button id="slow" onclick="const end = Date.now() + 20000;
+while (Date.now() < end) {}">Slow</button>"#;
+    run(async {
+        let server = PageServer::start(&[("/", BODY)]);
+        let browser = launch().await;
+        let page = browser.new_page().await.expect("a page");
+        run_steps(&page, &[goto(server.url("/"))]).await.unwrap_or_else(|error| panic!("{error}"));
+        let began = Instant::now();
+        let clicked = page.run_step(1, &click("#slow"), began + Duration::from_secs(2)).await;
+        let error = clicked.result.expect_err("the handler takes longer than the step").to_string();
+        assert_eq!(error, "click `#slow` took too long: the page is still busy with the input");
+        let took = clicked.ended - began;
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    });
+}
+
+#[test]
 fn frames_are_measured_with_their_page_and_are_no_page_loads() {
     run(async {
         let server = PageServer::start(&[
