@@ -39,8 +39,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub use operation_counts::{OperationCounts, RunCounts};
 pub use run_end::{RunEnd, RunEndReason};
 pub use statement_error::StatementError;
-use user::Begun;
 pub use user::CqlUser;
+use user::NextOperation;
 use workload::ProfileOperation;
 pub use workload::{ProfileWorkload, Workload, WorkloadError};
 
@@ -51,7 +51,7 @@ pub struct CqlDriver {
 
 /// What all threads of a run share.
 struct DriverRun {
-    place: RunPlace,
+    place: DriverPlace,
     settings: StressSettings,
     target: DatabaseTarget,
     workload: Workload,
@@ -69,15 +69,16 @@ struct DriverData {
     seeds: SharedSeeds,
     token_ranges: TokenRanges,
     limit: PartitionLimit,
-    place: RunPlace,
+    place: DriverPlace,
 }
 
 /// Who else makes the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunPlace {
-    Alone,
+enum DriverPlace {
+    /// No other process.
+    LocalRun,
     /// The other workers of a fleet.
-    Worker,
+    FleetWorker,
 }
 
 /// The part of a command that one run makes.
@@ -125,7 +126,8 @@ impl CqlDriver {
     pub fn new(settings: &StressSettings, target: &DatabaseTarget, work: DriverWork) -> CqlDriver {
         let seeds = SharedSeeds::new(&settings.population, &settings.insert);
         let (token_ranges, limit) = (TokenRanges::new(settings.token_range), PartitionLimit::new(work.partitions));
-        CqlDriver::with_data(settings, target, work, DriverData { seeds, token_ranges, limit, place: RunPlace::Alone })
+        let data = DriverData { seeds, token_ranges, limit, place: DriverPlace::LocalRun };
+        CqlDriver::with_data(settings, target, work, data)
     }
 
     /// The driver of one worker of a fleet, and the counters that it shares with the other workers. The
@@ -135,18 +137,18 @@ impl CqlDriver {
         target: &DatabaseTarget,
         work: DriverWork,
     ) -> (CqlDriver, Vec<SharedCounter>) {
-        let (several_visits, partitions) = (PartitionVisits::new(&settings.insert).are_several(), work.partitions);
+        let (has_revisits, partitions) = (settings.insert.has_revisits(), work.partitions);
         let (seed_limit, partition_limit) = match &work.workload {
             Workload::Standard(_) => (partitions, None),
             // One seed for each partition: a number that a worker gives back is used before the run ends.
-            Workload::Profiles(_) if !several_visits => (partitions, partitions),
+            Workload::Profiles(_) if !has_revisits => (partitions, partitions),
             Workload::Profiles(_) => (None, partitions),
         };
         let (seeds, seed_counter) = SharedSeeds::of_fleet(&settings.population, &settings.insert, seed_limit);
         let (limit, partition_counter) = PartitionLimit::of_fleet(partition_limit);
         let (token_ranges, range_counter) = TokenRanges::of_fleet(settings.token_range);
         let counters = [Some(seed_counter), partition_counter, Some(range_counter)].into_iter().flatten().collect();
-        let data = DriverData { seeds, token_ranges, limit, place: RunPlace::Worker };
+        let data = DriverData { seeds, token_ranges, limit, place: DriverPlace::FleetWorker };
         (CqlDriver::with_data(settings, target, work, data), counters)
     }
 
@@ -206,13 +208,13 @@ impl Driver for CqlDriver {
         let names = self.run.workload.names();
         let metrics = names.iter().map(|name| recorder.metric(MetricKey::request(*name))).collect();
         let count_metrics = match (&self.run.workload, self.run.place) {
-            (Workload::Profiles(profiles), RunPlace::Worker) => {
+            (Workload::Profiles(profiles), DriverPlace::FleetWorker) => {
                 let metrics = |operation: &ProfileOperation| {
                     CountMetrics::new(&operation.name, operation.reads_token_ranges(), &recorder)
                 };
                 profiles.operations.iter().map(metrics).collect()
             }
-            (Workload::Standard(_), _) | (_, RunPlace::Alone) => Vec::new(),
+            (Workload::Standard(_), _) | (_, DriverPlace::LocalRun) => Vec::new(),
         };
         Ok(CqlThread { run: self.run.clone(), recorder, metrics, count_metrics, connected: OnceCell::new() })
     }

@@ -52,9 +52,7 @@ pub use settings::{
     SerialConsistency, StopRule, StressOperation, StressSettings, ThreadPlan, TlsSettings, TokenRangeSettings,
     Truncate, WarmUp, parse_node_file,
 };
-pub use standard::{
-    CompressionStyle, KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns,
-};
+pub use standard::{KeyspaceSchema, StandardColumns, StandardRow, StandardStatements, populated_columns};
 #[cfg(feature = "database")]
 pub use statement::{
     BindError, BoundValues, GeneratedValue, GeneratedValueError, KeptRows, Login, RowValue, ScalarKind,

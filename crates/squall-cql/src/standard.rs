@@ -5,4 +5,4 @@ mod rows;
 mod statements;
 
 pub use rows::{StandardColumns, StandardRow, populated_columns};
-pub use statements::{CompressionStyle, KeyspaceSchema, StandardStatements};
+pub use statements::{KeyspaceSchema, StandardStatements};

@@ -183,13 +183,13 @@ const MODE: &[OptionSpec] = &[
     option("user=", "", "user name"),
     option("username=", "", "the same as user="),
     option("password=", "", "password"),
-    option("auth-provider=", "", "PlainTextAuthProvider, which is always used"),
+    option("auth-provider=", "", "PlainTextAuthProvider, which is always used; others are refused"),
     option("protocolversion=", "", "native protocol; only 4 is possible"),
     option("compression=", "none", "compression of frames: none, lz4 or snappy"),
     option("connectionsperhost=", "8", "connections to each node"),
     option("maxpending=", "", "most requests in flight for each connection; more wait"),
     option("requesttimeout=", "12000", "time limit of a request in milliseconds"),
-    option("connecttimeout=", "5000", "time limit of connecting to a node in milliseconds"),
+    option("connecttimeout=", "5000", "time limit of connecting to a node in milliseconds; twice for all together"),
     option("port=", "", "the same as -port native="),
 ];
 
@@ -226,7 +226,7 @@ const GRAPH: &[OptionSpec] = &[
     option("file=", "", "the HTML file"),
     option("revision=", "unknown", "name of the configuration that is tested"),
     option("title=", "", "title of the report"),
-    option("op=", "", "another name for the operation"),
+    option("op=", "", "accepted and not used"),
 ];
 
 const TOKEN_RANGE: &[OptionSpec] = &[

@@ -217,6 +217,18 @@ fn wrong_values_are_named_with_their_option() {
 }
 
 #[test]
+fn an_auth_provider_other_than_plain_text_is_refused() {
+    let provider = |class: &str| format!("write n=1 -mode native cql3 user=u password=p auth-provider={class}");
+    settings(&provider("PlainTextAuthProvider"));
+    settings(&provider("com.datastax.driver.core.PlainTextAuthProvider"));
+    for class in ["com.datastax.driver.dse.auth.DseGSSAPIAuthProvider", "MyPlainTextAuthProvider"] {
+        let expected =
+            format!("-mode auth-provider={class}: only PlainTextAuthProvider is possible: use it, or remove it");
+        check_error(&provider(class), &expected);
+    }
+}
+
+#[test]
 fn every_mistake_is_reported_at_once() {
     check_error(
         "write n=x -rate thread=1 -grap -pop dist=bar",

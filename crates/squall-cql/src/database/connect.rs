@@ -28,8 +28,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most time from the first packet until every node is connected.
-const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
 /// How often the state of the nodes is read while they connect.
 const NODE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -140,8 +138,16 @@ impl DatabaseTarget {
         self.nodes.len()
     }
 
+    /// The most time from the first packet until every node is connected.
     fn connect_limit(&self) -> Duration {
-        (self.mode.connect_timeout * 2).min(MAX_CONNECT_TIME)
+        self.mode.connect_timeout * 2
+    }
+
+    /// The driver asks one node after the other for the list of all nodes, and waits for ever for one that is
+    /// silent. It does not tell which one that is.
+    fn silent(&self, limit: Duration) -> DatabaseConnectError {
+        let one_of = if self.node_count() > 1 { "one of " } else { "" };
+        DatabaseConnectError::Silent { nodes: format!("{one_of}{}", self.addresses()), limit }
     }
 
     /// The driver's text about a missing password names functions of its own.
@@ -238,8 +244,7 @@ impl Database {
         let (tried, tunnel) = (Arc::default(), target.tunnel().await?);
         let builder = target.session_builder(connections, &tried, tunnel.as_ref()).await?;
         let built = tokio::time::timeout(limit, builder.build()).await;
-        let silent = |_| DatabaseConnectError::Silent { nodes: target.addresses(), limit };
-        let session = built.map_err(silent)?.map_err(|error| {
+        let session = built.map_err(|_| target.silent(limit))?.map_err(|error| {
             // The driver only knows that the connection to the tunnel ended.
             match (tunnel.and_then(|tunnel| tunnel.failure()), &error) {
                 (Some(reason), _) => target.refused(reason),
@@ -342,4 +347,35 @@ impl HostFilter for ListedNodes {
 
 fn address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CqlCommand, parse_command_line};
+    use std::net::TcpListener;
+
+    fn target(mode: &str, ports: &[u16]) -> DatabaseTarget {
+        let line = format!("write n=1 -mode native cql3 {mode}");
+        let Ok(CqlCommand::Stress(settings)) = parse_command_line(&[line]) else { panic!("{mode}") };
+        let node = |port: &u16| NodeAddress { host: "127.0.0.1".to_owned(), port: Some(*port) };
+        DatabaseTarget::new(&settings, &ports.iter().map(node).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_nodes_together_have_twice_the_connect_timeout() {
+        assert_eq!(target("", &[9042]).connect_limit(), Duration::from_secs(10));
+        assert_eq!(target("connectTimeout=30000", &[9042]).connect_limit(), Duration::from_secs(60));
+    }
+
+    #[tokio::test]
+    async fn one_of_several_nodes_is_silent() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let [first, second] = [0, 1].map(|i: usize| listeners[i].local_addr().expect("bound").port());
+        let target = target("connectTimeout=100", &[first, second]);
+        let connected = Database::connect(&target, NonZeroUsize::MIN).await;
+        let error = connected.err().expect("nothing answers").to_string();
+        let nodes = format!("127.0.0.1:{first}, 127.0.0.1:{second}");
+        assert_eq!(error, format!("one of {nodes} did not answer within 0.2 s: check -node and -port native="));
+    }
 }

@@ -18,7 +18,7 @@ pub(crate) struct OperationError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextTry {
     AtOnce,
-    /// There was no connection, so that the next try would fail at once.
+    /// The connection is missing, broken or full, so that the next try would fail at once.
     AfterPause,
     /// The database answered, and its answer is wrong.
     Never,
@@ -55,11 +55,11 @@ impl From<ExecutionError> for OperationError {
             }
             _ => (OutcomeCategory::ProtocolError, "DRIVER_ERROR"),
         };
-        let no_connection = category == OutcomeCategory::TransportError;
+        let transport_failed = category == OutcomeCategory::TransportError;
         OperationError {
             outcome: Outcome::new(category, code),
             message: innermost_message(&error),
-            next_try: if no_connection { NextTry::AfterPause } else { NextTry::AtOnce },
+            next_try: if transport_failed { NextTry::AfterPause } else { NextTry::AtOnce },
         }
     }
 }

@@ -2,9 +2,7 @@
 //! until all nodes agree on the schema, so nothing sleeps here.
 
 use super::{Database, TableError, innermost_message};
-use crate::{
-    BasicOperation, CompressionStyle, StressOperation, StressSettings, UserProfile, Workload, cql_text::quoted_table,
-};
+use crate::{BasicOperation, StressOperation, StressSettings, UserProfile, Workload, cql_text::quoted_table};
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 use std::collections::BTreeSet;
 
@@ -89,11 +87,11 @@ impl Database {
         settings: &StressSettings,
         operation: BasicOperation,
     ) -> Result<(), SchemaError> {
-        let (schema, columns, style) = (&settings.schema, &settings.columns.names, CompressionStyle::Class);
+        let (schema, columns) = (&settings.schema, &settings.columns.names);
         self.change_schema(format!("cannot create the keyspace {}", schema.keyspace), schema.create_keyspace()).await?;
         let (table, cql) = match operation.table() {
-            "counter1" => ("counter1", schema.create_counter1(columns, style)),
-            _ => ("standard1", schema.create_standard1(columns, style)),
+            "counter1" => ("counter1", schema.create_counter1(columns)),
+            _ => ("standard1", schema.create_standard1(columns)),
         };
         self.change_schema(format!("cannot create the table {}.{table}", schema.keyspace), cql).await
     }

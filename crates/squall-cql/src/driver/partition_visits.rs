@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 /// The partitions of a run that have rows left.
 #[derive(Debug)]
 pub(super) struct PartitionVisits {
+    has_revisits: bool,
     visits: Distribution,
     revisit: Distribution,
     waiting: Mutex<Vec<PartitionVisit>>,
@@ -33,16 +34,15 @@ pub(super) struct VisitChooser {
 
 impl PartitionVisits {
     pub(super) fn new(insert: &InsertSettings) -> PartitionVisits {
-        PartitionVisits { visits: insert.visits.clone(), revisit: insert.revisit.clone(), waiting: Mutex::default() }
-    }
-
-    /// Whether several operations write one partition.
-    pub(super) fn are_several(&self) -> bool {
-        self.visits.max().max(self.visits.min()) > 1
+        PartitionVisits {
+            has_revisits: insert.has_revisits(),
+            visits: insert.visits.clone(),
+            revisit: insert.revisit.clone(),
+            waiting: Mutex::default(),
+        }
     }
 
     pub(super) fn chooser(&self) -> VisitChooser {
-        let several = self.are_several();
         // The oldest partitions are the likeliest, because they have the lowest positions.
         let inverted = || match self.revisit.clone() {
             Distribution::Inverted(inner) => *inner,
@@ -50,7 +50,7 @@ impl PartitionVisits {
         };
         VisitChooser {
             visits: Sampler::new(self.visits.clone()),
-            revisit: several.then(|| Sampler::new(inverted())),
+            revisit: self.has_revisits.then(|| Sampler::new(inverted())),
             lowest: self.revisit.min().min(self.revisit.max()),
         }
     }

@@ -17,8 +17,8 @@ use query::{Query, QueryWork};
 use scylla::{client::session::Session, response::PagingState, statement::prepared::PreparedStatement};
 use std::{ops::ControlFlow, rc::Rc};
 use table::ProfileTable;
-pub(super) use token_range::NextPage;
-use token_range::{TokenRangeQuery, TokenRangeScan};
+use token_range::TokenRangeQuery;
+pub(super) use token_range::{NextPage, TokenRangeScan};
 use validation::{Validation, ValidationWork};
 
 /// The statements of one thread, in the order of the run's operations.

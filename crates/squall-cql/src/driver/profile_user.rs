@@ -2,7 +2,7 @@
 //! retries and records nothing.
 
 use super::{
-    Begun, DriverRun, OperationCounts, UserSeeds,
+    DriverRun, NextOperation, OperationCounts, UserSeeds,
     partition_visits::{PartitionVisit, VisitChooser},
     profile_operations::{NextPage, PreparedOperation, ProfileOperations, ProfileWork},
 };
@@ -17,9 +17,10 @@ pub(super) struct ProfileUser {
     /// What each operation sent last; a token-range query continues there.
     work: Vec<Option<ProfileWork>>,
     current: usize,
-    /// The partitions of the next operation that others have begun, and how many it begins.
+    /// Partitions of the next operation that others have begun.
     waiting: Vec<PartitionVisit>,
-    new: u64,
+    /// How many partitions it begins.
+    new_partitions: u64,
     /// The number of the next token range, if the workers of a fleet share them.
     range: Option<u64>,
 }
@@ -32,7 +33,7 @@ impl ProfileUser {
             work: (0..operations.len()).map(|_| None).collect(),
             current: 0,
             waiting: Vec::new(),
-            new: 0,
+            new_partitions: 0,
             range: None,
             operations,
             run,
@@ -47,19 +48,27 @@ impl ProfileUser {
             PreparedOperation::Validation(_) | PreparedOperation::Query(_) => 1,
             PreparedOperation::TokenRange(_) => return self.reserve_range(index).await,
         };
-        self.new = self.run.limit.take(wanted).await;
+        self.new_partitions = self.run.limit.take(wanted).await;
         if let PreparedOperation::Insert(_) = self.operations.get(index) {
-            let begun = (0..self.new).filter_map(|_| self.visits.take_waiting(&self.run.visits));
+            let begun = (0..self.new_partitions).filter_map(|_| self.visits.take_waiting(&self.run.visits));
             self.waiting.extend(begun);
-            self.new -= self.waiting.len() as u64;
+            self.new_partitions -= self.waiting.len() as u64;
         }
-        self.seeds.reserve(self.new).await;
+        self.seeds.reserve(self.new_partitions).await;
     }
 
-    /// Waits for the number of a token range, unless this user is reading one.
+    /// Takes a token range that another user has left, or waits for the number of one, unless this user is
+    /// reading one.
     async fn reserve_range(&mut self, index: usize) {
         let reading = matches!(&self.work[index], Some(ProfileWork::TokenRange(scan)) if !scan.is_finished());
-        if !reading && self.range.is_none() {
+        if reading {
+            return;
+        }
+        if let Some(scan) = self.run.token_ranges.take_left(index) {
+            if self.work[index].replace(ProfileWork::TokenRange(scan)).is_some() {
+                self.run.token_ranges.finish();
+            }
+        } else if self.range.is_none() {
             self.range = self.run.token_ranges.reserve().await;
         }
     }
@@ -70,17 +79,17 @@ impl ProfileUser {
     }
 
     /// Generates what the operation sends.
-    pub(super) fn begin(&mut self, index: usize) -> Begun {
-        self.generate(index).unwrap_or(Begun::AllUsed)
+    pub(super) fn begin(&mut self, index: usize) -> NextOperation {
+        self.generate(index).unwrap_or(NextOperation::AllUsed)
     }
 
-    fn generate(&mut self, index: usize) -> Option<Begun> {
+    fn generate(&mut self, index: usize) -> Option<NextOperation> {
         let (run, seeds) = (&*self.run, &mut self.seeds);
         let work = match self.operations.get(index) {
             PreparedOperation::Insert(insert) => {
-                ProfileWork::Insert(insert.begin(seeds, &mut self.visits, (&mut self.waiting, self.new))?)
+                ProfileWork::Insert(insert.begin(seeds, &mut self.visits, (&mut self.waiting, self.new_partitions))?)
             }
-            PreparedOperation::Validation(_) | PreparedOperation::Query(_) if self.new == 0 => return None,
+            PreparedOperation::Validation(_) | PreparedOperation::Query(_) if self.new_partitions == 0 => return None,
             PreparedOperation::Validation(check) => ProfileWork::Validation(check.begin(seeds)?),
             PreparedOperation::Query(query) => ProfileWork::Query(query.begin(seeds)?),
             PreparedOperation::TokenRange(query) => {
@@ -92,14 +101,14 @@ impl ProfileUser {
                 let reserved = if reading { None } else { self.range.take() };
                 match query.begin(run, scan, reserved) {
                     NextPage::Page(scan) => ProfileWork::TokenRange(scan),
-                    NextPage::OthersRead => return Some(Begun::OthersRead),
+                    NextPage::OthersRead => return Some(NextOperation::OthersRead),
                     NextPage::None => return None,
                 }
             }
         };
         self.work[index] = Some(work);
         self.current = index;
-        Some(Begun::Ready)
+        Some(NextOperation::Ready)
     }
 
     /// Sends the operation once.
@@ -122,5 +131,15 @@ impl ProfileUser {
 
     pub(super) fn keys(&self) -> String {
         self.work[self.current].as_ref().map(ProfileWork::keys).unwrap_or_default()
+    }
+}
+
+impl Drop for ProfileUser {
+    fn drop(&mut self) {
+        for (index, work) in self.work.iter_mut().enumerate() {
+            if let Some(ProfileWork::TokenRange(scan)) = work.take() {
+                self.run.token_ranges.leave(index, scan);
+            }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! How the driver asks for the end of a run: after a failed operation, or when all seeds are used.
+//! How the driver asks for the end of a run: after a failed operation, or when all seeds, partitions or token
+//! ranges are used.
 //! It stops nothing itself; the command line waits for it and drains the run.
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEndReason {
     /// Every seed of `-pop seq= no-wrap`, every partition of `n=` or every token range was used.
-    SeedsUsed,
+    AllUsed,
     /// An operation failed; the message for the user.
     Failed(String),
 }
@@ -58,9 +59,9 @@ mod tests {
     async fn the_first_request_wins() {
         let end = RunEnd::default();
         assert_eq!(end.reason(), None);
-        end.request(RunEndReason::SeedsUsed);
+        end.request(RunEndReason::AllUsed);
         end.request(RunEndReason::Failed("later".to_owned()));
         end.requested().await;
-        assert_eq!(end.reason(), Some(RunEndReason::SeedsUsed));
+        assert_eq!(end.reason(), Some(RunEndReason::AllUsed));
     }
 }

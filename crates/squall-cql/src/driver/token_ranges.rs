@@ -1,11 +1,11 @@
 //! The token ranges of a run, which token-range queries read one after the other; the workers of a fleet
 //! share them. It sends nothing.
 
-use super::seed_source::MAX_FLEET_NUMBERS;
+use super::{profile_operations::TokenRangeScan, seed_source::MAX_FLEET_NUMBERS};
 use crate::TokenRangeSettings;
 use squall_engine::{NumberQuota, SharedCounter};
 use std::sync::{
-    OnceLock,
+    Mutex, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -27,6 +27,8 @@ pub(super) struct TokenRanges {
     numbers: RangeNumbers,
     /// Ranges that users have taken and not finished.
     unfinished: AtomicUsize,
+    /// Ranges whose users have left the run before the last page, by the number of the operation.
+    left: Mutex<Vec<(usize, TokenRangeScan)>>,
 }
 
 /// Where the numbers of ranges come from. Each number is used once.
@@ -65,7 +67,8 @@ impl TokenRanges {
     }
 
     fn with_numbers(settings: TokenRangeSettings, numbers: RangeNumbers) -> TokenRanges {
-        TokenRanges { settings, ranges: OnceLock::new(), numbers, unfinished: AtomicUsize::new(0) }
+        let (ranges, unfinished, left) = Default::default();
+        TokenRanges { settings, ranges, numbers, unfinished, left }
     }
 
     /// Takes the tokens of the ring from the first thread that is connected.
@@ -119,6 +122,22 @@ impl TokenRanges {
     /// Notes that the last page of a range was read. Returns how many ranges are unfinished.
     pub(super) fn finish(&self) -> usize {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) - 1
+    }
+
+    /// Takes the range of a user that leaves the run, as users of a paused run do.
+    pub(super) fn leave(&self, operation: usize, scan: TokenRangeScan) {
+        if scan.is_finished() {
+            self.finish();
+            return;
+        }
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push((operation, scan));
+    }
+
+    /// A range that another user of the operation has left.
+    pub(super) fn take_left(&self, operation: usize) -> Option<TokenRangeScan> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let position = left.iter().position(|(of, _)| *of == operation)?;
+        Some(left.swap_remove(position).1)
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::DelayPolicy;
 use std::time::Duration;
 
-/// The pause when there is no connection. Without it, users would repeat failing tries as fast as the
-/// processor can.
+/// The pause when a connection is missing, broken or full. Without it, users would repeat failing tries as
+/// fast as the processor can.
 pub(super) const NO_CONNECTION_PAUSE: Duration = Duration::from_millis(100);
 
 impl DelayPolicy {

@@ -24,7 +24,7 @@ pub(super) const OK: Outcome =
 const OTHERS_READ_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether a user can send its next operation.
-pub(super) enum Begun {
+pub(super) enum NextOperation {
     Ready,
     /// This user has nothing to send, and others still read their token ranges.
     OthersRead,
@@ -75,7 +75,7 @@ impl CqlUser {
         let (mut tries, mut sent) = (0, None);
         loop {
             tries += 1;
-            let waiting = thread.wait_for_turn().await;
+            let turn = thread.wait_for_turn().await;
             let sending = self.data.send(&thread.database, operation);
             let (answer, times) = thread.database.with_node(sending).await;
             sent = sent.or(times.sent);
@@ -83,7 +83,7 @@ impl CqlUser {
                 Ok(counts) => return (Ok(counts), RequestTimes { sent, answered: times.answered }),
                 Err(error) => error,
             };
-            drop(waiting);
+            drop(turn);
             thread.recorder.note_error(begun.metric, begun.intended, error.outcome, &error.message);
             if error.is_validation() || tries > errors.retries {
                 let answered = times.answered.filter(|_| error.is_validation());
@@ -124,13 +124,13 @@ impl VirtualUser for CqlUser {
         let index = self.chooser.next();
         self.data.reserve_seeds(index).await;
         match self.data.begin(index) {
-            Begun::Ready => {}
-            Begun::OthersRead => {
+            NextOperation::Ready => {}
+            NextOperation::OthersRead => {
                 tokio::time::sleep(OTHERS_READ_PAUSE).await;
                 return false;
             }
-            Begun::AllUsed => {
-                self.thread.run.end.request(RunEndReason::SeedsUsed);
+            NextOperation::AllUsed => {
+                self.thread.run.end.request(RunEndReason::AllUsed);
                 return false;
             }
         }
@@ -175,9 +175,9 @@ impl UserData {
     }
 
     /// Prepares the data of the next operation.
-    fn begin(&mut self, operation: usize) -> Begun {
+    fn begin(&mut self, operation: usize) -> NextOperation {
         match self {
-            UserData::Standard(user) => user.begin(operation).map_or(Begun::AllUsed, |()| Begun::Ready),
+            UserData::Standard(user) => user.begin(operation).map_or(NextOperation::AllUsed, |()| NextOperation::Ready),
             UserData::Profiles(user) => user.begin(operation),
         }
     }

@@ -109,6 +109,12 @@ impl ConnectionMode {
             }
         };
         reader.optional("protocolversion=", versions);
+        // The class may be typed with its package.
+        let providers = |text: &str| match text.rsplit('.').next() {
+            Some("PlainTextAuthProvider") => Ok(()),
+            _ => Err("only PlainTextAuthProvider is possible: use it, or remove it"),
+        };
+        reader.optional("auth-provider=", providers);
         let user = reader.text("user=").or_else(|| reader.text("username="));
         let password = reader.text("password=");
         if password.is_some() && user.is_none() {

@@ -37,6 +37,11 @@ impl InsertSettings {
             row_population: reader.optional("row-population-ratio=", str::parse).filter(|_| typed_population),
         }
     }
+
+    /// Whether several operations write one partition.
+    pub fn has_revisits(&self) -> bool {
+        self.visits.max().max(self.visits.min()) > 1
+    }
 }
 
 pub(crate) fn parse_batch_kind(text: &str) -> Result<BatchKind, String> {

@@ -57,7 +57,6 @@ pub struct GraphSettings {
     pub file: PathBuf,
     pub revision: String,
     pub title: Option<String>,
-    pub operation: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +155,6 @@ impl GraphSettings {
             file: PathBuf::from(text("file=")?),
             revision: text("revision=").unwrap_or_default(),
             title: text("title="),
-            operation: text("op="),
         })
     }
 }

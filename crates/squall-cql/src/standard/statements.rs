@@ -4,15 +4,6 @@
 use crate::cql_text::{quoted_name, quoted_table, quoted_text};
 use std::fmt::Write;
 
-/// How a table's compression is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CompressionStyle {
-    /// `'sstable_compression'`, up to Cassandra 4.
-    SstableCompression,
-    /// `'class'`, which Cassandra 5 requires.
-    Class,
-}
-
 /// What `-schema` says about the keyspace and its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceSchema {
@@ -44,28 +35,24 @@ impl KeyspaceSchema {
     }
 
     /// The statement that creates `standard1`. Without `compression=` the table is uncompressed.
-    pub fn create_standard1(&self, columns: &[String], style: CompressionStyle) -> String {
-        self.create_table("standard1", "blob", columns, style)
+    pub fn create_standard1(&self, columns: &[String]) -> String {
+        self.create_table("standard1", "blob", columns)
     }
 
     /// The statement that creates `counter1`.
-    pub fn create_counter1(&self, columns: &[String], style: CompressionStyle) -> String {
-        self.create_table("counter1", "counter", columns, style)
+    pub fn create_counter1(&self, columns: &[String]) -> String {
+        self.create_table("counter1", "counter", columns)
     }
 
-    fn create_table(&self, table: &str, cell_type: &str, columns: &[String], style: CompressionStyle) -> String {
+    fn create_table(&self, table: &str, cell_type: &str, columns: &[String]) -> String {
         let table = quoted_table(&self.keyspace, table);
         let mut cql = format!("CREATE TABLE IF NOT EXISTS {table} (key blob PRIMARY KEY");
         for column in columns {
             let _ = write!(cql, ", {} {cell_type}", quoted_name(column));
         }
-        let name = match style {
-            CompressionStyle::SstableCompression => "sstable_compression",
-            CompressionStyle::Class => "class",
-        };
-        // An empty map switches compression off in every version.
+        // An empty map switches compression off in every version. Cassandra 5 requires `class`, and others know it.
         let compression =
-            self.compression.as_ref().map(|class| format!("'{name}': {}", quoted_text(class))).unwrap_or_default();
+            self.compression.as_ref().map(|class| format!("'class': {}", quoted_text(class))).unwrap_or_default();
         let _ = write!(cql, ") WITH compression = {{{compression}}}");
         if let Some(strategy) = &self.compaction_strategy {
             let mut compaction = format!("'class': {}", quoted_text(strategy));
@@ -154,7 +141,7 @@ mod tests {
              'replication_factor': '1'} AND durable_writes = true"
         );
         assert_eq!(
-            schema().create_standard1(&columns, CompressionStyle::SstableCompression),
+            schema().create_standard1(&columns),
             "CREATE TABLE IF NOT EXISTS \"keyspace1\".\"standard1\" (key blob PRIMARY KEY, \"C0\" blob, \"C1\" blob) \
              WITH compression = {}"
         );
@@ -165,7 +152,7 @@ mod tests {
             ..schema()
         };
         assert_eq!(
-            compacted.create_counter1(&columns[..1], CompressionStyle::Class),
+            compacted.create_counter1(&columns[..1]),
             "CREATE TABLE IF NOT EXISTS \"keyspace1\".\"counter1\" (key blob PRIMARY KEY, \"C0\" counter) \
              WITH compression = {'class': 'LZ4Compressor'} \
              AND compaction = {'class': 'LeveledCompactionStrategy', 'sstable_size_in_mb': '10'}"

@@ -58,13 +58,13 @@ impl From<DatabaseConnectError> for StatementSessionError {
 pub struct StatementFailure {
     pub outcome: Outcome,
     pub message: String,
-    /// There was no connection, so that the next statement would fail at once.
-    pub no_connection: bool,
+    /// The connection is missing, broken or full, so that the next statement would fail at once.
+    pub transport_failed: bool,
 }
 
 impl From<OperationError> for StatementFailure {
     fn from(error: OperationError) -> StatementFailure {
-        let no_connection = error.next_try == NextTry::AfterPause;
-        StatementFailure { outcome: error.outcome, message: error.message, no_connection }
+        let transport_failed = error.next_try == NextTry::AfterPause;
+        StatementFailure { outcome: error.outcome, message: error.message, transport_failed }
     }
 }

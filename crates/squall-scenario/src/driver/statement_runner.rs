@@ -81,7 +81,7 @@ impl<'p> StatementRunner<'p> {
             Err(failure) => {
                 in_flight.end(ended, failure.outcome, 0, 0);
                 note(failure.outcome, &failure.message);
-                if failure.no_connection {
+                if failure.transport_failed {
                     tokio::time::sleep(UNSENT_PAUSE).await;
                 }
                 StatementEnd::Failed { ended, failure }

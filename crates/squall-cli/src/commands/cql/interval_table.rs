@@ -1,5 +1,5 @@
-//! Prints the table and the HdrHistogram log of a run, one interval after the other. Observes the run
-//! and changes nothing, except that it reports when the rate is known well enough.
+//! Prints the table and the HdrHistogram log of a run, one interval after the other. It ends the run when its
+//! rate is known well enough, or when a fleet has read all token ranges.
 
 use squall_cql::{
     OperationCounts, Pacing, RateUncertainty, RunCounts, StopRule, TableRow, hdr_log_header, hdr_log_line,
@@ -37,7 +37,7 @@ pub(super) struct IntervalTable<'o> {
     settings: TableSettings,
     log: &'o mut OutputLog,
     hdr: Option<&'o mut HdrLog>,
-    /// Stops the run when its rate is known.
+    /// Ends the run when its rate is known well enough, or when a fleet has read all token ranges.
     control: RunControl,
     base_time: Option<Duration>,
     printed_s: u32,
@@ -206,7 +206,7 @@ impl RunObserver for IntervalTable<'_> {
         if let Err(error) = printed {
             self.failure.get_or_insert(error);
         }
-        let scanned = self.scan.as_mut().map(|scan| scan.progress(&self.counts, view, live.elapsed));
+        let scanned = self.scan.as_mut().map(|scan| scan.progress(&self.counts, view, live));
         if let (Some(ScanProgress::Lost(ranges)), LivePhase::Running) = (scanned, live.phase) {
             self.unread_ranges = ranges;
         }

@@ -197,35 +197,66 @@ fn refuse_several_runs(args: &CqlArgs) -> Result<(), CliError> {
     }
 }
 
-/// The words without the values of passwords.
-fn mask_passwords(words: &[String]) -> Vec<String> {
-    let mut value_follows = false;
-    let mask = |word: &String| {
-        if value_follows {
-            value_follows = word.trim() == "=";
-            return if value_follows { word.clone() } else { "…".to_owned() };
+/// What stands before the value of a password, in lower case.
+const PASSWORD_OPTION: &str = "password=";
+
+/// The arguments without the values of passwords. One argument can have several words, and a word can be
+/// spread over several arguments, because blanks around `, = ( )` do not count.
+fn mask_passwords(arguments: &[String]) -> Vec<String> {
+    let mut word = String::new();
+    let mut mask = |piece: &str| {
+        let part = piece.trim_end();
+        if part.is_empty() {
+            return piece.to_owned();
         }
-        let Some(at) = word.to_ascii_lowercase().rfind("password") else { return word.clone() };
-        let name_end = at + "password".len();
-        let value = word[name_end..].trim_start().strip_prefix('=').unwrap_or_default().trim();
-        value_follows = value.is_empty();
-        if value_follows { word.clone() } else { format!("{}=…", &word[..name_end]) }
+        if !word.ends_with([',', '=', '(']) && !part.starts_with([',', '=', '(', ')']) {
+            word.clear();
+        }
+        let part_at = word.len();
+        word.push_str(&part.to_ascii_lowercase());
+        let Some(option_at) = word.find(PASSWORD_OPTION) else { return piece.to_owned() };
+        let shown = (option_at + PASSWORD_OPTION.len()).saturating_sub(part_at);
+        match shown < part.len() {
+            true => format!("{}…{}", &part[..shown], &piece[part.len()..]),
+            false => piece.to_owned(),
+        }
     };
-    words.iter().map(mask).collect()
+    arguments.iter().map(|argument| argument.split_inclusive(char::is_whitespace).map(&mut mask).collect()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::mask_passwords;
 
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &[&str]) {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        assert_eq!(mask_passwords(&arguments), expected);
+    }
+
     #[test]
     fn passwords_are_hidden_in_every_form() {
-        let masked = |words: &str| {
-            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-            mask_passwords(&words).join(" ")
-        };
-        assert_eq!(masked("-mode user=ann password=pw cql3"), "-mode user=ann password=… cql3");
-        assert_eq!(masked("password = pw cql3"), "password = … cql3");
-        assert_eq!(masked("password= pw truststore-password=x,y"), "password= … truststore-password=…");
+        check(&["-mode", "user=ann", "password=pw", "cql3"], &["-mode", "user=ann", "password=…", "cql3"]);
+        check(&["password", "=", "pw", "cql3"], &["password", "=", "…", "cql3"]);
+        check(&["Password", "=pw", "cql3"], &["Password", "=…", "cql3"]);
+        check(&["password=", "pw", "truststore-password=x,y"], &["password=", "…", "truststore-password=…"]);
+        check(&["password=x,", "y", "cql3"], &["password=…", "…", "cql3"]);
+        check(&["password=password=x"], &["password=…"]);
+    }
+
+    #[test]
+    fn every_password_of_one_argument_is_hidden() {
+        check(
+            &["write n=1 -transport truststore=t truststore-password=A keystore=k  keystore-password = B -node h"],
+            &["write n=1 -transport truststore=t truststore-password=… keystore=k  keystore-password = … -node h"],
+        );
+    }
+
+    #[test]
+    fn a_file_with_passwords_hides_no_other_word() {
+        let words =
+            ["-credentials-file", "passwords.properties", "-node", "10.0.0.1", "-jmx", "password-file=p", "cl=ONE"];
+        check(&words, &words);
+        check(&["-credentials-file password -node h"], &["-credentials-file password -node h"]);
     }
 }

@@ -322,7 +322,7 @@ impl StressRun {
         self.log.release()?;
         let failure = match end.reason() {
             Some(RunEndReason::Failed(message)) => Some(message),
-            Some(RunEndReason::SeedsUsed) | None => None,
+            Some(RunEndReason::AllUsed) | None => None,
         };
         Ok(EndedRun { result: result?, counts, failure, unread_ranges, lines: lines? })
     }

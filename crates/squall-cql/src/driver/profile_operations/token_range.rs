@@ -24,6 +24,7 @@ pub(in crate::driver) struct TokenRangeQuery {
 }
 
 /// How far a user has read one range.
+#[derive(Debug)]
 pub(in crate::driver) struct TokenRangeScan {
     range: TokenRange,
     /// `None` after the last page.
@@ -78,9 +79,7 @@ impl TokenRangeQuery {
                     run.token_ranges.finish();
                 }
                 match run.token_ranges.take(reserved) {
-                    NextRange::Range(range) => {
-                        TokenRangeScan { range, page: Some(PagingState::start()), last_token: None }
-                    }
+                    NextRange::Range(range) => TokenRangeScan::new(range),
                     NextRange::OthersRead => return NextPage::OthersRead,
                     NextRange::AllRead => return NextPage::None,
                 }
@@ -108,6 +107,10 @@ impl TokenRangeQuery {
 }
 
 impl TokenRangeScan {
+    fn new(range: TokenRange) -> TokenRangeScan {
+        TokenRangeScan { range, page: Some(PagingState::start()), last_token: None }
+    }
+
     /// Whether the last page of the range was read.
     pub(in crate::driver) fn is_finished(&self) -> bool {
         self.page.is_none()
@@ -130,5 +133,26 @@ impl TokenRangeScan {
 impl fmt::Display for TokenRangeScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tokens {}..{}", self.range.after, self.range.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TokenRangeSettings, driver::token_ranges::TokenRanges};
+
+    #[test]
+    fn a_range_that_a_user_leaves_is_read_to_its_end_by_another() {
+        let ranges = TokenRanges::new(TokenRangeSettings { split_factor: 1, wrap: false });
+        ranges.set_ring(Vec::new);
+        let NextRange::Range(range) = ranges.take(None) else { panic!("the ring has one range") };
+        ranges.leave(1, TokenRangeScan { last_token: Some(7), ..TokenRangeScan::new(range) });
+        assert_eq!(ranges.take(None), NextRange::OthersRead);
+        assert!(ranges.take_left(0).is_none(), "another query has read its pages");
+        let scan = ranges.take_left(1).expect("the range is left");
+        assert_eq!((scan.range, scan.last_token), (range, Some(7)));
+        ranges.leave(1, TokenRangeScan { page: None, ..scan });
+        assert!(ranges.take_left(1).is_none());
+        assert_eq!(ranges.take(None), NextRange::AllRead);
     }
 }
