@@ -16,5 +16,20 @@ def main() -> int:
     return _squall.main(["squall", *sys.argv[1:]])
 
 
+# What a command loads that runs no code of the user.
+_COMMAND_MODULES = {"squall", "squall.__main__", "squall._squall"}
+
+
+def run() -> None:
+    """Runs the command line and ends the process."""
+    code = main()
+    if _COMMAND_MODULES.issuperset(name for name in sys.modules if name.startswith("squall")):
+        # Without code of the user the interpreter has nothing to end, which would take as long as its start.
+        import os
+
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

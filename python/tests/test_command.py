@@ -43,6 +43,30 @@ def test_command_that_needs_no_python_loads_no_scenario_api():
     assert ended.stdout.splitlines()[-1].split() == ["squall", "squall.__main__", "squall._squall"]
 
 
+def test_command_without_scenario_prints_all_and_keeps_its_exit_code(squall):
+    """It ends the process without ending the interpreter."""
+    script = squall("completions", "bash")
+    assert script.code == 0 and script.stdout.endswith("-o default squall\nfi\n")
+    refused = squall("run", "no-such-file.toml")
+    assert refused.code == 2 and "no-such-file.toml" in refused.stderr
+
+
+def test_exit_handlers_of_a_scenario_run(run):
+    code = """
+        import atexit
+
+        atexit.register(print, "the scenario is over")
+
+        @scenario(users=1)
+        class Shop(VUser):
+            @task
+            async def a(self, client):
+                await client.get("/health")
+        """
+    ended = run(code)
+    assert "the scenario is over" in ended.stdout + ended.stderr
+
+
 def test_unknown_name_is_an_error_of_the_package():
     with pytest.raises(ImportError, match="cannot import name 'Vuser' from 'squall'"):
         from squall import Vuser  # noqa: F401

@@ -112,9 +112,11 @@ impl Write for WriterHandle {
     }
 }
 
+/// Started by the first text.
+static STDERR: OnceLock<BackgroundWriter> = OnceLock::new();
+
 /// Standard error.
 pub(crate) fn stderr() -> &'static BackgroundWriter {
-    static STDERR: OnceLock<BackgroundWriter> = OnceLock::new();
     STDERR.get_or_init(|| BackgroundWriter::spawn(io::stderr()))
 }
 
@@ -126,14 +128,18 @@ pub(crate) fn stdout() -> &'static BackgroundWriter {
 
 /// Prints on standard error. Errors are ignored: a closed standard error must not end the run.
 pub(crate) fn print_stderr(bytes: impl Into<Vec<u8>>) {
-    let _ = stderr().enqueue(bytes);
+    let bytes = bytes.into();
+    if !bytes.is_empty() {
+        let _ = stderr().enqueue(bytes);
+    }
 }
 
 /// Waits until standard error has been written, before the process ends. After one timeout it does
 /// not wait again.
 pub(crate) fn flush_stderr() {
     static TIMED_OUT: AtomicBool = AtomicBool::new(false);
-    if !TIMED_OUT.load(Ordering::SeqCst) && stderr().flush(Some(FLUSH_TIMEOUT)).is_err() {
+    let Some(stderr) = STDERR.get() else { return };
+    if !TIMED_OUT.load(Ordering::SeqCst) && stderr.flush(Some(FLUSH_TIMEOUT)).is_err() {
         TIMED_OUT.store(true, Ordering::SeqCst);
     }
 }
