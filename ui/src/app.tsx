@@ -184,12 +184,17 @@ function PageView({ page }: { page: string }): JSX.Element {
   const [problem, setProblem] = useState<string | null>(null);
   const entry = PAGES[page];
   useEffect(() => {
+    let ended = false;
     setProblem(null);
     document.title = entry ? `${entry.title} · Squall` : "Squall";
     entry?.load().then(
-      (view) => setLoaded({ page, view }),
+      // A page that loads slowly may not replace one that was opened after it.
+      (view) => ended || setLoaded({ page, view }),
       () => setProblem("This page of the UI cannot be loaded: the server is away, or has another version. Reload the page."),
     );
+    return () => {
+      ended = true;
+    };
   }, [page]);
   if (!entry) return <p class="empty">There is no page “{page}”.</p>;
   if (problem) return <p class="empty problem">{problem}</p>;

@@ -1,6 +1,8 @@
 // Numbers and texts as people read them: thousands separated, three digits, a real minus, and no
 // invisible characters.
 
+import type { IconName } from "./parts/icons";
+
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const ONE_DECIMAL = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
@@ -50,18 +52,35 @@ export function clock(seconds: number): string {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
+/** Whether a run has no end of its own. The API of vikhry starts such runs, as runs of a week. */
+export const isOpenEnded = (seconds: number): boolean => seconds > 6 * 24 * 3600;
+
 /** Seconds in words: 45 s, 10 min, 2 h. */
 export function length(seconds: number): string {
   const whole = (n: number): string => withoutZeros(three(n));
   if (seconds < 60) return `${whole(seconds)} s`;
   if (seconds < 3600) return `${whole(seconds / 60)} min`;
-  return seconds > 6 * 24 * 3600 ? "until it is stopped" : `${whole(seconds / 3600)} h`;
+  return isOpenEnded(seconds) ? "until it is stopped" : `${whole(seconds / 3600)} h`;
 }
 
 export function bytes(n: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];
   const power = n < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(n) / 3));
   return `${three(n / 1000 ** power)} ${units[power]}`;
+}
+
+export const capitalized = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** A state or verdict in a word, with its colour and icon. */
+export interface Chip {
+  text: string;
+  tone: string;
+  icon: IconName;
+}
+
+export function verdictChip(verdict: string): Chip {
+  const [tone, icon]: [string, IconName] = verdict === "passed" ? ["good", "ok"] : [verdict === "interrupted" ? "warn" : "bad", "no"];
+  return { text: capitalized(verdict.replaceAll("_", " ")), tone, icon };
 }
 
 // Control characters, zero-width characters and marks that turn the direction of text. A name that

@@ -1,7 +1,7 @@
 // Keys of the page. None acts while a person types, and every one has a button too.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { ADD_NOTE } from "./parts/add_note";
 import { Panel } from "./parts/panel";
 import { showLast, showWholeRun } from "./parts/time_view";
@@ -72,14 +72,12 @@ function act(key: string): boolean {
 }
 
 export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolean) => void }): JSX.Element | null {
-  const [, setLeader] = useState(false);
   useEffect(() => {
     let going = false;
     const listen = (event: KeyboardEvent): void => {
       if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
       const page = going ? KEY_PAGES[event.key] : undefined;
       going = event.key === "g";
-      setLeader(going);
       if (page) go(page[0]);
       else if (event.key === "?") onShow(true);
       // Space presses the control that has the focus.

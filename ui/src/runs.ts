@@ -1,6 +1,7 @@
 // Requests of the pages History and Compare.
 
 import { request } from "./api";
+import { type Chip, verdictChip } from "./format";
 
 export interface Run {
   id: string;
@@ -99,12 +100,9 @@ export const fetchComparison = (query: string): Promise<Comparison> => request("
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 export const dateText = (unixMs: number): string => DATE.format(unixMs);
 
-/** A verdict as a chip. */
-export function verdictChip(verdict: string, breached: number): { text: string; tone: string; icon: "ok" | "no" } {
-  if (verdict === "passed") return { text: "Passed", tone: "good", icon: "ok" };
-  if (verdict === "threshold_breached") {
-    return { text: `${breached} ${breached === 1 ? "threshold" : "thresholds"} breached`, tone: "bad", icon: "no" };
-  }
-  const text = verdict.replaceAll("_", " ");
-  return { text: text.charAt(0).toUpperCase() + text.slice(1), tone: verdict === "interrupted" ? "warn" : "bad", icon: "no" };
+/** The verdict on a run, with the number of breached thresholds. */
+export function runChip({ verdict, breached_thresholds: breached }: Pick<Run, "verdict" | "breached_thresholds">): Chip {
+  const chip = verdictChip(verdict);
+  if (verdict !== "threshold_breached") return chip;
+  return { ...chip, text: `${breached} ${breached === 1 ? "threshold" : "thresholds"} breached` };
 }

@@ -116,6 +116,22 @@ describe("the history of a fleet", { timeout: 10 * PATIENCE_MS }, () => {
     assert.match(await fleet.squall("runs", "list", "--history", fleet.history), /the <b>old<\/b> shop/);
   });
 
+  test("a failed poll is said above the list, and leaves the list and an open note as they are", async () => {
+    const { page } = view;
+    await page.getByRole("button", { name: "Note on before" }).click();
+    const note = page.getByLabel("What should be known about this run");
+    await note.fill("half a sentence");
+    const refused = { status: 409, contentType: "application/json", body: '{"error": {"message": "the folder is away"}}' };
+    await page.route("**/api/v1/runs?*", (route) => route.fulfill(refused));
+    await page.getByText("the folder is away").waitFor();
+    assert.equal(await note.inputValue(), "half a sentence");
+    assert.equal(await page.locator("table.runs tbody tr").count(), 3);
+    await page.unroute("**/api/v1/runs?*");
+    await page.getByText("the folder is away").waitFor({ state: "detached" });
+    assert.equal(await note.inputValue(), "half a sentence");
+    await page.keyboard.press("Escape");
+  });
+
   test("a report opens without the rights of the page, and results download", async () => {
     const { page, context } = view;
     const [report] = await Promise.all([context.waitForEvent("page"), row("before").getByRole("link", { name: "Report" }).click()]);
@@ -174,12 +190,56 @@ describe("the history of a fleet", { timeout: 10 * PATIENCE_MS }, () => {
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save as HTML" }).click()]);
     assert.match(readFileSync(await download.path(), "utf8"), /Squall comparison/);
     const base = await page.getByLabel("The base run").inputValue();
+    await page.getByLabel("Filter rows").fill("p");
     await page.locator("h1").click();
     await page.keyboard.press("s");
     await until("swapped", async () => (await page.getByLabel("The new run").inputValue()) === base);
     await page.locator(".conclusion h2", { hasText: "No significant regression" }).waitFor();
+    assert.match(page.url(), /tolerance=5&filter=p/);
     await page.keyboard.press("s");
     await page.locator(".conclusion.bad h2").waitFor();
+    await page.getByLabel("Filter rows").fill("");
+    await page.locator("h1").click();
+  });
+
+  test("g s goes to another page and swaps nothing", async () => {
+    const { page } = view;
+    const compare = page.url();
+    await page.keyboard.press("g");
+    await page.keyboard.press("s");
+    await until("another page", () => page.url().endsWith("#/streams"));
+    await page.goBack();
+    await page.locator(".conclusion.bad h2").waitFor();
+    assert.equal(page.url(), compare);
+  });
+
+  test("an older comparison that arrives late does not replace a newer one", async () => {
+    const { page } = view;
+    const shown = await page.locator(".conclusion h2").textContent();
+    let release = () => undefined;
+    const held = new Promise((resolve) => {
+      release = resolve;
+    });
+    // A tolerance of 900 %.
+    const older = /api\/v1\/compare\?.*tolerance=9$/;
+    await page.route(older, async (route) => {
+      const response = await route.fetch();
+      await held;
+      await route.fulfill({ response });
+    });
+    const tolerance = page.getByLabel("Tolerance");
+    const late = page.waitForResponse(older);
+    await tolerance.fill("900");
+    await page.keyboard.press("Enter");
+    await until("no verdict", async () => (await page.locator(".conclusion h2").textContent()) === "–");
+    await tolerance.fill("5");
+    await page.keyboard.press("Enter");
+    await until("the verdict", async () => (await page.locator(".conclusion h2").textContent()) === shown);
+    release();
+    await (await late).finished();
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 100))));
+    assert.equal(await page.locator(".conclusion h2").textContent(), shown);
+    await page.unroute(older);
   });
 
   test("pages have no serious finding of axe in either theme and width", async () => {

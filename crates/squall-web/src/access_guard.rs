@@ -1,8 +1,7 @@
-//! Checks the access of every request. If a token is set, the request must have it, or the
-//! cookie of a session. Without a
-//! token, the Host must be a name of this machine. A web page that makes a browser send requests
-//! here has another Host or Origin, so it is denied, unless its origin is allowed. The router runs
-//! this check before every handler.
+//! Checks the access of every request. If a token is set, the request must have it, or the cookie
+//! of a session. Without a token, the Host must be a name of this machine. A web page that makes a
+//! browser send requests here has another Host or Origin, so it is denied, unless its origin is
+//! allowed. The router runs this check before every handler.
 
 use axum::{
     extract::{Request, State},
@@ -20,7 +19,7 @@ use crate::{
     error::{ApiError, shorten},
     routes::ui::ASSETS,
     run_watcher::ApiCounters,
-    session::has_session,
+    session::{WrongTokenLimit, has_session},
 };
 
 /// Paths without a token, for load balancers and for signing in: they reveal only that the process is
@@ -39,6 +38,7 @@ pub(crate) struct AccessGuard {
     pub(crate) allowed_origins: Vec<AllowedOrigin>,
     /// Whether the server uses HTTPS.
     pub(crate) tls: bool,
+    pub(crate) wrong_tokens: Arc<WrongTokenLimit>,
     pub(crate) counters: Arc<ApiCounters>,
 }
 
@@ -98,11 +98,21 @@ impl AccessGuard {
         match &self.token {
             Some(_) if public => Ok(()),
             Some(token) if has_session(headers, token) => Ok(()),
-            Some(token) => check_token(token, headers),
+            Some(token) => self.check_token(token, headers),
             // Another Host means that a web page has pointed its own name at this machine.
             None if is_loopback_host(&host) => Ok(()),
             None => Err(forbidden(format!("the Host `{host}` is not a name of this machine"))),
         }
+    }
+
+    fn check_token(&self, token: &ApiToken, headers: &HeaderMap) -> Result<(), ApiError> {
+        let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let given = given.and_then(|value| {
+            let (scheme, rest) = value.split_at_checked(7)?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then_some(rest)
+        });
+        let missing = || ApiError::unauthorized("a token is required: send `Authorization: Bearer TOKEN`");
+        self.wrong_tokens.check(token, given.ok_or_else(missing)?)
     }
 
     fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
@@ -136,23 +146,10 @@ fn request_host(headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
         (Some(address), Some(header)) if !address.eq_ignore_ascii_case(header) => {
             Err(forbidden(format!("the Host `{header}` differs from the address `{address}`")))
         }
-        // HTTP/2 has the host only in the address.
+        // A request in absolute form has the host in its address.
         (Some(address), _) => Ok(address.to_owned()),
         (None, Some(header)) => Ok(header.to_owned()),
         (None, None) => Err(not_one_host()),
-    }
-}
-
-fn check_token(token: &ApiToken, headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-    let given = given.and_then(|value| {
-        let (scheme, rest) = value.split_at_checked(7)?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then_some(rest)
-    });
-    match given {
-        Some(given) if token.matches(given) => Ok(()),
-        Some(_) => Err(unauthorized("the token is wrong")),
-        None => Err(unauthorized("a token is required: send `Authorization: Bearer TOKEN`")),
     }
 }
 
@@ -172,10 +169,6 @@ fn is_loopback_host(host: &str) -> bool {
 
 fn forbidden(message: String) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "forbidden", shorten(&message))
-}
-
-fn unauthorized(message: &str) -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ pub(crate) fn render(status: Option<&FleetStatus>, subscribers: usize, counters:
         write_fleet(&mut text, status);
     }
     write_api(&mut text, counters);
-    write_metric(&mut text, "squall_live_subscribers", "gauge", "Subscribers of the live feed.", subscribers as f64);
+    let help = "Subscribers of /api/v1/live and of /ws/metrics.";
+    write_metric(&mut text, "squall_live_subscribers", "gauge", help, subscribers as f64);
     write_watcher(&mut text, counters);
     text
 }

@@ -81,7 +81,7 @@ impl fmt::Debug for ShownGrid {
     }
 }
 
-/// How many people look at the live feed. Clones share the count.
+/// How many readers the live feed has. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub struct ViewerCount(Arc<AtomicUsize>);
 
@@ -97,7 +97,7 @@ impl ViewerCount {
     }
 }
 
-/// A person who looks.
+/// Counts one reader of the feed until it is dropped.
 pub(crate) struct ViewerGuard(Arc<AtomicUsize>);
 
 impl Drop for ViewerGuard {

@@ -26,7 +26,7 @@ mod status_messages;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use columns::{MAX_POINTS, micros};
+pub(crate) use columns::{MAX_POINTS, mean_per_second, micros};
 pub(crate) use live_feed::{LiveFeed, Published, PublishedSecond, StoreContact};
 pub(crate) use run_messages::snapshot_messages;
-pub(crate) use status_messages::{alive_message, hello_message};
+pub(crate) use status_messages::{alive_message, hello_message, plan_json};

@@ -15,8 +15,8 @@ use crate::{
     access_guard::{AccessGuard, check_access},
     error::ApiError,
     routes::{
-        ApiState, api_v1, compare, dashboard, fleet_actions, grid, live, live_feed, metric, ops, resources, runs,
-        scenarios, sign_in, streams, ui, vikhry, vikhry_metrics,
+        ApiState, api_v1, compare, dashboard, fleet_actions, grid, live, metric, ops, resources, runs, scenarios,
+        sign_in, streams, ui, vikhry, vikhry_feed, vikhry_metrics,
     },
 };
 
@@ -70,7 +70,7 @@ fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
         .post("/change_users", vikhry::change_users)
         .post("/stop_test", vikhry::stop_test)
         .get("/metrics/history", vikhry_metrics::history)
-        .get("/ws/metrics", live_feed::subscribe)
+        .get("/ws/metrics", vikhry_feed::subscribe)
         .get("/probes", vikhry_metrics::probes)
         .get("/probes/history", vikhry_metrics::probes_history)
         .get("/workers", vikhry::workers)
@@ -129,6 +129,7 @@ pub(crate) fn router<C: FleetStores>(app: SharedApiState<C>) -> Router {
         token: app.config.token.clone(),
         allowed_origins: app.config.allowed_origins.clone(),
         tls: app.config.tls.is_some(),
+        wrong_tokens: app.wrong_tokens.clone(),
         counters: app.watcher.counters.clone(),
     };
     api_route_table::<C>()

@@ -7,7 +7,6 @@ pub(crate) mod dashboard;
 pub(crate) mod fleet_actions;
 pub(crate) mod grid;
 pub(crate) mod live;
-pub(crate) mod live_feed;
 pub(crate) mod metric;
 pub(crate) mod ops;
 pub(crate) mod resources;
@@ -17,20 +16,21 @@ pub(crate) mod sign_in;
 pub(crate) mod streams;
 pub(crate) mod ui;
 pub(crate) mod vikhry;
+pub(crate) mod vikhry_feed;
 pub(crate) mod vikhry_metrics;
 
 use serde_json::Value;
 use squall_coord::{AllPoolCounts, FleetStores, PoolCounts, PoolStore, StoreError};
 use squall_model::{Bundle, LevelUnit, RunPhase};
 use squall_orchestrator::{FleetClient, FleetStatus};
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     WebConfig,
     error::ApiError,
     run_watcher::{ApiCounters, RunWatcher},
-    session::FailureLimit,
+    session::WrongTokenLimit,
 };
 
 /// The state that all handlers share.
@@ -38,8 +38,8 @@ pub(crate) struct ApiState<C: FleetStores> {
     pub(crate) fleet: FleetClient<C>,
     pub(crate) watcher: RunWatcher<C>,
     pub(crate) config: WebConfig,
-    pub(crate) sign_in_failures: FailureLimit,
-    pub(crate) stream_looks: streams::StreamLooks,
+    pub(crate) wrong_tokens: Arc<WrongTokenLimit>,
+    pub(crate) cached_streams: streams::CachedStreams,
     pub(crate) stop: CancellationToken,
 }
 

@@ -2,7 +2,7 @@
 //! merges nothing itself: a [`RunAggregator`] does, and when the run is over, the result that its
 //! leader stored replaces the aggregated view. The handlers read the watched run.
 
-use squall_coord::FleetStores;
+use squall_coord::{FleetStores, StoreError};
 use squall_metrics::RunView;
 use squall_model::{Bundle, RunFacts, RunPhase, ThresholdResult};
 use squall_orchestrator::{FleetClient, FleetError, FleetStatus, RunAggregator};
@@ -13,6 +13,7 @@ use std::{
     },
     time::Duration,
 };
+use thiserror::Error;
 use tokio::{
     sync::{RwLock, RwLockReadGuard, broadcast},
     time::{Instant, MissedTickBehavior, interval, timeout},
@@ -28,16 +29,16 @@ use crate::{
 };
 use squall_history::RunFolder;
 
-/// Messages that are buffered for a slow subscriber; if more wait, the oldest is dropped and
-/// counted.
-pub(crate) const FEED_CAPACITY: usize = 64;
+/// Messages of vikhry's feed that are buffered for a slow subscriber; if more wait, the oldest is
+/// dropped and counted.
+const VIKHRY_FEED_CAPACITY: usize = 64;
 /// Length of the window of `/metrics` in seconds.
 pub(crate) const WINDOW_S: u32 = 60;
 /// A healthy fleet reports a second within this time after its end.
 const LAG_ALLOWANCE: Duration = Duration::from_secs(5);
-/// Time between two polls of the run.
 /// How often the notes of people are read.
 const NOTES_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two polls of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A poll gives up after this time and the next one retries, so that handlers do not wait for a
 /// slow store.
@@ -169,11 +170,30 @@ impl<C: FleetStores> WatchedRun<C> {
     }
 }
 
+/// Why a poll failed.
+#[derive(Debug, Error)]
+enum PollError {
+    #[error("the store did not respond within {} s", STORE_TIMEOUT.as_secs())]
+    TimedOut,
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What `reading` returns, or an error if the store is too slow.
+async fn within_store_timeout<T, E>(reading: impl Future<Output = Result<T, E>>) -> Result<T, PollError>
+where
+    PollError: From<E>,
+{
+    Ok(timeout(STORE_TIMEOUT, reading).await.map_err(|_| PollError::TimedOut)??)
+}
+
 /// Polls the fleet's run and publishes its seconds to the subscribers.
 pub(crate) struct RunWatcher<C: FleetStores> {
     fleet: FleetClient<C>,
     run: RwLock<Option<WatchedRun<C>>>,
-    ticks: broadcast::Sender<Arc<str>>,
+    vikhry_ticks: broadcast::Sender<Arc<str>>,
     history: Option<RunSaver>,
     pub(crate) live: LiveFeed,
     pub(crate) counters: Arc<ApiCounters>,
@@ -182,11 +202,10 @@ pub(crate) struct RunWatcher<C: FleetStores> {
 impl<C: FleetStores> RunWatcher<C> {
     /// `version` is that of Squall.
     pub(crate) fn new(fleet: FleetClient<C>, version: &'static str) -> RunWatcher<C> {
-        let ticks = broadcast::Sender::new(FEED_CAPACITY);
         RunWatcher {
             fleet,
             run: RwLock::new(None),
-            ticks,
+            vikhry_ticks: broadcast::Sender::new(VIKHRY_FEED_CAPACITY),
             history: None,
             live: LiveFeed::new(version),
             counters: Arc::default(),
@@ -203,13 +222,13 @@ impl<C: FleetStores> RunWatcher<C> {
         self.run.read().await
     }
 
-    /// A receiver of all later messages.
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
-        self.ticks.subscribe()
+    /// A receiver of all later messages of vikhry's feed.
+    pub(crate) fn vikhry_subscribe(&self) -> broadcast::Receiver<Arc<str>> {
+        self.vikhry_ticks.subscribe()
     }
 
-    pub(crate) fn subscriber_count(&self) -> usize {
-        self.ticks.receiver_count()
+    pub(crate) fn vikhry_subscriber_count(&self) -> usize {
+        self.vikhry_ticks.receiver_count()
     }
 
     /// Polls until `stop`.
@@ -222,12 +241,11 @@ impl<C: FleetStores> RunWatcher<C> {
                 _ = polls.tick() => {}
             }
             match self.poll().await {
-                Ok(true) => self.publish().await,
+                Ok(true) => self.vikhry_publish().await,
                 Ok(false) => {}
                 Err(error) => {
                     self.live.publish(StoreContact::Lost, self.current_run().await.as_ref());
-                    ApiCounters::increment(&self.counters.failed_polls);
-                    debug!(%error, "the watcher cannot poll the run");
+                    self.count_failed_poll(&error);
                 }
             }
         }
@@ -236,28 +254,25 @@ impl<C: FleetStores> RunWatcher<C> {
     /// Updates the run from `status` if the last poll is older, so that one request for the state
     /// of a test gets the latest state.
     pub(crate) async fn catch_up(&self, status: &FleetStatus) {
-        let (epoch, finished) = (status.epoch, status.phase == RunPhase::Idle);
-        if self
-            .current_run()
-            .await
-            .as_ref()
-            .is_some_and(|watched| (watched.epoch, watched.finished) == (epoch, finished))
-        {
+        let finished = status.phase == RunPhase::Idle;
+        let is_latest = |watched: &WatchedRun<C>| watched.is_run_of(status) && watched.finished == finished;
+        if self.current_run().await.as_ref().is_some_and(is_latest) {
             return;
         }
         match self.update(status).await {
-            Ok(true) => self.publish().await,
+            Ok(true) => self.vikhry_publish().await,
             Ok(false) => {}
-            Err(error) => debug!(%error, "the watcher cannot poll the run"),
+            Err(error) => self.count_failed_poll(&error),
         }
     }
 
-    async fn poll(&self) -> Result<bool, FleetError> {
-        let Ok(status) = timeout(STORE_TIMEOUT, self.fleet.cached_status()).await else {
-            self.live.publish(StoreContact::Lost, self.current_run().await.as_ref());
-            return Ok(false);
-        };
-        let status = status?;
+    fn count_failed_poll(&self, error: &PollError) {
+        ApiCounters::increment(&self.counters.failed_polls);
+        debug!(%error, "the watcher cannot poll the run");
+    }
+
+    async fn poll(&self) -> Result<bool, PollError> {
+        let status = within_store_timeout(self.fleet.cached_status()).await?;
         let changed = self.update(&status).await?;
         self.publish_live(&status).await?;
         Ok(changed)
@@ -274,17 +289,17 @@ impl<C: FleetStores> RunWatcher<C> {
     }
 
     /// Returns whether the run has changed.
-    async fn update(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+    async fn update(&self, status: &FleetStatus) -> Result<bool, PollError> {
         let known = self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status));
         match (known, status.phase) {
             _ if status.epoch == 0 => Ok(false),
-            (_, RunPhase::Idle) => self.load_finished(status).await,
+            (_, RunPhase::Idle) => Ok(self.load_finished(status).await?),
             (true, _) => self.advance(status).await,
             (false, _) => self.start_run(status).await,
         }
     }
 
-    async fn start_run(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+    async fn start_run(&self, status: &FleetStatus) -> Result<bool, PollError> {
         let Some(spec) = &status.spec else { return Ok(false) };
         let Some(bundle) = self.fleet.load_bundle(&spec.bundle).await? else { return Ok(false) };
         let aggregator = RunAggregator::open(self.fleet.stores(), status.epoch, &bundle.plan, WINDOW_S).await?;
@@ -304,14 +319,14 @@ impl<C: FleetStores> RunWatcher<C> {
         self.advance(status).await.map(|_| true)
     }
 
-    async fn advance(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+    async fn advance(&self, status: &FleetStatus) -> Result<bool, PollError> {
         let mut watched = self.run.write().await;
         let Some(watched) = watched.as_mut() else { return Ok(false) };
         if let Some(spec) = &status.spec {
             watched.bundle.plan.load.model.set_profile(spec.profile.clone());
             watched.started_ms = spec.start_at_ms.unwrap_or(0);
         }
-        watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
         if status.phase == RunPhase::Running {
             watched.load_duration = watched.elapsed;
             watched.cpu.note(watched.elapsed, status.workers.iter().map(|worker| worker.cpu_percent));
@@ -327,10 +342,17 @@ impl<C: FleetStores> RunWatcher<C> {
             }
             aggregator.poll().await
         };
-        // A timeout loses nothing: the aggregator continues after the last delta that it merged.
-        let merged = timeout(STORE_TIMEOUT, merging).await.unwrap_or(Ok(0));
+        let merged = within_store_timeout(merging).await;
         self.counters.invalid_deltas.fetch_add(aggregator.rejected_entries().saturating_sub(rejected_before), Relaxed);
-        Ok(merged? > 0)
+        match merged {
+            // The store did respond, and nothing is lost: the aggregator continues after the last
+            // delta that it merged.
+            Err(error @ PollError::TimedOut) => {
+                self.count_failed_poll(&error);
+                Ok(false)
+            }
+            merged => Ok(merged? > 0),
+        }
     }
 
     /// Replaces the view with the result that the leader stored.
@@ -366,9 +388,9 @@ impl<C: FleetStores> RunWatcher<C> {
         Ok(true)
     }
 
-    /// Sends one message to all subscribers.
-    async fn publish(&self) {
-        if self.ticks.receiver_count() == 0 {
+    /// Sends one message to all subscribers of vikhry's feed.
+    async fn vikhry_publish(&self) {
+        if self.vikhry_subscriber_count() == 0 {
             return;
         }
         let payload = vikhry_json::metrics_json(
@@ -378,7 +400,7 @@ impl<C: FleetStores> RunWatcher<C> {
         );
         let message = vikhry_json::feed_message("metrics_tick", &payload);
         // The send fails only if the last subscriber has left, which is not an error.
-        let _ = self.ticks.send(message.into());
+        let _ = self.vikhry_ticks.send(message.into());
     }
 }
 
@@ -400,21 +422,50 @@ mod tests {
         Bundle::new(plan, limits)
     }
 
+    /// Makes `name` the fleet's run.
+    async fn put_run(run: &impl RunStore, name: &str, raise_epoch: bool) {
+        let bundle = bundle(name);
+        let bundle_id = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
+        let spec = RunSpec::new(name, bundle_id, bundle.plan.load.model.profile().clone());
+        let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&spec).unwrap());
+        run.compare_and_set(&seen, RunPhase::Running.name(), &text, raise_epoch).await.unwrap().expect("alone");
+    }
+
+    /// Epoch and name of the watched run.
+    async fn watched_run(watcher: &RunWatcher<MemoryFleetStores>) -> Option<(u64, String)> {
+        watcher.current_run().await.as_ref().map(|watched| (watched.epoch, watched.bundle.plan.name.clone()))
+    }
+
     /// A Redis without persistence counts epochs from 1 again.
     #[tokio::test]
     async fn new_run_with_the_same_epoch_replaces_the_old_one() {
         let cell = MemoryFleetStores::default();
         let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell), "test"));
         for (raise, name) in [(true, "first"), (false, "second")] {
-            let bundle = bundle(name);
-            let bundle_id = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-            let spec = RunSpec::new(name, bundle_id, bundle.plan.load.model.profile().clone());
-            let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&spec).unwrap());
-            run.compare_and_set(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
+            put_run(&run, name, raise).await;
             assert!(watcher.poll().await.unwrap(), "the run has changed");
-            let watched = watcher.current_run().await;
-            let watched = watched.as_ref().map(|watched| (watched.epoch, watched.bundle.plan.name.as_str()));
-            assert_eq!(watched, Some((1, name)));
+            assert_eq!(watched_run(&watcher).await, Some((1, name.to_owned())));
         }
+    }
+
+    #[tokio::test]
+    async fn request_for_the_state_finds_a_new_run_with_the_same_epoch() {
+        let cell = MemoryFleetStores::default();
+        let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell), "test"));
+        for (raise, name) in [(true, "first"), (false, "second")] {
+            put_run(&run, name, raise).await;
+            watcher.catch_up(&watcher.fleet.status().await.unwrap()).await;
+            assert_eq!(watched_run(&watcher).await, Some((1, name.to_owned())));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn poll_of_a_store_that_does_not_respond_in_time_fails_and_is_counted() {
+        let silent = std::future::pending::<Result<(), FleetError>>();
+        let error = within_store_timeout(silent).await.unwrap_err();
+        assert_eq!(error.to_string(), "the store did not respond within 2 s");
+        let watcher = RunWatcher::new(FleetClient::new(MemoryFleetStores::default()), "test");
+        watcher.count_failed_poll(&error);
+        assert_eq!(watcher.counters.failed_polls.load(Relaxed), 1);
     }
 }

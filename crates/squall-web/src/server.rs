@@ -23,9 +23,8 @@ use tracing::{debug, info, warn};
 use crate::{
     WebConfig, WebConfigError,
     router::router,
-    routes::{ApiState, streams::StreamLooks},
+    routes::{ApiState, streams::CachedStreams},
     run_watcher::RunWatcher,
-    session::FailureLimit,
     tls::TlsServer,
 };
 
@@ -56,8 +55,8 @@ pub async fn serve<C: FleetStores>(
         fleet,
         watcher,
         config,
-        sign_in_failures: FailureLimit::default(),
-        stream_looks: StreamLooks::default(),
+        wrong_tokens: Arc::default(),
+        cached_streams: CachedStreams::default(),
         stop: stop.clone(),
     });
     let service = router(app.clone());

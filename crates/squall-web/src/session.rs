@@ -1,22 +1,23 @@
 //! Sessions of the web UI: a cookie that stands for the token. The cookie holds its expiry and an
 //! HMAC of it under the token, so that every orchestrator with the same token accepts it and none
-//! keeps a list. The access guard checks it; `routes/sign_in.rs` issues it.
+//! keeps a list. The access guard checks it; `routes/sign_in.rs` issues it. Both check tokens with
+//! the [`WrongTokenLimit`].
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use ring::hmac;
 use std::{
-    sync::Mutex,
+    sync::{Mutex, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::Instant;
 
-use crate::config::ApiToken;
+use crate::{config::ApiToken, error::ApiError};
 
 const COOKIE_NAME: &str = "squall_session";
 /// How long a session lasts: a working day.
 const SESSION_LENGTH: Duration = Duration::from_secs(12 * 3600);
-/// Wrong tokens that are accepted at once; afterwards one per second.
-const FAILURE_BURST: f64 = 10.0;
+/// Wrong tokens that are answered with 401 at once; afterwards one per second.
+const WRONG_TOKEN_BURST: f64 = 10.0;
 
 /// The value of a new session's `Set-Cookie` header.
 pub(crate) fn session_cookie(token: &ApiToken, tls: bool) -> HeaderValue {
@@ -72,36 +73,43 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Limits how fast tokens can be tried.
-pub(crate) struct FailureLimit(Mutex<(f64, Instant)>);
+/// Tells clients that send many wrong tokens to slow down. It counts wrong tokens only: the right one
+/// is always accepted, so that a client with a wrong one locks out nobody.
+pub(crate) struct WrongTokenLimit(Mutex<(f64, Instant)>);
 
-impl Default for FailureLimit {
-    fn default() -> FailureLimit {
-        FailureLimit(Mutex::new((FAILURE_BURST, Instant::now())))
+impl Default for WrongTokenLimit {
+    fn default() -> WrongTokenLimit {
+        WrongTokenLimit(Mutex::new((WRONG_TOKEN_BURST, Instant::now())))
     }
 }
 
-impl FailureLimit {
-    /// Whether another token may be tried now.
-    pub(crate) fn allows_attempt(&self) -> bool {
-        self.refill() >= 1.0
+impl WrongTokenLimit {
+    /// Compares the token of a client with `token`. A wrong one is denied with 401, or with 429 above
+    /// the limit.
+    pub(crate) fn check(&self, token: &ApiToken, given: &[u8]) -> Result<(), ApiError> {
+        if token.matches(given) {
+            return Ok(());
+        }
+        Err(match self.count_wrong_token() {
+            true => ApiError::unauthorized("the token is wrong"),
+            false => {
+                let message = "too many wrong tokens: try again in a few seconds";
+                ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
+            }
+        })
     }
 
-    pub(crate) fn count_failure(&self) {
-        self.refill();
-        self.lock().0 -= 1.0;
-    }
-
-    fn refill(&self) -> f64 {
-        let mut limit = self.lock();
-        let now = Instant::now();
-        limit.0 = (limit.0 + now.duration_since(limit.1).as_secs_f64()).min(FAILURE_BURST);
-        limit.1 = now;
-        limit.0
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, (f64, Instant)> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Whether the limit allows one more.
+    fn count_wrong_token(&self) -> bool {
+        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, at) = &mut *limit;
+        *left = (*left + at.elapsed().as_secs_f64()).min(WRONG_TOKEN_BURST);
+        *at = Instant::now();
+        let allowed = *left >= 1.0;
+        if allowed {
+            *left -= 1.0;
+        }
+        allowed
     }
 }
 
@@ -139,15 +147,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn wrong_tokens_are_limited_to_one_per_second_after_a_burst() {
-        let limit = FailureLimit::default();
+        let limit = WrongTokenLimit::default();
         for _ in 0..10 {
-            assert!(limit.allows_attempt());
-            limit.count_failure();
+            assert!(limit.count_wrong_token());
         }
-        assert!(!limit.allows_attempt());
+        assert!(!limit.count_wrong_token());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(limit.allows_attempt());
-        limit.count_failure();
-        assert!(!limit.allows_attempt());
+        assert!(limit.count_wrong_token());
+        assert!(!limit.count_wrong_token());
+        assert!(limit.check(&token("0123456789abcdef"), b"0123456789abcdef").is_ok(), "the right token");
     }
 }

@@ -7,7 +7,7 @@ import { clock, count, timeText, visible, withoutZeros } from "../format";
 import { Icon } from "../parts/icons";
 import { OverlayChart, type Point } from "../parts/overlay_chart";
 import { Segments } from "../parts/segments";
-import { go, setQuery, useRoute } from "../route";
+import { currentRoute, go, setQuery, useRoute } from "../route";
 import {
   type ComparedRun,
   type Comparison,
@@ -20,7 +20,7 @@ import {
   type Row,
   type Run,
   type RunList,
-  verdictChip,
+  runChip,
 } from "../runs";
 
 const DEFAULT_TOLERANCE = 5;
@@ -37,24 +37,33 @@ export default function Compare(): JSX.Element {
     fetchRuns("", "").then(setList, (error: Error) => setProblem(error.message));
   }, []);
   useEffect(() => {
+    let ended = false;
     setFound(null);
     setProblem(null);
-    if (asked) fetchComparison(asked).then(setFound, (error: Error) => setProblem(error.message));
+    if (asked)
+      fetchComparison(asked).then(
+        (comparison) => ended || setFound(comparison),
+        (error: Error) => ended || setProblem(error.message),
+      );
+    return () => {
+      ended = true;
+    };
   }, [asked]);
   useEffect(() => {
     const listen = (event: KeyboardEvent): void => {
       const typing = event.target instanceof HTMLElement && event.target.matches("input, select, textarea");
-      if (event.key === "s" && !typing && !event.ctrlKey && !event.metaKey) swap(base, newer);
+      // The `s` of `g s` goes to another page.
+      if (event.key === "s" && !typing && !event.ctrlKey && !event.metaKey && !event.defaultPrevented) swap();
     };
     document.addEventListener("keydown", listen);
     return () => document.removeEventListener("keydown", listen);
-  }, [base, newer]);
+  }, []);
   const runs = list?.runs ?? [];
   return (
     <>
       <div class="pickers">
         <Picker side="base" id={base} runs={runs} hasBaseline={list?.has_baseline === true} run={found?.base} />
-        <button type="button" class="button square" aria-label="Swap base and new (s)" onClick={() => swap(base, newer)}>
+        <button type="button" class="button square" aria-label="Swap base and new (s)" onClick={swap}>
           ⇄
         </button>
         <Picker side="new" id={newer} runs={runs} hasBaseline={false} run={found?.new} />
@@ -71,8 +80,14 @@ export default function Compare(): JSX.Element {
   );
 }
 
-function swap(base: string, newer: string): void {
-  if (base && newer) go(`compare?${new URLSearchParams({ base: newer, new: base })}`);
+/** Leaves the other settings of the page as they are. */
+function swap(): void {
+  const { query } = currentRoute();
+  const [base, newer] = [query.get("base"), query.get("new")];
+  if (!base || !newer) return;
+  query.set("base", newer);
+  query.set("new", base);
+  go(`compare?${query}`);
 }
 
 interface PickerProps {
@@ -84,7 +99,7 @@ interface PickerProps {
 }
 
 function Picker({ side, id, runs, hasBaseline, run }: PickerProps): JSX.Element {
-  const chip = run ? verdictChip(run.verdict, run.breached_thresholds) : null;
+  const chip = run ? runChip(run) : null;
   const known = id === "" || id === "baseline" || runs.some((other) => other.id === id);
   return (
     <section class="card picker" aria-label={side === "base" ? "Base" : "New"}>

@@ -1,16 +1,18 @@
 // The runs that the server keeps: search, filter, compare, annotate, download, delete.
 
 import type { JSX } from "preact";
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { count, length, percent, tableMs, visible, withoutZeros } from "../format";
 import { Dialog } from "../parts/dialog";
 import { Icon } from "../parts/icons";
+import { usePolled } from "../parts/polled";
 import { ForeignText } from "../parts/text";
 import { go, setQuery, useRoute } from "../route";
-import { dateText, deleteRun, fetchRuns, type Run, type RunList, runPath, setNote, verdictChip } from "../runs";
+import { dateText, deleteRun, fetchRuns, type Run, type RunList, runChip, runPath, setNote } from "../runs";
 import { useStoreOn } from "../store";
 
 const MIB = 2 ** 20;
+const POLL_S = 5;
 
 const VERDICTS = [
   ["", "All verdicts"],
@@ -29,32 +31,37 @@ export default function History(): JSX.Element {
   const [search, verdict] = [query.get("filter") ?? "", query.get("verdict") ?? ""];
   // A run that ends is in the list a moment later.
   const { state } = useStoreOn((store) => String(store.state?.phase));
-  const [list, setList] = useState<RunList | null>(null);
-  const [problem, setProblem] = useState<string | null>(null);
+  const [changes, setChanges] = useState(0);
+  const question = JSON.stringify([search, verdict, state?.phase, changes]);
+  const { value, problem } = usePolled(question, POLL_S, () => fetchRuns(search, verdict));
+  // The list of another search stays until the answer is there, so that its field does.
+  const known = useRef<RunList | null>(null);
+  known.current = value ?? known.current;
+  const list = known.current;
+  return (
+    <>
+      {problem ? (
+        <p class="band bad" role="alert">
+          {problem}
+        </p>
+      ) : null}
+      {list ? <Runs list={list} search={search} verdict={verdict} onChange={() => setChanges(changes + 1)} /> : null}
+      {list || problem ? null : <p class="empty">Loading…</p>}
+    </>
+  );
+}
+
+interface RunsProps {
+  list: RunList;
+  search: string;
+  verdict: string;
+  /** A note was written, or a run deleted. */
+  onChange: () => void;
+}
+
+function Runs({ list, search, verdict, onChange }: RunsProps): JSX.Element {
   const [ticked, setTicked] = useState<string[]>([]);
   const [asked, setAsked] = useState<Asked>(null);
-  const load = useCallback(() => {
-    fetchRuns(search, verdict).then(
-      (found) => {
-        setList(found);
-        setProblem(null);
-      },
-      (error: Error) => setProblem(error.message),
-    );
-  }, [search, verdict]);
-  useEffect(() => {
-    load();
-    const timer = window.setInterval(load, 5000);
-    return () => window.clearInterval(timer);
-  }, [load, state?.phase]);
-  if (problem) {
-    return (
-      <p class="empty problem" role="alert">
-        {problem}
-      </p>
-    );
-  }
-  if (!list) return <p class="empty">Loading…</p>;
   if (list.folder === null || list.total === 0) return <NoRuns kept={list.folder !== null} />;
   const shown = new Set(list.runs.map((run) => run.id));
   const chosen = ticked.filter((id) => shown.has(id));
@@ -136,7 +143,7 @@ export default function History(): JSX.Element {
           {list.skipped.map(({ file, reason }) => `${visible(file)} (${visible(reason)})`).join(", ")}
         </p>
       ) : null}
-      {asked ? <Ask asked={asked} onDone={load} onClose={() => setAsked(null)} /> : null}
+      {asked ? <Ask asked={asked} onDone={onChange} onClose={() => setAsked(null)} /> : null}
     </section>
   );
 }
@@ -170,7 +177,7 @@ interface RowProps {
 }
 
 function RunRow({ run, ticked, onTick, onAsk }: RowProps): JSX.Element {
-  const chip = verdictChip(run.verdict, run.breached_thresholds);
+  const chip = runChip(run);
   return (
     <tr>
       <th scope="row" class="name">

@@ -7,6 +7,7 @@ import { ApiError } from "../api";
 import type { StartOrder } from "../api_types";
 import { type CheckedRun, checkScenario, fetchScenario, fetchScenarios, type ScenarioDetail, startScenario } from "../control_api";
 import { visible } from "../format";
+import { paramValue } from "../parts/param_value";
 import { loadText } from "../parts/profile";
 import { ProfileShape } from "../parts/profile_shape";
 import { Segments } from "../parts/segments";
@@ -136,6 +137,7 @@ function Scenario({ name, off }: { name: string; off: boolean }): JSX.Element {
   return detail ? <Form detail={detail} off={off} /> : <p class="soft">Loading…</p>;
 }
 
+type ScenarioParam = ScenarioDetail["params"][number];
 type LoadKind = "scenario" | "users" | "rate";
 
 interface Fields {
@@ -149,17 +151,14 @@ interface Fields {
   params: Record<string, string>;
 }
 
-/** A parameter as the person typed it. Numbers and booleans keep their type. */
-function parseValue(text: string): unknown {
-  if (text === "true" || text === "false") return text === "true";
-  return text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
-}
-
 /** What the person asks for; empty fields stay as the scenario has them. */
-export function orderOf({ kind, target, users, rate, duration, ramp_up, thresholds, params }: Fields): StartOrder {
+function orderOf({ kind, target, users, rate, duration, ramp_up, thresholds, params }: Fields, known: ScenarioParam[]): StartOrder {
   const text = (value: string): string | null => value.trim() || null;
   const lines = thresholds.split("\n").map((line) => line.trim());
-  const given = Object.entries(params).filter(([, value]) => value !== "");
+  const given = known.flatMap(({ name, default: standard }) => {
+    const value = params[name] ?? "";
+    return value === "" ? [] : [[name, paramValue(value, standard)]];
+  });
   return {
     target: text(target),
     users: kind === "users" ? text(users) : null,
@@ -167,7 +166,7 @@ export function orderOf({ kind, target, users, rate, duration, ramp_up, threshol
     duration: kind === "scenario" ? null : text(duration),
     ramp_up: kind === "scenario" ? null : text(ramp_up),
     thresholds: lines.filter((line) => line !== ""),
-    params: Object.fromEntries(given.map(([name, value]) => [name, parseValue(value)])),
+    params: Object.fromEntries(given),
   };
 }
 
@@ -215,7 +214,7 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
   });
   const [refusal, setRefusal] = useState<string | null>(null);
   const [sending, setSending] = useState(false);
-  const order = orderOf(fields);
+  const order = orderOf(fields, detail.params);
   const check = useCheck(detail.name, order);
   const current = check?.order === JSON.stringify(order) ? check : null;
   const set = (part: Partial<Fields>): void => setFields({ ...fields, ...part });
@@ -309,8 +308,6 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
     </form>
   );
 }
-
-type ScenarioParam = ScenarioDetail["params"][number];
 
 /** A field by the type of the default. */
 function Param({ param, value, onInput }: { param: ScenarioParam; value: string; onInput: (value: string) => void }): JSX.Element {

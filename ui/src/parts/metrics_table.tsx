@@ -44,7 +44,7 @@ const BRIEF = new Set(["requests", "now", "errors", "p50", "p95", "p99", "max"])
 /** Columns of which service and wait times have a part only. */
 const TIMES = new Set(["p50", "p90", "p95", "p99", "p999", "max", "mean"]);
 const OTHER_TIMES = new Set(["p50", "p95", "p99"]);
-/** Metrics that are no requests and all requests have negative ids. */
+/** All requests have the id -1; groups without a metric have lower ones. */
 const ALL_REQUESTS = -1;
 
 export interface Entry {

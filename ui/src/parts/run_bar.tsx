@@ -4,44 +4,23 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { Plan, State } from "../feed/messages";
-import { clock, visible } from "../format";
+import { type Chip, capitalized, clock, isOpenEnded, verdictChip, visible } from "../format";
 import { type Store, store, useStoreOn } from "../store";
 import { Acknowledged, useChange } from "./change";
-import { Icon, type IconName } from "./icons";
+import { Icon } from "./icons";
 import { LiveText } from "./live_text";
 import { Panel } from "./panel";
 import { loadText, peakLevel } from "./profile";
 
-interface Chip {
-  text: string;
-  tone: string;
-  icon: IconName;
-}
-
-const VERDICTS: Record<string, Chip> = {
-  passed: { text: "Passed", tone: "good", icon: "ok" },
-  pass: { text: "Passed", tone: "good", icon: "ok" },
-};
-
 /** The state of the run in one word. */
 export function chipOf(state: State | null, stale: boolean): Chip {
   if (!state?.plan) return { text: "No run", tone: "", icon: "dash" };
-  if (state.result) {
-    const { verdict } = state.result;
-    const text = verdict.replaceAll("_", " ");
-    return (
-      VERDICTS[verdict] ?? {
-        text: text.charAt(0).toUpperCase() + text.slice(1),
-        tone: verdict === "interrupted" ? "warn" : "bad",
-        icon: "no",
-      }
-    );
-  }
+  if (state.result) return verdictChip(state.result.verdict);
   const word = state.paused
     ? "paused"
     : { IDLE: "over", PREPARING: "preparing", RUNNING: "running", STOPPING: "stopping" }[state.phase ?? "IDLE"];
   if (stale) return { text: `Was ${word}`, tone: "warn", icon: "errors" };
-  return { text: word.charAt(0).toUpperCase() + word.slice(1), tone: state.paused ? "warn" : "run", icon: state.paused ? "pause" : "play" };
+  return { text: capitalized(word), tone: state.paused ? "warn" : "run", icon: state.paused ? "pause" : "play" };
 }
 
 /** Changes with the state of the run. */
@@ -117,7 +96,7 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
   const doneWidth = ({ elapsedSeconds }: Store): number => Math.round(Math.min(1, (elapsedSeconds ?? 0) / duration) * WIDTH * 2) / 2;
   const elapsed = useStoreOn(doneWidth).elapsedSeconds ?? 0;
   // The end of a paused run is not known.
-  const open = duration > 6 * 24 * 3600 || store.state?.paused === true;
+  const open = isOpenEnded(duration) || store.state?.paused === true;
   const peak = peakLevel(plan.stages);
   const y = (level: number): number => HEIGHT - 1 - (level / peak) * (HEIGHT - 4);
   let start = 0;

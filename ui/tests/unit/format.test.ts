@@ -1,6 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, clock, count, length, percent, short, shorten, tableMs, three, timeText, visible, withoutZeros } from "../../src/format";
+import {
+  bytes,
+  clock,
+  count,
+  length,
+  percent,
+  short,
+  shorten,
+  tableMs,
+  three,
+  timeText,
+  verdictChip,
+  visible,
+  withoutZeros,
+} from "../../src/format";
 
 test("numbers have thousands separated and three digits", () => {
   assert.equal(count(488812), "488,812");
@@ -31,6 +45,14 @@ test("axes show no needless zeros, and small shares one decimal", () => {
 
 test("bytes have a unit of thousands", () => {
   assert.deepEqual([12, 1500, 78_000_000].map(bytes), ["12.0 B", "1.50 kB", "78.0 MB"]);
+});
+
+test("a verdict has a word, a colour and an icon", () => {
+  assert.deepEqual(["passed", "interrupted", "threshold_breached"].map(verdictChip), [
+    { text: "Passed", tone: "good", icon: "ok" },
+    { text: "Interrupted", tone: "warn", icon: "no" },
+    { text: "Threshold breached", tone: "bad", icon: "no" },
+  ]);
 });
 
 test("characters that hide or turn text are shown", () => {

@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { failingNodes } from "../../src/parts/failing_nodes";
 import { flagsOf } from "../../src/parts/flags";
+import { logRange, logTicks } from "../../src/parts/log_axis";
 import { arrangeGroups, groupOf } from "../../src/parts/metric_groups";
+import { paramValue } from "../../src/parts/param_value";
 import { levelAt, loadText } from "../../src/parts/profile";
 import { Reduction } from "../../src/parts/reduction";
 import { drawingOf, parseRange, visibleSeconds } from "../../src/parts/time_view";
@@ -30,6 +32,25 @@ test("the planned level follows the stages and ends with them", () => {
     started_ms: 0,
   } as const;
   assert.equal(loadText({ ...plan, stages }), "open model · up to 100/s for 30 s");
+});
+
+test("a parameter has the type of its default, and a text stays as typed", () => {
+  const check = (standard: unknown, texts: string[], values: unknown[]): void =>
+    assert.deepEqual(
+      texts.map((text) => paramValue(text, standard)),
+      values,
+    );
+  check("", ["01234", "7", "true"], ["01234", "7", "true"]);
+  check(1, ["007", "1.50", "1e3"], [7, 1.5, 1000]);
+  check(false, ["true", "false"], [true, false]);
+  check(null, ["01234", "1.0", "12345678901234567890", "NaN", "[1]"], ["01234", "1.0", "12345678901234567890", "NaN", "[1]"]);
+  check(null, ["7", "true"], [7, true]);
+});
+
+test("a log axis has doubles and fives only if it spans few powers of ten", () => {
+  assert.deepEqual(logTicks(1, 50), [1, 2, 5, 10, 20, 50]);
+  assert.deepEqual(logTicks(0.5, 2000), [1, 10, 100, 1000]);
+  assert.deepEqual(logRange(0, 5), [0.8, 13]);
 });
 
 test("the address holds the page and its settings", () => {

@@ -1,6 +1,6 @@
 //! The columns of a run's seconds in the live feed, in the order in which messages have them. Long
-//! runs are joined to fewer points: counts become their mean per second, all others their highest
-//! value, so that no peak disappears. Percentiles are never averaged.
+//! runs are joined to fewer points: counts become their mean per second, rounded up, all others
+//! their highest value, so that no failure and no peak disappears. Percentiles are never averaged.
 
 use squall_metrics::RunSecond;
 
@@ -64,11 +64,16 @@ pub(super) fn by_column(seconds: &[RunSecond], step: usize) -> Vec<Vec<u64>> {
     let join = |column: &Column, part: &[RunSecond]| {
         let values = part.iter().map(column.of);
         match column.join {
-            Join::Mean => (values.sum::<u64>() as f64 / part.len() as f64).round() as u64,
+            Join::Mean => mean_per_second(values.sum(), part.len()),
             Join::Highest => values.max().unwrap_or(0),
         }
     };
     COLUMNS.iter().map(|column| seconds.chunks(step).map(|part| join(column, part)).collect()).collect()
+}
+
+/// The mean of a count over joined seconds, rounded up, so that a single failure does not become 0.
+pub(crate) fn mean_per_second(sum: u64, seconds: usize) -> u64 {
+    sum.div_ceil(seconds.max(1) as u64)
 }
 
 /// How many seconds one point joins.
@@ -86,11 +91,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_run_keeps_its_peaks_and_its_number_of_requests() {
+    fn long_run_keeps_its_peaks_its_number_of_requests_and_a_single_error() {
         let seconds: Vec<RunSecond> = (1..=7300)
             .map(|t_s| RunSecond {
                 t_s,
                 requests: 10,
+                errors: u64::from(t_s == 5000),
                 p99: if t_s == 5000 { 9_000_000 } else { 1000 },
                 ..RunSecond::default()
             })
@@ -101,5 +107,6 @@ mod tests {
         assert_eq!((step, column("t").len(), column("t")[0], *column("t").last().unwrap()), (3, 2434, 3, 7300));
         assert!(column("requests").iter().all(|n| *n == 10));
         assert_eq!(column("p99").iter().filter(|p99| **p99 == 9000).count(), 1);
+        assert_eq!(column("errors").iter().sum::<u64>(), 1);
     }
 }

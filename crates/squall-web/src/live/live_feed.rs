@@ -136,6 +136,10 @@ impl LiveFeed {
     /// Sends what has changed since the last call.
     pub(crate) fn publish<C: FleetStores>(&self, contact: StoreContact<'_>, watched: Option<&WatchedRun<C>>) {
         let mut progress = self.progress();
+        if self.subscriber_count() == 0 {
+            // No list of workers is rendered without subscribers, and the next one may not get an old list.
+            progress.fleet = None;
+        }
         let status = match contact {
             StoreContact::Status { status, .. } => Some(status),
             StoreContact::Lost => None,
@@ -229,6 +233,29 @@ fn table_parts(metrics: usize, from: u32, to: u32) -> Vec<TablePart> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_coord::MemoryFleetStores;
+    use squall_model::RunPhase;
+
+    fn kinds(texts: &[Arc<str>]) -> Vec<serde_json::Value> {
+        texts.iter().map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()["type"].clone()).collect()
+    }
+
+    #[tokio::test]
+    async fn first_reader_gets_no_list_of_workers_of_an_earlier_one() {
+        let feed = LiveFeed::new("test");
+        let (workers, spec) = (Vec::new(), None);
+        let status =
+            FleetStatus { phase: RunPhase::Idle, epoch: 0, revision: 0, elapsed_s: None, spec, now_ms: 0, workers };
+        let publish = || {
+            let contact = StoreContact::Status { status: &status, workers: &[] };
+            feed.publish::<MemoryFleetStores>(contact, None);
+            kinds(&feed.latest_status())
+        };
+        let reader = feed.subscribe();
+        assert_eq!(publish(), ["state", "fleet"]);
+        drop(reader);
+        assert_eq!(publish(), ["state"]);
+    }
 
     #[track_caller]
     fn check(metrics: usize, seconds: (u32, u32), expected: &[(usize, usize)]) {

@@ -8,7 +8,7 @@ use squall_model::FleetEvent;
 use squall_report::ThresholdJson;
 
 use super::{
-    columns::{by_column, micros, row, step_for},
+    columns::{by_column, mean_per_second, micros, row, step_for},
     figures::{TABLE_WINDOW_S, TablePart, key_figures, table},
 };
 use crate::run_watcher::WatchedRun;
@@ -107,11 +107,7 @@ fn event_json(event: &FleetEvent) -> Value {
 }
 
 fn thresholds<C: FleetStores>(watched: &WatchedRun<C>) -> Vec<ThresholdJson> {
-    match (watched.aggregator(), watched.facts()) {
-        (Some(aggregator), _) => aggregator.threshold_results().iter().map(ThresholdJson::of).collect(),
-        (None, Some(facts)) => facts.thresholds.iter().map(ThresholdJson::of).collect(),
-        (None, None) => Vec::new(),
-    }
+    watched.thresholds().iter().map(ThresholdJson::of).collect()
 }
 
 /// `[id, name, kind]` of every metric from `first` on.
@@ -159,7 +155,7 @@ fn failures_point(part: &[RunSecond]) -> Option<Value> {
     let mut counts = std::collections::BTreeMap::<String, u64>::new();
     let failed = part.iter().flat_map(|second| &second.failures);
     failed.for_each(|(outcome, n)| *counts.entry(outcome.code.to_string()).or_default() += n);
-    let codes: Vec<Value> = counts.iter().map(|(code, n)| json!([code, n.div_ceil(part.len() as u64)])).collect();
+    let codes: Vec<Value> = counts.iter().map(|(code, n)| json!([code, mean_per_second(*n, part.len())])).collect();
     (!codes.is_empty()).then(|| json!([last.t_s, codes]))
 }
 
@@ -173,8 +169,8 @@ fn heat_point(part: &[RunSecond]) -> Option<Value> {
     let last = part.last()?;
     let mut counts = std::collections::BTreeMap::<u16, u64>::new();
     part.iter().flat_map(|second| &second.buckets).for_each(|(bucket, n)| *counts.entry(*bucket).or_default() += n);
-    let per_second = |n: u64| n.div_ceil(part.len() as u64);
-    let column: Vec<u64> = counts.iter().flat_map(|(bucket, n)| [u64::from(*bucket), per_second(*n)]).collect();
+    let pair = |(bucket, n): (&u16, &u64)| [u64::from(*bucket), mean_per_second(*n, part.len())];
+    let column: Vec<u64> = counts.iter().flat_map(pair).collect();
     (!column.is_empty()).then(|| json!([last.t_s, column]))
 }
 

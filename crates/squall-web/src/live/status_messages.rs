@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_metrics::coarse_bucket_bounds;
-use squall_model::{LoadModel, ProfileStage, RunPhase};
+use squall_model::{LoadModel, Plan, ProfileStage, RunPhase};
 use squall_orchestrator::{FleetStatus, WorkerActivity, WorkerInfo};
 use squall_report::{InterruptionRule, ReportInput, ScheduleRule, result_summary};
 
@@ -54,26 +54,32 @@ pub(super) fn state_json<C: FleetStores>(
         "run": watched.map(WatchedRun::run_id),
         "paused": spec.is_some_and(|spec| spec.paused.is_some() && status.phase != RunPhase::Idle),
         "stop": stop.map(|stop| json!({"reason": stop.reason, "abort": stop.abort, "message": stop.message})),
-        "plan": watched.map(plan_json),
+        "plan": watched.map(watched_plan_json),
         "result": watched.and_then(|watched| result_json(watched, version)),
     })
 }
 
-fn plan_json<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
+fn watched_plan_json<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
     let plan = &watched.bundle.plan;
+    let mut json = plan_json(plan);
+    json["warm_up_s"] = plan.load.warm_up.as_secs_f64().into();
+    json["max_users"] = watched.bundle.limits.max_users.into();
+    json["started_ms"] = watched.started_ms.into();
+    json
+}
+
+/// The load of a plan, as the page draws and names it.
+pub(crate) fn plan_json(plan: &Plan) -> Value {
     let stage = |stage: &ProfileStage| json!([stage.duration.as_secs_f64(), stage.from, stage.to]);
     let profile = plan.load.model.profile();
     json!({
         "name": plan.name,
         "target": plan.target,
         "model": match plan.load.model { LoadModel::Open { .. } => "open", LoadModel::Closed { .. } => "closed" },
-        "driven_by": watched.bundle.plan.load.model.unit().name(),
+        "driven_by": plan.load.model.unit().name(),
         "stages": profile.pieces().iter().map(stage).collect::<Vec<_>>(),
         "duration_s": profile.duration().as_secs_f64(),
-        "warm_up_s": plan.load.warm_up.as_secs_f64(),
         "iterations": plan.load.iterations,
-        "max_users": watched.bundle.limits.max_users,
-        "started_ms": watched.started_ms,
     })
 }
 

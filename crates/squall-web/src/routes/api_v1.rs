@@ -35,8 +35,8 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
     app.watcher.catch_up(&status).await;
     let spec = status.spec.as_ref();
     let watched = app.watcher.current_run().await;
-    let watched = watched.as_ref().filter(|watched| watched.epoch == status.epoch);
-    let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+    let watched = watched.as_ref().filter(|watched| watched.is_run_of(&status));
+    let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
     let active = matches!(status.phase, RunPhase::Preparing | RunPhase::Running);
     let level = spec.filter(|_| active).map_or(0.0, |spec| spec.profile.level(elapsed));
     let live = watched.map(|watched| {

@@ -39,7 +39,7 @@ pub(crate) async fn dashboard<C: FleetStores>(
     let status = app.fleet.status().await?;
     app.watcher.catch_up(&status).await;
     let watched = app.watcher.current_run().await;
-    let watched = watched.as_ref().filter(|watched| watched.epoch == status.epoch);
+    let watched = watched.as_ref().filter(|watched| watched.is_run_of(&status));
     let run = watched.map(|watched| {
         let state = live_state(watched, &status);
         LiveRun::new(&watched.bundle.plan, watched.view(), state, seconds)

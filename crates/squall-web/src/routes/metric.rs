@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::ApiState;
 use crate::{
     error::{ApiError, ApiResult, json_ok},
-    live::{MAX_POINTS, micros},
+    live::{MAX_POINTS, mean_per_second, micros},
     path::Path,
 };
 
@@ -41,8 +41,8 @@ pub(crate) async fn metric<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, 
     })))
 }
 
-/// The seconds by column. Those of a long run are joined: counts become their mean, times their
-/// highest value.
+/// The seconds by column. Those of a long run are joined: counts become their mean, rounded up,
+/// times their highest value.
 fn seconds_json(metric: &MetricView) -> Value {
     let step = metric.timeline.len().div_ceil(MAX_POINTS).max(1);
     let column = |of: fn(&[MetricSecond]) -> u64| metric.timeline.chunks(step).map(of).collect::<Vec<_>>();
@@ -58,7 +58,7 @@ fn seconds_json(metric: &MetricView) -> Value {
 
 fn mean(part: &[MetricSecond], of: fn(&MetricSecond) -> u32) -> u64 {
     let sum: u64 = part.iter().map(|second| u64::from(of(second))).sum();
-    sum.div_ceil(part.len().max(1) as u64)
+    mean_per_second(sum, part.len())
 }
 
 fn highest(part: &[MetricSecond], of: fn(&MetricSecond) -> f32) -> u64 {

@@ -48,7 +48,8 @@ pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) 
 
 pub(crate) async fn prometheus<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> Response {
     let status = timeout(STORE_TIMEOUT, app.fleet.status()).await.ok().and_then(Result::ok);
-    let mut body = api_metrics::render(status.as_ref(), app.watcher.subscriber_count(), &app.watcher.counters);
+    let subscribers = app.watcher.live.subscriber_count() + app.watcher.vikhry_subscriber_count();
+    let mut body = api_metrics::render(status.as_ref(), subscribers, &app.watcher.counters);
     if let Some(watched) = app.watcher.current_run().await.as_ref() {
         body += &text(&ScrapeInput {
             view: watched.view(),
@@ -76,6 +77,6 @@ pub(crate) async fn metrics<C: FleetStores>(
     Ok(([(header::VARY, "Accept")], response).into_response())
 }
 
-pub(crate) async fn openapi(_: HeaderMap) -> Response {
+pub(crate) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }

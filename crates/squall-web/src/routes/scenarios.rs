@@ -9,13 +9,14 @@ use axum::{
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
-use squall_model::{Bundle, LoadModel, ProfileStage};
+use squall_model::Bundle;
 use std::sync::Arc;
 
 use super::{ApiState, runs::in_background};
 use crate::{
     SharedCatalog,
     error::{ApiError, ApiResult, json_ok, json_response},
+    live::plan_json,
     path::Path,
     request_body::read_body,
     scenario_catalog::{CatalogError, OrderedRun, ScenarioDescription, StartOrder},
@@ -40,7 +41,7 @@ pub(crate) async fn describe<C: FleetStores>(
             "params": params,
             "accepts_any_param": accepts_any_param,
             "target": has_target.then_some(&bundle.plan.target),
-            "plan": plan_json(&bundle),
+            "plan": planned_run_json(&bundle),
         })))
     })
     .await
@@ -53,7 +54,7 @@ pub(crate) async fn check<C: FleetStores>(
     body: Body,
 ) -> ApiResult {
     let run = build(&app, name, read_body(body).await?).await?;
-    Ok(json_ok(&json!({"description": run.description, "command": run.command, "plan": plan_json(&run.bundle)})))
+    Ok(json_ok(&json!({"description": run.description, "command": run.command, "plan": planned_run_json(&run.bundle)})))
 }
 
 pub(crate) async fn start<C: FleetStores>(
@@ -88,21 +89,11 @@ pub(super) fn started(epoch: u64, command: Option<&str>) -> Response {
     (location, json_response(StatusCode::CREATED, &json!({"epoch": epoch, "command": command}))).into_response()
 }
 
-/// Load and thresholds of a run that has not started; the page draws the stages.
-fn plan_json(bundle: &Bundle) -> Value {
-    let plan = &bundle.plan;
-    let stage = |stage: &ProfileStage| json!([stage.duration.as_secs_f64(), stage.from, stage.to]);
-    let profile = plan.load.model.profile();
-    json!({
-        "name": plan.name,
-        "target": plan.target,
-        "model": match plan.load.model { LoadModel::Open { .. } => "open", LoadModel::Closed { .. } => "closed" },
-        "driven_by": plan.load.model.unit().name(),
-        "stages": profile.pieces().iter().map(stage).collect::<Vec<_>>(),
-        "duration_s": profile.duration().as_secs_f64(),
-        "iterations": plan.load.iterations,
-        "thresholds": plan.thresholds.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
+/// Load and thresholds of a run that has not started.
+fn planned_run_json(bundle: &Bundle) -> Value {
+    let mut json = plan_json(&bundle.plan);
+    json["thresholds"] = bundle.plan.thresholds.iter().map(ToString::to_string).collect();
+    json
 }
 
 impl From<CatalogError> for ApiError {

@@ -6,7 +6,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, header};
 use serde_json::json;
 use squall_coord::FleetStores;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::ApiState;
 use crate::{
     ServerMode,
-    error::{ApiError, ApiResult, json_ok},
+    error::{ApiResult, json_ok},
     request_body::read_body,
     requests::{EmptyRequest, SignInRequest},
     session::{has_session, removed_cookie, session_cookie},
@@ -28,14 +28,7 @@ pub(crate) async fn session<C: FleetStores>(State(app): State<Arc<ApiState<C>>>,
 pub(crate) async fn sign_in<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
     let SignInRequest { token: given } = read_body(body).await?;
     let Some(token) = &app.config.token else { return Ok(session_response(&app, true, None)) };
-    if !app.sign_in_failures.allows_attempt() {
-        let message = "too many wrong tokens: try again in a few seconds";
-        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message));
-    }
-    if !token.matches(given.as_bytes()) {
-        app.sign_in_failures.count_failure();
-        return Err(ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "the token is wrong"));
-    }
+    app.wrong_tokens.check(token, given.as_bytes())?;
     Ok(session_response(&app, true, Some(session_cookie(token, app.config.tls.is_some()))))
 }
 

@@ -1,5 +1,5 @@
 //! `/api/v1/streams`: the streams of `--streams`, their processors, and how a partition leaves the
-//! quarantine. All readers of a second share one look at the store.
+//! quarantine. All readers within a second share one read of the store.
 
 use axum::{body::Body, extract::State};
 use http::StatusCode;
@@ -21,33 +21,34 @@ use crate::{
     requests::ReleasePartitionRequest,
 };
 
-/// A look is served again for this long, so that more readers cost the store nothing.
-const LOOK_LIFETIME: Duration = Duration::from_secs(1);
+/// What was read is served again for this long, so that more readers cost the store nothing.
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The latest look at the streams, and how many events each processor had acknowledged.
+/// What was last read of the streams.
 #[derive(Default)]
-pub(crate) struct StreamLooks(Mutex<Option<StreamLook>>);
+pub(crate) struct CachedStreams(Mutex<Option<StreamsRead>>);
 
-struct StreamLook {
+struct StreamsRead {
     at: Instant,
     streams: Vec<Value>,
+    /// How many events each processor had acknowledged.
     processed: BTreeMap<String, u64>,
 }
 
 pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
     let admin = admin(&app)?;
-    let mut kept = app.stream_looks.0.lock().await;
-    let fresh = kept.as_ref().filter(|look| look.at.elapsed() < LOOK_LIFETIME);
-    if let Some(look) = fresh {
-        return Ok(json_ok(&json!({"streams": look.streams})));
+    let mut cached = app.cached_streams.0.lock().await;
+    let fresh = cached.as_ref().filter(|read| read.at.elapsed() < CACHE_LIFETIME);
+    if let Some(read) = fresh {
+        return Ok(json_ok(&json!({"streams": read.streams})));
     }
-    let look = look_at(admin, kept.as_ref()).await?;
-    let answer = json_ok(&json!({"streams": look.streams}));
-    *kept = Some(look);
+    let read = read_streams(admin, cached.as_ref()).await?;
+    let answer = json_ok(&json!({"streams": read.streams}));
+    *cached = Some(read);
     Ok(answer)
 }
 
-async fn look_at(admin: &StreamAdmin, earlier: Option<&StreamLook>) -> Result<StreamLook, ApiError> {
+async fn read_streams(admin: &StreamAdmin, earlier: Option<&StreamsRead>) -> Result<StreamsRead, ApiError> {
     let at = Instant::now();
     let (mut streams, mut processed) = (Vec::new(), BTreeMap::new());
     for name in admin.streams().await? {
@@ -63,14 +64,14 @@ async fn look_at(admin: &StreamAdmin, earlier: Option<&StreamLook>) -> Result<St
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(StreamLook { at, streams, processed })
+    Ok(StreamsRead { at, streams, processed })
 }
 
-/// The overview, with the acknowledged events per second since the look before.
-fn stream_json(overview: &StreamOverview, earlier: Option<&StreamLook>, at: Instant) -> Value {
+/// The overview, with the acknowledged events per second since the read before.
+fn stream_json(overview: &StreamOverview, earlier: Option<&StreamsRead>, at: Instant) -> Value {
     let mut json = json!(overview);
     for (processor, found) in overview.processors.iter().zip(json["processors"].as_array_mut().into_iter().flatten()) {
-        let before = earlier.and_then(|look| Some((look.at, *look.processed.get(&processor.name)?)));
+        let before = earlier.and_then(|read| Some((read.at, *read.processed.get(&processor.name)?)));
         let rate = before.zip(processor.processed).map(|((since, count), now)| {
             now.saturating_sub(count) as f64 / at.duration_since(since).as_secs_f64().max(0.001)
         });
@@ -96,7 +97,7 @@ pub(crate) async fn release<C: FleetStores>(
         return Err(ApiError::new(StatusCode::CONFLICT, "invalid_state", message));
     }
     // The next reader must not see the partition in quarantine.
-    *app.stream_looks.0.lock().await = None;
+    *app.cached_streams.0.lock().await = None;
     Ok(json_ok(&json!({"processor": name.to_string(), "partition": number, "skipped": skip})))
 }
 

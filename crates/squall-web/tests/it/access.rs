@@ -47,10 +47,13 @@ async fn every_path_except_health_requires_the_token() {
         println!("{method} {path}");
         without.expect_error(401, "unauthorized");
         assert!(without.head.to_ascii_lowercase().contains("www-authenticate: bearer"), "{}", without.head);
-        for wrong in ["Bearer nonsense-of-some-len", "Basic YTpi", "Bearer", "Bearer "] {
-            let headers = format!("Host: localhost\r\nAuthorization: {wrong}\r\n");
+        for none in ["Basic YTpi", "Bearer", "Bearer "] {
+            let headers = format!("Host: localhost\r\nAuthorization: {none}\r\n");
             ask(&world, &method, &path, &headers).await.expect_error(401, "unauthorized");
         }
+        let wrong = "Host: localhost\r\nAuthorization: Bearer nonsense-of-some-len\r\n";
+        let denied = ask(&world, &method, &path, wrong).await;
+        assert!([401, 429].contains(&denied.status), "{}", denied.head);
     }
     for scheme in ["Bearer", "bearer"] {
         let headers = format!("Host: any.example\r\nAuthorization: {scheme} {TOKEN}\r\n");
@@ -101,6 +104,25 @@ async fn wrong_tokens_are_refused_and_limited() {
         assert!(response.status == 429 || response.status == 401, "{}", response.head);
     }
     assert!(limited, "30 wrong tokens in a row are too many");
+}
+
+#[tokio::test]
+async fn wrong_bearer_tokens_are_limited_and_the_right_token_is_always_accepted() {
+    let world = world_with_token().await;
+    let ready = async |token: &str| {
+        ask(&world, "GET", "/ready", &format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n")).await
+    };
+    let mut denied = ready("not-the-right-token").await;
+    denied.expect_error(401, "unauthorized");
+    for _ in 0..30 {
+        denied = ready("not-the-right-token").await;
+        if denied.status == 429 {
+            break;
+        }
+    }
+    denied.expect_error(429, "too_many_requests");
+    assert_eq!(ready(TOKEN).await.status, 200);
+    assert_eq!(sign_in(&world, TOKEN).await.0.status, 200);
 }
 
 #[tokio::test]

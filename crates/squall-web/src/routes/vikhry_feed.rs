@@ -1,4 +1,4 @@
-//! `/ws/metrics`: the live feed. A subscriber gets a snapshot, then a message per second. A slow
+//! `/ws/metrics`: vikhry's feed. A subscriber gets a snapshot, then a message per second. A slow
 //! subscriber misses the oldest messages.
 
 use axum::{
@@ -33,8 +33,8 @@ pub(crate) async fn subscribe<C: FleetStores>(
 ) -> Result<Response, ApiError> {
     let upgrade =
         upgrade.map_err(|error| ApiError::bad_request(format!("this path is a WebSocket: {}", error.body_text())))?;
-    if app.watcher.subscriber_count() >= MAX_SUBSCRIBERS {
-        let message = format!("the live feed already has {MAX_SUBSCRIBERS} subscribers");
+    if app.watcher.vikhry_subscriber_count() >= MAX_SUBSCRIBERS {
+        let message = format!("/ws/metrics already has {MAX_SUBSCRIBERS} subscribers");
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "bad_request", message));
     }
     // The server ignores incoming messages, so a long one would only use memory.
@@ -45,7 +45,7 @@ pub(crate) async fn subscribe<C: FleetStores>(
 /// Sends a snapshot, then a message per second, and counts the messages that a slow subscriber
 /// misses.
 async fn send_messages<C: FleetStores>(app: &ApiState<C>, mut socket: WebSocket) {
-    let mut ticks = app.watcher.subscribe();
+    let mut ticks = app.watcher.vikhry_subscribe();
     let wanted = MetricsFilter { metric_id: None, count: 100, include_events: true };
     let snapshot = vikhry_json::metrics_json(app.watcher.current_run().await.as_ref(), &wanted, &app.watcher.counters);
     let mut next = Some(vikhry_json::feed_message("metrics_snapshot", &snapshot));

@@ -1,4 +1,4 @@
-//! Tests of the live feed: a snapshot, then a message per second.
+//! Tests of vikhry's feed: a snapshot, then a message per second.
 
 use std::time::Duration;
 use tokio::{
@@ -27,6 +27,10 @@ async fn subscriber_gets_a_snapshot_and_then_ticks() {
     }
     let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
     assert!(text.contains("squall_live_subscribers 1\n") && text.contains("squall_requests_total{"), "{text}");
+    let mut live = Socket::open(&world, "/api/v1/live").await;
+    live.message_of("snapshot").await;
+    let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
+    assert!(text.contains("squall_live_subscribers 2\n"), "{text}");
     // The server sends a close frame to its subscribers at shutdown.
     world.stop.cancel();
     loop {
@@ -38,7 +42,7 @@ async fn subscriber_gets_a_snapshot_and_then_ticks() {
 }
 
 #[tokio::test]
-async fn plain_http_request_to_the_live_feed_is_rejected() {
+async fn plain_http_request_to_the_feed_is_rejected() {
     let world = world(1).await;
     world.get("/ws/metrics").await.expect_error(400, "bad_request");
 }
