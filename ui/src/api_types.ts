@@ -129,7 +129,7 @@ export type GridSession = {
   server: string;
   key: string;
   age_s: number;
-  state: "starting" | "running" | "detached" | "ending";
+  state: "pending" | "running" | "detached" | "ending";
 };
 
 export type GridWorker = {

@@ -38,7 +38,7 @@ fn claim(server: &MemberId) -> SlotClaim {
         key: "ci".to_owned(),
         server: server.clone(),
         wait: TTL,
-        dial_timeout: TTL,
+        listed_within: TTL,
         reserved: false,
         queue_limit: 100,
         key_limit: None,

@@ -4,7 +4,7 @@
 //! squall-cli starts its parts.
 //!
 //! * [`serve`]: the server, which gives clients a slot and relays.
-//! * [`Worker`]: offers slots, and serves them with browsers on its machine.
+//! * [`GridWorker`]: offers slots, and serves sessions with browsers on its machine.
 //! * [`relay`]: forwards a WebSocket by its frame headers.
 
 mod direct;

@@ -203,17 +203,18 @@ impl Relay {
     fn break_silence(&mut self) -> Option<RelayEnd> {
         let (now, timeouts) = (Instant::now(), self.timeouts);
         let is_over = |limit: Option<Duration>, since: Instant| limit.is_some_and(|limit| now >= since + limit);
-        if is_over(timeouts.lost_after, self.down.last_received) {
+        let expected = ExpectedSenders::new(&self.up, &self.down);
+        if expected.worker && is_over(timeouts.lost_after, self.down.last_received) {
             return Some(RelayEnd::WorkerLost);
         }
-        if is_over(timeouts.lost_after, self.up.last_received) {
+        if expected.client && is_over(timeouts.lost_after, self.up.last_received) {
             return Some(RelayEnd::ClientLost);
         }
-        if is_over(timeouts.ping_after, self.down.last_heard_or_pinged()) {
+        if expected.worker && is_over(timeouts.ping_after, self.down.last_heard_or_pinged()) {
             self.up.inject(encode_ping(FrameSender::Client), &self.worker);
             self.down.last_pinged = now;
         }
-        if is_over(timeouts.ping_after, self.up.last_heard_or_pinged()) {
+        if expected.client && is_over(timeouts.ping_after, self.up.last_heard_or_pinged()) {
             self.down.inject(encode_ping(FrameSender::Server), &self.client);
             self.up.last_pinged = now;
         }
@@ -259,16 +260,33 @@ async fn read_to_end(socket: &Socket) {
     while matches!(socket.read_some(&mut buffer).await, Ok(read) if read > 0) {}
 }
 
+/// The sides whose silence means something. The relay does not read from a side whose bytes the other side
+/// does not take.
+struct ExpectedSenders {
+    client: bool,
+    worker: bool,
+}
+
+impl ExpectedSenders {
+    fn new(up: &Direction, down: &Direction) -> Self {
+        let worker = !down.holds_back();
+        // If neither side reads, the client is given up.
+        Self { client: !up.holds_back() || !worker, worker }
+    }
+}
+
 impl RelayTimeouts {
     /// When a side has been silent long enough to act.
     fn next_deadline(&self, up: &Direction, down: &Direction) -> Instant {
+        let expected = ExpectedSenders::new(up, down);
         let of = |direction: &Direction| {
             let ping = self.ping_after.map(|after| direction.last_heard_or_pinged() + after);
             let lost = self.lost_after.map(|after| direction.last_received + after);
             [ping, lost].into_iter().flatten().min()
         };
         let far = || Instant::now() + Duration::from_secs(3600);
-        [of(up), of(down)].into_iter().flatten().min().unwrap_or_else(far)
+        let (client, worker) = (expected.client.then(|| of(up)), expected.worker.then(|| of(down)));
+        [client, worker].into_iter().flatten().flatten().min().unwrap_or_else(far)
     }
 }
 
@@ -280,6 +298,7 @@ struct Direction {
     /// The same for bytes of a large payload.
     moving: Option<SplicePipe>,
     bytes: u64,
+    /// When the last bytes came, or when reading began again.
     last_received: Instant,
     last_pinged: Instant,
 }
@@ -380,7 +399,10 @@ impl Direction {
     fn write_held_back(&mut self, to: &Socket) -> Step {
         let Some(pipe) = &mut self.moving else { return self.write_pending(to) };
         match pipe.empty(to) {
-            Ok(()) if pipe.filled() == 0 => self.moving = None,
+            Ok(()) if pipe.filled() == 0 => {
+                self.moving = None;
+                self.last_received = Instant::now();
+            }
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Step::ReceiverGone,
@@ -415,7 +437,10 @@ impl Direction {
 
     fn write_pending(&mut self, to: &Socket) -> Step {
         match to.try_write(&self.pending) {
-            Ok(written) if written == self.pending.len() => self.pending = Vec::new(),
+            Ok(written) if written == self.pending.len() => {
+                self.pending = Vec::new();
+                self.last_received = Instant::now();
+            }
             Ok(written) => drop(self.pending.drain(..written)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Step::ReceiverGone,

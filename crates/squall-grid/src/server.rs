@@ -10,9 +10,9 @@ mod metrics;
 mod offers;
 mod queue_wait;
 mod refusal;
+mod requested_session;
 mod session_registry;
 mod sessions;
-mod wish;
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
@@ -250,9 +250,9 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
             }
         }
         match state.api_keys.reload(&state.store).await {
-            Ok(revoked) => {
+            Ok(()) => {
                 state.registry.end_revoked(|key| state.api_keys.is_valid(key));
-                if let Err(error) = end_direct_sessions(state, &revoked).await {
+                if let Err(error) = end_unrelayed_sessions(state).await {
                     let error = with_causes(&error);
                     tracing::warn!(error, "sessions of a revoked API key could not be ended");
                 }
@@ -265,14 +265,20 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
     }
 }
 
-/// Asks workers to end the sessions of revoked keys, because clients that are connected to a worker
-/// itself are not in the registry.
-async fn end_direct_sessions<S: SlotStore>(state: &ServerState<S>, revoked: &[String]) -> Result<(), StoreError> {
-    if revoked.is_empty() || !state.config.direct {
+/// Asks workers to end the sessions of revoked keys that are in no server's registry: their client is
+/// connected to the worker itself, or they have none.
+async fn end_unrelayed_sessions<S: SlotStore>(state: &ServerState<S>) -> Result<(), StoreError> {
+    let revoked = state.api_keys.revoked();
+    if revoked.is_empty() {
         return Ok(());
     }
-    for session in state.store.snapshot().await?.sessions.iter().filter(|session| revoked.contains(&session.key)) {
-        state.store.end_session(&session.id).await?;
+    let snapshot = state.store.snapshot().await?;
+    for session in snapshot.sessions.iter().filter(|session| revoked.contains(&session.key) && !session.ending) {
+        // The server that relays a session ends it, and tells the client why.
+        let relayed = !state.config.direct && !session.attachable && snapshot.servers.contains(&session.server);
+        if !relayed {
+            state.store.end_session(&session.id).await?;
+        }
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ impl<S: SlotOffers> GridWorker<S> {
         Self { store, config }
     }
 
-    /// Works until it has drained: after `drain`, after a wish in the store, or at its lifetime limit.
+    /// Works until it has drained: after `drain`, after a drain request in the store, or at its lifetime limit.
     pub async fn run(self, drain: CancellationToken) -> Result<(), GridWorkerError> {
         let config = &self.config;
         let listen_error = |source| GridWorkerError::Listen { address: config.listen, source };

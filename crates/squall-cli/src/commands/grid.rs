@@ -139,7 +139,7 @@ async fn up(args: &GridUpArgs) -> Result<(), CliError> {
     logs::start(args.clients.log);
     let server = settings::server_config(&args.clients)?;
     let workers: Vec<GridWorkerConfig> =
-        (1..=args.workers).map(|number| settings::local_worker(&args.browsers, number)).collect::<Result<_, _>>()?;
+        (1..=args.workers).map(|number| settings::local_worker(args, number)).collect::<Result<_, _>>()?;
     let mut signals = listen_for_signals()?;
     let (store, stop) = (MemorySlotStore::new(), CancellationToken::new());
     let (listener, address) = listen(&args.clients, &store).await?;
@@ -179,14 +179,50 @@ async fn wait_until_ready<S: SlotStore>(store: &S, args: &GridUpArgs, address: S
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let token = if args.clients.key.is_empty() { "" } else { "&token=SECRET" };
-    let text = format!(
+    print::stdout(how_to_connect(args, address).as_bytes())
+}
+
+fn how_to_connect(args: &GridUpArgs, address: SocketAddr) -> String {
+    let has_keys = !args.clients.key.is_empty() || !args.clients.admin_key.is_empty();
+    let (token, server_key) = if has_keys { ("&token=SECRET", " --server-key SECRET") } else { ("", "") };
+    let browser = settings::browser_name(args.browsers.browser);
+    format!(
         "the grid is at ws://{address}/ with {} slots; Ctrl-C ends it\n\
-         squall grid status --server http://{address} --watch shows it\n\n\
-         const {{ chromium }} = require('playwright-core');\n\
-         const browser = await chromium.connect('ws://{address}/?browser=chromium{token}');\n\
+         squall grid status --server http://{address}{server_key} --watch shows it\n\n\
+         const {{ {browser} }} = require('playwright-core');\n\
+         const browser = await {browser}.connect('ws://{address}/?browser={browser}{token}');\n\
          const page = await browser.newPage();\n",
         u32::from(args.workers) * args.browsers.slots
-    );
-    print::stdout(text.as_bytes())
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, CliCommand};
+    use clap::Parser;
+
+    pub(super) fn up_args(flags: &[&str]) -> GridUpArgs {
+        let words = [&["squall", "grid", "up"], flags].concat();
+        match Cli::try_parse_from(words).expect("valid flags").command {
+            CliCommand::Grid { command: GridCommand::Up(args) } => args,
+            _ => panic!("not up"),
+        }
+    }
+
+    #[test]
+    fn client_of_up_uses_the_browser_and_a_key_that_was_given() {
+        let check = |flags: &[&str], client: &str, status: &str| {
+            let text = how_to_connect(&up_args(flags), "127.0.0.1:8080".parse().expect("an address"));
+            assert!(text.contains(client) && text.contains(status), "{text}");
+        };
+        let status = "--server http://127.0.0.1:8080 --watch";
+        check(&[], "await chromium.connect('ws://127.0.0.1:8080/?browser=chromium');", status);
+        check(&["--browser", "firefox"], "const { firefox } = require('playwright-core');", status);
+        check(&["--browser", "firefox"], "firefox.connect('ws://127.0.0.1:8080/?browser=firefox');", status);
+        for flag in ["--key", "--admin-key"] {
+            let status = "--server http://127.0.0.1:8080 --server-key SECRET --watch";
+            check(&[flag, "ci=0123456789abcdef"], "/?browser=chromium&token=SECRET');", status);
+        }
+    }
 }

@@ -15,6 +15,17 @@ pub enum ApiKeyScope {
     Admin,
 }
 
+impl ApiKeyScope {
+    /// As it is stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Worker => "worker",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// An API key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredApiKey {

@@ -221,7 +221,7 @@ impl SlotState {
         }
         (record.reserved, record.detached) = (false, false);
         record.server = attach.server.as_str().to_owned();
-        session.dial_until = now + millis(attach.dial_timeout);
+        session.dial_until = now + millis(attach.listed_within);
         self.grant_of(&attach.session).map_or(AttachOutcome::Unknown, AttachOutcome::Attached)
     }
 
@@ -274,7 +274,7 @@ impl SlotState {
             version: claim.version.clone().unwrap_or_else(|| ANY_VERSION.to_owned()),
             key: claim.key.clone(),
             server: claim.server.as_str().to_owned(),
-            dial: millis(claim.dial_timeout),
+            dial: millis(claim.listed_within),
             reserved: claim.reserved,
             since: now,
         };
@@ -375,6 +375,15 @@ impl SlotState {
         true
     }
 
+    fn end_session(&mut self, id: &SlotSessionId, now: u64) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else { return false };
+        if session.record.reserved {
+            return self.release(id, ReleaseCause::Ended, now);
+        }
+        session.record.ending = true;
+        true
+    }
+
     fn snapshot(&self, now: u64) -> SlotSnapshot {
         let workers = self.workers.iter();
         let sessions = self.sessions.iter();
@@ -457,8 +466,7 @@ impl SlotStore for MemorySlotStore {
     }
 
     async fn end_session(&self, session: &SlotSessionId) -> Result<bool, StoreError> {
-        Ok(self
-            .run_step(|state, _| state.sessions.get_mut(session).map(|session| session.record.ending = true).is_some()))
+        Ok(self.run_step(|state, now| state.end_session(session, now)))
     }
 
     async fn drain(&self, worker: &SlotWorkerId) -> Result<bool, StoreError> {

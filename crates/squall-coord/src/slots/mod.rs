@@ -166,7 +166,7 @@ pub struct SlotClaim {
     /// How long the claim may wait; zero to get an outcome at once.
     pub wait: Duration,
     /// How long the worker may take to list the session before its slot is free again.
-    pub dial_timeout: Duration,
+    pub listed_within: Duration,
     /// Whether the session waits for [`SlotStore::attach`] instead of being dialled at once.
     pub reserved: bool,
     /// The most claims that wait, of all servers.
@@ -225,7 +225,7 @@ pub struct SlotAttach {
     /// The API key that the session must belong to; `None` for any.
     pub key: Option<String>,
     /// How long the worker may take to list the session before its slot is free again.
-    pub dial_timeout: Duration,
+    pub listed_within: Duration,
 }
 
 /// The outcome of an attach.
@@ -300,6 +300,29 @@ pub struct SlotSessionView {
     pub attachable: bool,
 }
 
+impl SlotWorkerView {
+    /// Its state, as programs show it.
+    pub fn state(&self) -> &'static str {
+        match (self.draining, self.unreachable) {
+            (true, _) => "draining",
+            (false, true) => "unreachable",
+            (false, false) => "available",
+        }
+    }
+}
+
+impl SlotSessionView {
+    /// Its state, as programs show it. A reserved session is pending until its client connects.
+    pub fn state(&self) -> &'static str {
+        match (self.ending, self.held, self.attachable) {
+            (true, ..) => "ending",
+            (false, true, true) => "detached",
+            (false, true, false) => "running",
+            (false, false, _) => "pending",
+        }
+    }
+}
+
 /// Everything at one instant, sorted by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotSnapshot {
@@ -365,7 +388,8 @@ pub trait SlotStore: Clone + Send + Sync + 'static {
         cause: ReleaseCause,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Asks the worker of a session to end it. Returns whether there is such a session.
+    /// Asks the worker of a session to end it, or ends a reserved session, which its worker does not know.
+    /// Returns whether there is such a session.
     fn end_session(&self, session: &SlotSessionId) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Asks a worker to take no more sessions and to leave when it has none. Returns whether there is

@@ -134,7 +134,7 @@ pub(super) struct TicketRecord {
     pub(super) version: String,
     pub(super) key: String,
     pub(super) server: String,
-    /// The dial timeout in milliseconds.
+    /// How long the worker may take to list the session, in milliseconds.
     pub(super) dial: u64,
     pub(super) reserved: bool,
     /// When it began to wait, in milliseconds of the store's clock.

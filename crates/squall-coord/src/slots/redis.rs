@@ -210,7 +210,7 @@ impl SlotStore for RedisSlotStore {
             version: claim.version.clone().unwrap_or_else(|| ANY_VERSION.to_owned()),
             key: claim.key.clone(),
             server: claim.server.as_str().to_owned(),
-            dial: millis(claim.dial_timeout),
+            dial: millis(claim.listed_within),
             reserved: claim.reserved,
             // The script fills it in from the store's clock.
             since: 0,
@@ -241,7 +241,7 @@ impl SlotStore for RedisSlotStore {
 
     async fn attach(&self, attach: &SlotAttach) -> Result<AttachOutcome, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.attach);
-        call.arg(attach.session.as_str()).arg(attach.server.as_str()).arg(millis(attach.dial_timeout));
+        call.arg(attach.session.as_str()).arg(attach.server.as_str()).arg(millis(attach.listed_within));
         call.arg(u8::from(attach.key.is_some())).arg(attach.key.as_deref().unwrap_or_default());
         let reply: Vec<String> = self.invoke(&call).await?;
         let text = |at: usize| reply.get(at).cloned().unwrap_or_default();

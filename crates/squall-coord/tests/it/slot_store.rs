@@ -58,7 +58,7 @@ on_both_slot_stores! {
     queue_and_key_limits_are_kept
     key_does_not_fill_the_queue_beyond_its_own_limit
     repeated_claim_counts_once
-    session_that_its_worker_never_lists_ends_after_the_dial_timeout
+    session_that_its_worker_never_lists_ends
     granted_session_ends_with_its_server_and_a_listed_one_does_not
     direct_session_outlives_its_server
     sessions_of_a_lost_worker_end
@@ -68,6 +68,9 @@ on_both_slot_stores! {
     unreachable_worker_gets_no_session_until_its_next_offer
     drained_worker_gets_no_session_and_an_offer_does_not_undo_it
     deleted_session_is_named_in_the_next_offer
+    deleted_reserved_session_frees_its_slot_at_once
+    deleted_session_whose_client_left_before_its_worker_listed_it_is_named_in_the_next_offer
+    states_of_sessions_and_workers_have_names
     worker_near_its_lifetime_limit_is_spared_for_the_others
     worker_at_its_lifetime_limit_gets_no_session
     idle_workers_get_sessions_first_without_a_limit
@@ -108,7 +111,7 @@ pub(crate) fn claim() -> SlotClaim {
         key: String::new(),
         server: server(),
         wait: WAIT,
-        dial_timeout: DIAL,
+        listed_within: DIAL,
         reserved: false,
         queue_limit: 100,
         key_limit: None,
@@ -315,7 +318,7 @@ async fn repeated_claim_counts_once<S: SlotStore>(store: S) {
     assert_eq!((snapshot.sessions.len(), snapshot.waiting.len(), snapshot.workers[0].lifetime), (1, 2, 1));
 }
 
-async fn session_that_its_worker_never_lists_ends_after_the_dial_timeout<S: AdvanceSlotClock>(store: S) {
+async fn session_that_its_worker_never_lists_ends<S: AdvanceSlotClock>(store: S) {
     joined(&store, &[offer("a", 2)]).await;
     let (lost, kept) = (claim(), claim());
     granted(&store, &lost).await;
@@ -458,6 +461,55 @@ async fn deleted_session_is_named_in_the_next_offer<S: SlotStore>(store: S) {
     assert!(store.snapshot().await.unwrap().sessions[0].ending);
 }
 
+async fn deleted_reserved_session_frees_its_slot_at_once<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 1)]).await;
+    let (reserved, next) = (SlotClaim { reserved: true, ..claim() }, claim());
+    granted(&store, &reserved).await;
+    waiting(&store, &next).await;
+    assert!(store.end_session(&reserved.session).await.unwrap());
+    assert!(!store.end_session(&reserved.session).await.unwrap());
+    granted(&store, &next).await;
+    assert_eq!(store.attach(&attach(&reserved)).await.unwrap(), AttachOutcome::Ended);
+}
+
+async fn deleted_session_whose_client_left_before_its_worker_listed_it_is_named_in_the_next_offer<S: SlotStore>(
+    store: S,
+) {
+    joined(&store, &[offer("a", 1)]).await;
+    let kept = claim();
+    granted(&store, &kept).await;
+    assert!(store.release(&kept.session, ReleaseCause::Detached).await.unwrap());
+    assert!(store.end_session(&kept.session).await.unwrap());
+    let sessions = vec![HeldSession { detached: true, ..held(&kept) }];
+    let outcome = store.offer(&SlotOffer { sessions, lifetime: 1, ..offer("a", 1) }, TTL).await.unwrap();
+    assert_eq!(outcome.end, [(kept.session.clone(), EndReason::Deleted)]);
+}
+
+async fn states_of_sessions_and_workers_have_names<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 1)]).await;
+    let session = SlotClaim { reserved: true, ..claim() };
+    let list = |detached| SlotOffer {
+        sessions: vec![HeldSession { detached, ..held(&session) }],
+        lifetime: 1,
+        ..offer("a", 1)
+    };
+    let states = async || {
+        let snapshot = store.snapshot().await.unwrap();
+        (snapshot.sessions[0].state(), snapshot.workers[0].state())
+    };
+    granted(&store, &session).await;
+    assert_eq!(states().await, ("pending", "available"));
+    assert!(matches!(store.attach(&attach(&session)).await.unwrap(), AttachOutcome::Attached(_)));
+    assert_eq!(states().await, ("pending", "available"));
+    store.offer(&list(false), TTL).await.unwrap();
+    assert_eq!(states().await, ("running", "available"));
+    store.offer(&list(true), TTL).await.unwrap();
+    store.drain(&worker("a")).await.unwrap();
+    assert_eq!(states().await, ("detached", "draining"));
+    store.end_session(&session.session).await.unwrap();
+    assert_eq!(states().await, ("ending", "draining"));
+}
+
 fn limited(name: &str, lifetime: u64) -> SlotOffer {
     SlotOffer { max_lifetime: Some(10), lifetime, ..offer(name, 9) }
 }
@@ -493,7 +545,7 @@ async fn server_that_is_not_a_member_cannot_claim<S: SlotStore>(store: S) {
 }
 
 fn attach(claim: &SlotClaim) -> SlotAttach {
-    SlotAttach { session: claim.session.clone(), server: server(), key: Some(claim.key.clone()), dial_timeout: DIAL }
+    SlotAttach { session: claim.session.clone(), server: server(), key: Some(claim.key.clone()), listed_within: DIAL }
 }
 
 async fn reserved_session_is_attached_once_and_only_with_its_key<S: AdvanceSlotClock>(store: S) {

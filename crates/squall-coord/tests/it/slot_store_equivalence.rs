@@ -76,7 +76,7 @@ fn numbered_claim(session: &SlotSessionId, server: u8, version: u8, key: u8) -> 
         queue_limit: 4,
         reserved: key == 1,
         wait: TTL / 2,
-        dial_timeout: TTL / 4,
+        listed_within: TTL / 4,
         ..claim()
     }
 }
@@ -156,7 +156,7 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
                         session: claim.session.clone(),
                         server: numbered_server(*server),
                         key: Some(claim.key.clone()),
-                        dial_timeout: TTL / 4,
+                        listed_within: TTL / 4,
                     };
                     format!("{:?}", store.attach(&attach).await.unwrap())
                 }

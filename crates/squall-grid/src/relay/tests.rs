@@ -219,6 +219,25 @@ async fn silent_side_is_pinged_and_given_up() {
     assert_eq!(setup.running.await.unwrap().end, RelayEnd::WorkerLost);
 }
 
+/// The relay does not read from the worker meanwhile, so the worker's silence means nothing.
+#[tokio::test]
+async fn client_that_does_not_read_is_not_a_lost_worker() {
+    let lost_after = Duration::from_millis(500);
+    let timeouts =
+        RelayTimeouts { ping_after: None, lost_after: Some(lost_after), close_grace: Duration::from_millis(1) };
+    let setup = start(timeouts).await;
+    let (mut client, mut worker) = (setup.client, setup.worker);
+    let flood = tokio::spawn(async move { while worker.write_all(&unmasked(0x82, &[0; 60_000])).await.is_ok() {} });
+    // The client sends pongs for longer than a side may be silent.
+    for _ in 0..60 {
+        client.write_all(&[0x8a, 0x80, 0, 0, 0, 0]).await.unwrap();
+        tokio::time::sleep(lost_after / 20).await;
+    }
+    assert_eq!(setup.running.await.unwrap().end, RelayEnd::ClientLost, "it is silent now");
+    drop(client);
+    flood.await.unwrap();
+}
+
 #[tokio::test]
 async fn junk_of_a_client_is_not_forwarded() {
     let setup = start(PATIENT).await;

@@ -3,6 +3,7 @@
 //! [`ApiKeys`]; the server's heartbeat reloads the keys of the store.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -104,6 +105,8 @@ struct StoredKeys {
     loaded: Option<Instant>,
     /// A server that had a key never becomes open to everybody, not even if the store loses its data.
     required: bool,
+    /// Names of keys that the store had and has no more.
+    revoked: BTreeSet<String>,
 }
 
 impl ApiKeys {
@@ -116,15 +119,23 @@ impl ApiKeys {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the keys of the store. Returns the names of those that are gone since the last call.
-    pub(crate) async fn reload<S: SlotStore>(&self, store: &S) -> Result<Vec<String>, StoreError> {
+    /// Reads the keys of the store.
+    pub(crate) async fn reload<S: SlotStore>(&self, store: &S) -> Result<(), StoreError> {
         let keys: Vec<ApiKey> = store.api_keys().await?.into_iter().map(ApiKey::from).collect();
         let mut stored = self.lock();
         stored.required |= !keys.is_empty();
         stored.loaded = Some(Instant::now());
         let before = std::mem::replace(&mut stored.keys, keys);
-        drop(stored);
-        Ok(before.into_iter().map(|key| key.name).filter(|name| !self.is_valid(name)).collect())
+        let StoredKeys { keys, revoked, .. } = &mut *stored;
+        revoked.extend(before.into_iter().map(|key| key.name));
+        revoked.retain(|name| !self.configured.iter().chain(&*keys).any(|key| key.name == *name));
+        Ok(())
+    }
+
+    /// The names of revoked keys. A key that this server has never had is not among them, because it may
+    /// be a key of another server.
+    pub(crate) fn revoked(&self) -> BTreeSet<String> {
+        self.lock().revoked.clone()
     }
 
     /// Whether a session of this key may continue.
@@ -172,23 +183,15 @@ impl ApiKeys {
         let admin = key.scope == ApiKeyScope::Admin;
         match admin || key.scope == scope {
             true => Ok(ClientKey { name: key.name.clone(), limits: key.limits, admin }),
-            false => Err(Refusal::Scope { has: scope_name(key.scope), needs: scope_name(scope) }),
+            false => Err(Refusal::Scope { has: key.scope.name(), needs: scope.name() }),
         }
-    }
-}
-
-pub(crate) fn scope_name(scope: ApiKeyScope) -> &'static str {
-    match scope {
-        ApiKeyScope::Client => "client",
-        ApiKeyScope::Worker => "worker",
-        ApiKeyScope::Admin => "admin",
     }
 }
 
 /// Refuses requests of web pages, so that a page in a browser of the grid cannot use the grid.
 pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.contains_key(header::ORIGIN) {
-        true => Err(Refusal::ForeignOrigin),
+        true => Err(Refusal::WebPage),
         false => Ok(()),
     }
 }
@@ -257,5 +260,27 @@ mod tests {
         keys.reload(&store).await.unwrap();
         assert!(!keys.is_valid("ci"));
         assert_eq!(ask(format!("/?token={secret}")).await.unwrap_err().status(), 401);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn revoked_key_is_known_until_it_is_created_again_whoever_reloads_the_keys() {
+        let (store, keys) = (MemorySlotStore::new(), ApiKeys::new(Vec::new()));
+        let generate = |name: &str| ApiKey::generate(name, ApiKeyScope::Client, KeyLimits::default(), 0);
+        let ((_, old), (secret, new)) = (generate("old"), generate("new"));
+        store.add_api_key(&old).await.unwrap();
+        keys.reload(&store).await.unwrap();
+        store.revoke_api_key("old").await.unwrap();
+        store.add_api_key(&new).await.unwrap();
+        tokio::time::advance(RELOAD_PAUSE).await;
+        // The unknown key makes a request reload them.
+        let uri = format!("/?token={secret}").parse().unwrap();
+        keys.authorize(&store, &HeaderMap::new(), &uri, ApiKeyScope::Client).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(keys.revoked(), BTreeSet::from(["old".to_owned()]));
+            keys.reload(&store).await.unwrap();
+        }
+        store.add_api_key(&old).await.unwrap();
+        keys.reload(&store).await.unwrap();
+        assert!(keys.revoked().is_empty());
     }
 }

@@ -15,8 +15,8 @@ use super::{
     connect::{Target, connect},
     offers,
     refusal::Refusal,
+    requested_session::Protocol,
     sessions,
-    wish::Protocol,
 };
 
 pub(crate) type ApiResponse = Response<Full<Bytes>>;
@@ -143,7 +143,7 @@ fn worker_json(view: &SlotWorkerView) -> Value {
         "browser": view.worker.kind(),
         "address": view.endpoint,
         "playwright_version": view.versions.join(", "),
-        "status": if view.draining { "draining" } else if view.unreachable { "unreachable" } else { "available" },
+        "status": view.state(),
         "max_slots": view.slots,
         "active_sessions": view.active,
         "lifetime_sessions": view.lifetime,

@@ -19,20 +19,16 @@ use super::{
     access::ClientKey,
     query_value,
     refusal::{DEBUG_LOG_HEADER, Refusal},
+    requested_session::{Protocol, RequestedSession},
     session_registry::{ClaimedSession, worker_lost},
-    wish::{Protocol, SessionWish},
 };
 use crate::{
     direct::{DirectPass, seconds_in},
     handshake::{self, HandshakeError, Headers},
     playwright_version::client_version,
     relay::{RelayEnd, RelaySide, RelayTimeouts, Socket, relay},
-    worker::{
-        Isolation,
-        gateway::{
-            ISOLATION_HEADER, KEEP_ALIVE_HEADER, KEY_HEADER, PROTOCOL_HEADER, SECRET_HEADER, SERVER_HEADER,
-            SESSION_HEADER,
-        },
+    worker::gateway::{
+        ISOLATION_HEADER, KEEP_ALIVE_HEADER, KEY_HEADER, PROTOCOL_HEADER, SECRET_HEADER, SERVER_HEADER, SESSION_HEADER,
     },
 };
 
@@ -40,7 +36,8 @@ use crate::{
 const POLL: Duration = Duration::from_secs(1);
 /// Dials of one connect.
 const ATTEMPTS: u32 = 2;
-const LEAVE_TIME: Duration = Duration::from_secs(1);
+/// How long a client waits until the store knows that the client before it has left.
+const DETACH_WAIT: Duration = Duration::from_secs(1);
 /// The worker lists a session after its dial, at its next heartbeat.
 const LISTING_TIME: Duration = Duration::from_secs(5);
 /// Which session a client connects to.
@@ -68,16 +65,16 @@ pub(crate) async fn connect<S: SlotStore>(
         return Err(Refusal::NotWebSocket);
     }
     let key = state.authorize(&request, ApiKeyScope::Client).await?;
-    let wish = read_wish(&request, &key, protocol)?;
+    let requested = read_request(&request, &key, protocol)?;
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
     }
     if state.config.direct && protocol == Protocol::Playwright {
-        return redirect(state, &wish, &key, target).await;
+        return redirect(state, &requested, &key, target).await;
     }
     let opened = match target {
-        Target::New => open_session(state, &wish, request.headers()).await?,
-        Target::Existing(id) => attach_session(state, &wish, request.headers(), &key, id).await?,
+        Target::New => open_session(state, &requested, request.headers()).await?,
+        Target::Existing(id) => attach_session(state, &requested, request.headers(), &key, id).await?,
     };
     let OpenedSession { mut session, grant, headers, worker } = opened;
     // The worker answers with it if it keeps the session when the client leaves.
@@ -87,7 +84,7 @@ pub(crate) async fn connect<S: SlotStore>(
         response = response.header(name, value);
     }
     let response = response.header(DEBUG_LOG_HEADER, format!("squall session {} on {}", session.id, grant.worker));
-    let stopped = state.registry.open(&session, grant.worker.name(), &wish.key);
+    let stopped = state.registry.open(&session, grant.worker.name(), &requested.key);
     let upgrade = hyper::upgrade::on(&mut request);
     let timeouts = RelayTimeouts {
         ping_after: Some(state.config.ping_after),
@@ -106,7 +103,8 @@ pub(crate) async fn connect<S: SlotStore>(
         let report = relay(client, worker, timeouts, stopped).await.close(lost).await;
         metrics.count_relay(&report);
         tracing::info!(session = %session.id, worker = %grant.worker, end = ?report.end, "a session ended");
-        if kept && matches!(report.end, RelayEnd::Client(_) | RelayEnd::ClientLost) {
+        // The worker keeps it however the connection to the worker ended, unless the worker itself ended it.
+        if kept && !matches!(report.end, RelayEnd::Worker(_) | RelayEnd::WorkerLost) {
             session.cause = Some(ReleaseCause::Detached);
         }
         drop(session);
@@ -119,25 +117,25 @@ pub(crate) async fn connect<S: SlotStore>(
 /// because no client came.
 async fn redirect<S: SlotStore>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     key: &ClientKey,
     target: Target<'_>,
 ) -> Result<Response<Full<Bytes>>, Refusal> {
-    let within = state.config.dial_timeout + LISTING_TIME;
+    let listed_within = state.config.dial_timeout + LISTING_TIME;
     let (mut session, grant) = match target {
         Target::New => {
             let session = state.registry.claim();
             let deadline = Instant::now() + state.config.queue_timeout;
-            let grant = claim(state, wish, &session.id, deadline, Reservation::Dialled(within)).await?;
+            let grant = claim(state, requested, &session.id, deadline, Reservation::Dialled(listed_within)).await?;
             (session, grant)
         }
-        Target::Existing(id) => attach(state, wish, key, id).await?,
+        Target::Existing(id) => attach(state, requested, key, id).await?,
     };
     let pass = DirectPass {
         session: session.id.clone(),
         server: state.id.clone(),
-        key: wish.key.clone(),
-        isolation: wish.isolation,
+        key: requested.key.clone(),
+        isolation: requested.isolation,
         compression: state.config.compression,
         expires: seconds_in(state.config.dial_timeout),
     };
@@ -153,31 +151,31 @@ fn is_websocket(headers: &HeaderMap) -> bool {
         && headers.contains_key(header::SEC_WEBSOCKET_KEY)
 }
 
-fn read_wish(request: &Request<Incoming>, key: &ClientKey, protocol: Protocol) -> Result<SessionWish, Refusal> {
+fn read_request(request: &Request<Incoming>, key: &ClientKey, protocol: Protocol) -> Result<RequestedSession, Refusal> {
     let query = request.uri().query().unwrap_or_default();
     let header = request.headers().get("x-playwright-browser").and_then(|value| value.to_str().ok());
-    let mut wish = SessionWish::new(key, protocol);
-    wish.set_browser(query_value(query, "browser").or(header.map(str::to_owned)))?;
-    wish.set_isolation(query_value(query, "isolation"))?;
-    wish.set_keep_alive(query_value(query, "keep_alive"))?;
+    let mut requested = RequestedSession::new(key, protocol);
+    requested.set_browser(query_value(query, "browser").or(header.map(str::to_owned)))?;
+    requested.set_isolation(query_value(query, "isolation"))?;
+    requested.set_keep_alive(query_value(query, "keep_alive"))?;
     let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    wish.version = agent.filter(|_| protocol == Protocol::Playwright).and_then(client_version);
-    Ok(wish)
+    requested.version = agent.filter(|_| protocol == Protocol::Playwright).and_then(client_version);
+    Ok(requested)
 }
 
 /// Claims a slot and dials its worker; tries another slot if the worker cannot be reached.
 async fn open_session<S: SlotStore>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     headers: &HeaderMap,
 ) -> Result<OpenedSession, Refusal> {
     let deadline = Instant::now() + state.config.queue_timeout;
     let mut attempt = 1;
     loop {
         let mut session = state.registry.claim();
-        let (session_id, dial_timeout) = (session.id.clone(), state.config.dial_timeout + LISTING_TIME);
-        let grant = claim(state, wish, &session_id, deadline, Reservation::Dialled(dial_timeout)).await?;
-        let reason = match dial(state, wish, headers, &session.id, &grant).await {
+        let listed_within = state.config.dial_timeout + LISTING_TIME;
+        let grant = claim(state, requested, &session.id, deadline, Reservation::Dialled(listed_within)).await?;
+        let reason = match dial(state, requested, headers, &session.id, &grant).await {
             Ok((headers, worker)) => return Ok(OpenedSession { session, grant, headers, worker }),
             Err(DialError::Refused(refusal)) => return Err(refusal),
             Err(DialError::Unreachable(reason)) => reason,
@@ -195,13 +193,13 @@ async fn open_session<S: SlotStore>(
 /// Connects to a session that was reserved, or whose client left.
 async fn attach_session<S: SlotStore>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     headers: &HeaderMap,
     key: &ClientKey,
     id: &str,
 ) -> Result<OpenedSession, Refusal> {
-    let (mut session, grant) = attach(state, wish, key, id).await?;
-    match dial(state, wish, headers, &session.id, &grant).await {
+    let (mut session, grant) = attach(state, requested, key, id).await?;
+    match dial(state, requested, headers, &session.id, &grant).await {
         Ok((headers, worker)) => Ok(OpenedSession { session, grant, headers, worker }),
         Err(DialError::Refused(refusal)) => {
             // The worker has another client, whose session this is.
@@ -217,7 +215,7 @@ async fn attach_session<S: SlotStore>(
 /// Makes a session that was reserved, or whose client left, one of this server.
 async fn attach<S: SlotStore>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     key: &ClientKey,
     id: &str,
 ) -> Result<(ClaimedSession, SlotGrant), Refusal> {
@@ -227,14 +225,14 @@ async fn attach<S: SlotStore>(
         session: id.clone(),
         server: state.id.clone(),
         key: (!key.admin).then(|| key.name.clone()),
-        dial_timeout: state.config.dial_timeout + LISTING_TIME,
+        listed_within: state.config.dial_timeout + LISTING_TIME,
     };
     // A client that left and comes back may be faster than the news that it left.
-    let deadline = Instant::now() + LEAVE_TIME;
+    let deadline = Instant::now() + DETACH_WAIT;
     loop {
         match state.store.attach(&attach).await? {
             AttachOutcome::Attached(grant) => return Ok((state.registry.attached(id), grant)),
-            AttachOutcome::Taken if wish.protocol == Protocol::Cdp && Instant::now() < deadline => {
+            AttachOutcome::Taken if requested.protocol == Protocol::Cdp && Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             AttachOutcome::Taken => return Err(Refusal::SessionTaken(shown)),
@@ -248,7 +246,7 @@ async fn attach<S: SlotStore>(
 /// What a claim is for.
 #[derive(Clone, Copy)]
 pub(crate) enum Reservation {
-    /// The server dials the worker at once, within this time.
+    /// The server dials the worker at once, and the worker lists the session within this time.
     Dialled(Duration),
     /// A client attaches within this time.
     Reserved(Duration),
@@ -257,12 +255,12 @@ pub(crate) enum Reservation {
 /// Waits for a slot until the deadline.
 pub(crate) async fn claim<S: SlotStore>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     session: &SlotSessionId,
     deadline: Instant,
     reservation: Reservation,
 ) -> Result<SlotGrant, Refusal> {
-    let (reserved, dial_timeout) = match reservation {
+    let (reserved, listed_within) = match reservation {
         Reservation::Dialled(within) => (false, within),
         Reservation::Reserved(within) => (true, within),
     };
@@ -271,16 +269,16 @@ pub(crate) async fn claim<S: SlotStore>(
         let wait = deadline.saturating_duration_since(Instant::now());
         let claim = SlotClaim {
             session: session.clone(),
-            kind: wish.browser.clone(),
-            version: wish.version.clone(),
-            key: wish.key.clone(),
+            kind: requested.browser.clone(),
+            version: requested.version.clone(),
+            key: requested.key.clone(),
             server: state.id.clone(),
             wait,
-            dial_timeout,
+            listed_within,
             reserved,
             queue_limit: state.config.queue_limit,
-            key_limit: wish.key_limits.sessions,
-            key_queue_limit: wish.key_limits.waiting,
+            key_limit: requested.key_limits.sessions,
+            key_queue_limit: requested.key_limits.waiting,
         };
         match state.store.claim(&claim).await? {
             ClaimOutcome::Granted(grant) => {
@@ -288,14 +286,14 @@ pub(crate) async fn claim<S: SlotStore>(
                 return Ok(grant);
             }
             ClaimOutcome::NoVersion(workers) => {
-                let client = wish.version.clone().unwrap_or_default();
-                return Err(Refusal::Version { client, browser: wish.browser.clone(), workers });
+                let client = requested.version.clone().unwrap_or_default();
+                return Err(Refusal::Version { client, browser: requested.browser.clone(), workers });
             }
-            ClaimOutcome::KeyFull => return Err(Refusal::KeyFull(wish.key_limits.sessions.unwrap_or(0))),
+            ClaimOutcome::KeyFull => return Err(Refusal::KeyFull(requested.key_limits.sessions.unwrap_or(0))),
             ClaimOutcome::KeyQueueFull => {
-                return Err(Refusal::KeyQueueFull(wish.key_limits.waiting.unwrap_or(0)));
+                return Err(Refusal::KeyQueueFull(requested.key_limits.waiting.unwrap_or(0)));
             }
-            _ if wait.is_zero() => return Err(refuse_at_deadline(state, wish).await),
+            _ if wait.is_zero() => return Err(refuse_at_deadline(state, requested).await),
             ClaimOutcome::QueueFull => return Err(Refusal::QueueFull(state.config.queue_limit)),
             ClaimOutcome::Waiting { seen_notifications, .. } => {
                 tokio::select! {
@@ -311,8 +309,8 @@ pub(crate) async fn claim<S: SlotStore>(
 }
 
 /// Says whether the client's browser was busy all the time, or is not there at all.
-async fn refuse_at_deadline<S: SlotStore>(state: &ServerState<S>, wish: &SessionWish) -> Refusal {
-    let (browser, seconds) = (wish.browser.clone(), state.config.queue_timeout.as_secs());
+async fn refuse_at_deadline<S: SlotStore>(state: &ServerState<S>, requested: &RequestedSession) -> Refusal {
+    let (browser, seconds) = (requested.browser.clone(), state.config.queue_timeout.as_secs());
     match state.store.snapshot().await {
         Ok(snapshot) if !snapshot.workers.iter().any(|view| view.worker.kind() == browser) => {
             Refusal::NoWorkerOf { browser, seconds }
@@ -330,12 +328,12 @@ enum DialError {
 /// Connects to the gateway of the worker.
 async fn dial<S>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     client: &HeaderMap,
     session: &SlotSessionId,
     grant: &SlotGrant,
 ) -> Result<(Headers, RelaySide), DialError> {
-    let headers = worker_headers(state, wish, client, session, grant);
+    let headers = worker_headers(state, requested, client, session, grant);
     let dialling = async {
         let stream = TcpStream::connect(host_of(&grant.endpoint)).await?;
         stream.set_nodelay(true)?;
@@ -358,7 +356,7 @@ async fn dial<S>(
 /// The headers for the worker: what Playwright reads, and who asks.
 fn worker_headers<S>(
     state: &ServerState<S>,
-    wish: &SessionWish,
+    requested: &RequestedSession,
     client: &HeaderMap,
     session: &SlotSessionId,
     grant: &SlotGrant,
@@ -375,14 +373,14 @@ fn worker_headers<S>(
     headers.push(SECRET_HEADER, &*grant.secret);
     headers.push(SESSION_HEADER, session.as_str());
     headers.push(SERVER_HEADER, state.id.as_str());
-    headers.push(KEY_HEADER, &*wish.key);
-    if wish.isolation == Some(Isolation::Session) {
-        headers.push(ISOLATION_HEADER, "session");
+    headers.push(KEY_HEADER, &*requested.key);
+    if let Some(isolation) = requested.isolation {
+        headers.push(ISOLATION_HEADER, isolation.name());
     }
-    if wish.protocol == Protocol::Cdp {
+    if requested.protocol == Protocol::Cdp {
         headers.push(PROTOCOL_HEADER, "cdp");
     }
-    if let Some(keep_alive) = wish.keep_alive {
+    if let Some(keep_alive) = requested.keep_alive {
         headers.push(KEEP_ALIVE_HEADER, keep_alive.as_millis().to_string());
     }
     headers

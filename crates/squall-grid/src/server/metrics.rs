@@ -68,7 +68,7 @@ impl ServerMetrics {
             browsers.iter().map(|row| (format!("{{browser=\"{}\"}}", row.browser), value(row))).collect()
         };
         metric("squall_grid_workers", "gauge", "Workers of the grid.", &rows(|row| row.workers));
-        metric("squall_grid_slots", "gauge", "Slots of workers that are not draining.", &rows(|row| row.max_slots));
+        metric("squall_grid_slots", "gauge", "Slots of workers that take sessions.", &rows(|row| row.max_slots));
         metric("squall_grid_active_sessions", "gauge", "Sessions of the grid.", &rows(|row| row.active_sessions));
         metric("squall_grid_queued", "gauge", "Clients that wait for a slot.", &rows(|row| row.queued));
         metric(

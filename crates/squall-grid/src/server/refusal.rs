@@ -24,8 +24,8 @@ pub(crate) enum Refusal {
     NoKey,
     #[error("the API key is unknown or revoked")]
     WrongKey,
-    #[error("web pages of other sites may not use the grid")]
-    ForeignOrigin,
+    #[error("web pages may not use the grid")]
+    WebPage,
     #[error(
         "the API key has the scope {has}, and this needs {needs}: `squall grid key create --scope {needs}` makes one"
     )]
@@ -96,7 +96,7 @@ impl Refusal {
             Self::SessionEnded(_) => StatusCode::GONE,
             Self::NotWebSocket => StatusCode::UPGRADE_REQUIRED,
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
-            Self::ForeignOrigin | Self::Scope { .. } => StatusCode::FORBIDDEN,
+            Self::WebPage | Self::Scope { .. } => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NoSession(_) | Self::NoWorker(_) => StatusCode::NOT_FOUND,
             Self::LongUrl => StatusCode::URI_TOO_LONG,
             Self::LongHead => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,

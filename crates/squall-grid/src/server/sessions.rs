@@ -15,7 +15,7 @@ use super::{
     api::{ApiResponse, json_response, text_response},
     connect::{Reservation, claim},
     refusal::Refusal,
-    wish::{Protocol, SessionWish},
+    requested_session::{Protocol, RequestedSession},
 };
 
 const MAX_BODY: usize = 8 << 10;
@@ -23,7 +23,7 @@ const MAX_BODY: usize = 8 << 10;
 /// The body of `POST /v1/sessions`; all fields may be omitted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SessionRequest {
+struct ReserveBody {
     browser: Option<String>,
     playwright_version: Option<String>,
     protocol: Option<String>,
@@ -38,24 +38,24 @@ pub(crate) async fn reserve<S: SlotStore>(
     key: &ClientKey,
 ) -> Result<ApiResponse, Refusal> {
     let base = base_url(request.headers());
-    let wanted: SessionRequest = read_json(request, MAX_BODY).await?;
+    let wanted: ReserveBody = read_json(request, MAX_BODY).await?;
     let protocol = match wanted.protocol.as_deref() {
         None | Some("playwright") => Protocol::Playwright,
         Some("cdp") => Protocol::Cdp,
         Some(other) => return Err(Refusal::UnknownProtocol(other.chars().take(64).collect())),
     };
-    let mut wish = SessionWish::new(key, protocol);
-    wish.set_browser(wanted.browser)?;
-    wish.set_isolation(wanted.isolation.clone())?;
-    wish.set_keep_alive(wanted.keep_alive.clone())?;
-    wish.version = wanted.playwright_version.as_deref().map(crate::playwright_version::major_minor);
+    let mut requested = RequestedSession::new(key, protocol);
+    requested.set_browser(wanted.browser)?;
+    requested.set_isolation(wanted.isolation.clone())?;
+    requested.set_keep_alive(wanted.keep_alive.clone())?;
+    requested.version = wanted.playwright_version.as_deref().map(crate::playwright_version::major_minor);
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
     }
     let deadline = Instant::now() + state.config.queue_timeout;
     let mut session = state.registry.claim();
     let pending = state.config.pending_timeout;
-    let grant = claim(state, &wish, &session.id, deadline, Reservation::Reserved(pending)).await?;
+    let grant = claim(state, &requested, &session.id, deadline, Reservation::Reserved(pending)).await?;
     // From here the session ends by the store, if no client connects in time.
     session.cause = None;
     let path = match protocol {
@@ -69,11 +69,11 @@ pub(crate) async fn reserve<S: SlotStore>(
     let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
     let body = json!({
         "id": session.id.as_str(),
-        "browser": wish.browser,
+        "browser": requested.browser,
         "worker_id": grant.worker.to_string(),
         "playwright_version": grant.version,
         "status": "pending",
-        "key": wish.key,
+        "key": requested.key,
         "url": format!("{base}{path}{query}"),
         "expires_in_seconds": pending.as_secs_f64(),
     });
@@ -99,12 +99,7 @@ pub(crate) async fn end<S: SlotStore>(
     id: &str,
 ) -> Result<ApiResponse, Refusal> {
     let session = find_session(state, key, id).await?;
-    if session.attachable && !session.held {
-        // Its worker does not know it.
-        state.store.release(&session.id, squall_coord::ReleaseCause::Ended).await?;
-    } else {
-        state.store.end_session(&session.id).await?;
-    }
+    state.store.end_session(&session.id).await?;
     Ok(text_response(StatusCode::NO_CONTENT, String::new()))
 }
 
@@ -145,18 +140,12 @@ async fn find_session<S: SlotStore>(
 }
 
 fn session_json(view: &SlotSessionView) -> Value {
-    let status = match (view.ending, view.held, view.attachable) {
-        (true, ..) => "ending",
-        (false, true, true) => "detached",
-        (false, true, false) => "running",
-        (false, false, _) => "pending",
-    };
     json!({
         "id": view.id.as_str(),
         "browser": view.worker.kind(),
         "worker_id": view.worker.to_string(),
         "playwright_version": view.version,
-        "status": status,
+        "status": view.state(),
         "key": view.key,
         "server": view.server.as_str(),
         "age_seconds": view.age.as_secs_f64(),

@@ -45,7 +45,7 @@ impl Isolation {
         }
     }
 
-    /// The stricter of two wishes.
+    /// The stricter of two.
     #[must_use]
     pub fn or_stricter(self, other: Self) -> Self {
         if other.strictness() > self.strictness() { other } else { self }

@@ -8,7 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::{
@@ -51,19 +55,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Probes in a row that the browser may miss.
 const MAX_MISSES: u32 = 2;
 
-/// A client that wants to connect, with the headers of its answer.
+type ToClient = SplitSink<WebSocketStream<TcpStream>, Message>;
+type FromClient = SplitStream<WebSocketStream<TcpStream>>;
+
+/// A client that wants to connect, with its `Sec-WebSocket-Key`.
 pub(crate) struct CdpClient {
     pub(crate) side: RelaySide,
     pub(crate) websocket_key: String,
-}
-
-/// Why a client was disconnected.
-#[derive(Debug, PartialEq, Eq)]
-enum ClientEnd {
-    /// The client left, and the browser can have another.
-    Left,
-    /// The session is over.
-    Over,
 }
 
 /// A browser with its pipe.
@@ -108,8 +106,8 @@ impl CdpSession {
     pub(crate) async fn run(mut self, first: CdpClient, mut life: CdpLife, on_leave: impl Fn()) {
         let mut client = first;
         loop {
-            let end = self.serve(client, &mut life).await;
-            let (ClientEnd::Left, Some((keep_alive, clients))) = (end, &mut life.next) else { break };
+            let left = self.serve(client, &mut life).await;
+            let (true, Some((keep_alive, clients))) = (left, &mut life.next) else { break };
             on_leave();
             let deadline = Instant::now() + *keep_alive;
             client = tokio::select! {
@@ -122,12 +120,12 @@ impl CdpSession {
         self.browser.end().await;
     }
 
-    /// Serves one client.
-    async fn serve(&mut self, client: CdpClient, life: &mut CdpLife) -> ClientEnd {
+    /// Serves one client. Returns whether it left and the browser can have another.
+    async fn serve(&mut self, client: CdpClient, life: &mut CdpLife) -> bool {
         let CdpClient { side: RelaySide { socket, received }, websocket_key } = client;
         let Some(session) = self.attach().await else {
             let _ = handshake::refuse(&socket, 502, "the browser does not answer").await;
-            return ClientEnd::Over;
+            return false;
         };
         let mut headers = Headers::default();
         headers.push("upgrade", "websocket");
@@ -137,14 +135,11 @@ impl CdpSession {
             headers.push(super::gateway::KEEP_ALIVE_HEADER, keep_alive.as_millis().to_string());
         }
         let accepted = handshake::accept_websocket(&socket, &headers).await.is_ok();
-        let end = match (socket, accepted) {
+        let left = match (socket, accepted) {
             (Socket::Tcp(stream), true) => self.forward(stream, received, &session, life).await,
-            _ => ClientEnd::Left,
+            _ => true,
         };
-        if end == ClientEnd::Left && !self.detach(&session).await {
-            return ClientEnd::Over;
-        }
-        end
+        left && self.detach(&session).await
     }
 
     /// A session of the browser target for a client.
@@ -192,86 +187,29 @@ impl CdpSession {
         }
     }
 
-    /// Forwards messages both ways until a side ends.
-    async fn forward(&mut self, stream: TcpStream, received: Vec<u8>, session: &str, life: &mut CdpLife) -> ClientEnd {
+    /// Forwards messages both ways until a side ends. Returns whether the client left and the browser can
+    /// have another.
+    async fn forward(&mut self, stream: TcpStream, received: Vec<u8>, session: &str, life: &mut CdpLife) -> bool {
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let websocket = WebSocketStream::from_partially_read(stream, received, Role::Server, Some(config)).await;
-        let (to_client, mut from_client) = websocket.split();
-        let (input, to_client) = (&self.input, Mutex::new(to_client));
+        let (mut to_client, mut from_client) = websocket.split();
         let (writing, misses) = (AtomicBool::new(false), AtomicU32::new(0));
-        let up = async {
-            while let Some(Ok(message)) = from_client.next().await {
-                let text = match &message {
-                    Message::Text(text) => text.as_str(),
-                    Message::Binary(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
-                    _ => continue,
-                };
-                let Some(bytes) = for_browser(text, session) else { return Ended::Violation };
-                writing.store(true, Relaxed);
-                if input.lock().await.write_all(&bytes).await.is_err() {
-                    return Ended::Browser;
-                }
-                writing.store(false, Relaxed);
-            }
-            Ended::Client
-        };
-        let (output, splitter) = (&mut self.output, &mut self.splitter);
-        let down = async {
-            let mut buffer = vec![0; 64 << 10];
-            loop {
-                let Some(read) = output.read(&mut buffer).await.ok().filter(|read| *read > 0) else {
-                    return Ended::Browser;
-                };
-                for part in splitter.split(&buffer[..read]) {
-                    if let Part::ForWorker(_) = part {
-                        misses.store(0, Relaxed);
-                    } else if to_client.lock().await.send(frame_of(part)).await.is_err() {
-                        return Ended::Client;
-                    }
-                }
-            }
-        };
-        let probes = async {
-            loop {
-                tokio::time::sleep(self.probe_every).await;
-                let probe = json!({"id": 0, "method": "Browser.getVersion"}).to_string();
-                if misses.fetch_add(1, Relaxed) >= MAX_MISSES || !write_message(input, &probe).await {
-                    return Ended::Browser;
-                }
-            }
-        };
-        let pid = self.browser.pid();
-        let stopped_process = async {
-            let mut check = StopCheck::default();
-            while !check.is_stopped(pid) {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            Ended::Browser
-        };
         let ended = tokio::select! {
-            ended = up => ended,
-            ended = stopped_process => ended,
-            ended = down => ended,
-            ended = probes => ended,
+            ended = forward_to_browser(&mut from_client, &self.input, session, &writing) => ended,
+            ended = wait_until_stopped(self.browser.pid()) => ended,
+            ended = forward_to_client(&mut self.output, &mut self.splitter, &mut to_client, &misses) => ended,
+            ended = probe(&self.input, self.probe_every, &misses) => ended,
             close = &mut life.stopped => close.map_or(Ended::Browser, Ended::Stopped),
         };
         let close = match ended {
             // A message that is half in the pipe cannot be followed by another.
-            Ended::Client if writing.load(Relaxed) => return ClientEnd::Over,
-            Ended::Client => return ClientEnd::Left,
+            Ended::Client => return !writing.load(Relaxed),
             Ended::Browser => life.lost.clone(),
             Ended::Stopped(close) => close,
             Ended::Violation => CloseFrame::new(1007, "squall: a message is not a JSON object"),
         };
-        let mut to_client = to_client.into_inner();
-        let closing = async {
-            to_client.send(close_message(&close)).await.ok()?;
-            // The client answers with its close frame, after which the stream ends.
-            while from_client.next().await?.is_ok() {}
-            Some(())
-        };
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
-        ClientEnd::Over
+        close_client(to_client, from_client, &close).await;
+        false
     }
 }
 
@@ -281,6 +219,81 @@ enum Ended {
     Browser,
     Stopped(CloseFrame),
     Violation,
+}
+
+/// `writing` is set while a message is half in the pipe.
+async fn forward_to_browser(
+    from_client: &mut FromClient,
+    input: &Mutex<ChildStdin>,
+    session: &str,
+    writing: &AtomicBool,
+) -> Ended {
+    while let Some(Ok(message)) = from_client.next().await {
+        let text = match &message {
+            Message::Text(text) => text.as_str(),
+            Message::Binary(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            _ => continue,
+        };
+        let Some(bytes) = for_browser(text, session) else { return Ended::Violation };
+        writing.store(true, Relaxed);
+        if input.lock().await.write_all(&bytes).await.is_err() {
+            return Ended::Browser;
+        }
+        writing.store(false, Relaxed);
+    }
+    Ended::Client
+}
+
+/// An answer to the worker's probe resets `misses`.
+async fn forward_to_client(
+    output: &mut ChildStdout,
+    splitter: &mut MessageSplitter,
+    to_client: &mut ToClient,
+    misses: &AtomicU32,
+) -> Ended {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let Some(read) = output.read(&mut buffer).await.ok().filter(|read| *read > 0) else {
+            return Ended::Browser;
+        };
+        for part in splitter.split(&buffer[..read]) {
+            if let Part::ForWorker(_) = part {
+                misses.store(0, Relaxed);
+            } else if to_client.send(frame_of(part)).await.is_err() {
+                return Ended::Client;
+            }
+        }
+    }
+}
+
+/// Returns when the browser has missed too many probes.
+async fn probe(input: &Mutex<ChildStdin>, every: Duration, misses: &AtomicU32) -> Ended {
+    let probe = json!({"id": 0, "method": "Browser.getVersion"}).to_string();
+    loop {
+        tokio::time::sleep(every).await;
+        if misses.fetch_add(1, Relaxed) >= MAX_MISSES || !write_message(input, &probe).await {
+            return Ended::Browser;
+        }
+    }
+}
+
+/// Returns when the browser's process is stopped.
+async fn wait_until_stopped(browser: Option<Pid>) -> Ended {
+    let mut check = StopCheck::default();
+    while !check.is_stopped(browser) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ended::Browser
+}
+
+async fn close_client(mut to_client: ToClient, mut from_client: FromClient, close: &CloseFrame) {
+    let closing = async {
+        to_client.send(close_message(close)).await.ok()?;
+        // The client answers with its close frame, after which the stream ends.
+        while from_client.next().await?.is_ok() {}
+        Some(())
+    };
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
 }
 
 async fn write_message(input: &Mutex<ChildStdin>, text: &str) -> bool {

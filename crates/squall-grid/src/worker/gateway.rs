@@ -77,7 +77,7 @@ pub(crate) struct GatewayConfig {
 
 struct Shared {
     config: GatewayConfig,
-    sessions: Mutex<BTreeMap<SlotSessionId, OpenSession>>,
+    sessions: Mutex<BTreeMap<SlotSessionId, HeldConnection>>,
     /// Sessions of one-time paths that were used, with the time at which the path expires.
     used_paths: Mutex<BTreeMap<SlotSessionId, u64>>,
     lifetime: AtomicU64,
@@ -88,7 +88,7 @@ struct Shared {
     session_ended: Notify,
 }
 
-struct OpenSession {
+struct HeldConnection {
     request: SessionRequest,
     version: String,
     stop: Option<oneshot::Sender<CloseFrame>>,
@@ -110,7 +110,7 @@ struct SessionRequest {
 }
 
 /// A refusal: status and sentence.
-type Refusal = (u16, String);
+type GatewayRefusal = (u16, String);
 
 impl Gateway {
     pub(crate) fn new(config: GatewayConfig) -> Self {
@@ -126,7 +126,7 @@ impl Gateway {
         Self { shared: Arc::new(shared) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SlotSessionId, OpenSession>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SlotSessionId, HeldConnection>> {
         self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -214,7 +214,7 @@ impl Gateway {
     }
 
     /// Serves one session from its handshake to its end.
-    async fn serve_session(&self, head: RequestHead, client: RelaySide) -> Result<(), Refusal> {
+    async fn serve_session(&self, head: RequestHead, client: RelaySide) -> Result<(), GatewayRefusal> {
         let request = if is_direct(&head.path) { self.check_pass(&head) } else { self.check_server(&head) };
         let opened = match Box::pin(self.open(&head, request)).await {
             Ok(opened) => opened,
@@ -243,7 +243,7 @@ impl Gateway {
     }
 
     /// Serves a session with a browser of its own, or passes the client to the session that it had.
-    async fn serve_cdp(&self, head: &RequestHead, side: RelaySide) -> Result<(), Refusal> {
+    async fn serve_cdp(&self, head: &RequestHead, side: RelaySide) -> Result<(), GatewayRefusal> {
         let websocket_key = head.headers.get("sec-websocket-key").unwrap_or_default().to_owned();
         let client = CdpClient { side, websocket_key };
         let Some(client) = self.pass_on(head, client).await else { return Ok(()) };
@@ -278,13 +278,15 @@ impl Gateway {
     fn open_cdp(
         &self,
         head: &RequestHead,
-    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>, CdpSession), Refusal> {
+    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>, CdpSession), GatewayRefusal> {
         let config = &self.shared.config;
-        let (session, stopped) = self.register(head, self.check_server(head)?)?;
+        let request = self.check_server(head)?;
+        // The server takes a status of 5xx for a lost worker.
         let program =
             config.cdp.executable.as_deref().ok_or_else(|| {
-                (501, format!("worker {} has no --executable, which CDP sessions need", config.worker))
+                (400, format!("worker {} has no --executable, which CDP sessions need", config.worker))
             })?;
+        let (session, stopped) = self.register(head, request)?;
         let launched = config.cdp.launch(program, session.id.as_str());
         let (browser, input, output) = launched.map_err(|error| (502, format!("cannot launch a browser: {error}")))?;
         Ok((session, stopped, CdpSession::new(browser, input, output, config.probe_every)))
@@ -322,7 +324,11 @@ impl Gateway {
     }
 
     /// Checks the request, takes a browser and connects to it.
-    async fn open(&self, head: &RequestHead, request: Result<SessionRequest, Refusal>) -> Result<Opened, Refusal> {
+    async fn open(
+        &self,
+        head: &RequestHead,
+        request: Result<SessionRequest, GatewayRefusal>,
+    ) -> Result<Opened, GatewayRefusal> {
         let request = request?;
         let (session, stopped) = self.register(head, request.clone())?;
         let isolation = self.shared.config.isolation.or_stricter(request.isolation.unwrap_or(Isolation::Shared));
@@ -350,7 +356,7 @@ impl Gateway {
     }
 
     /// Checks that the request is one of a server.
-    fn check_server(&self, head: &RequestHead) -> Result<SessionRequest, Refusal> {
+    fn check_server(&self, head: &RequestHead) -> Result<SessionRequest, GatewayRefusal> {
         let given = head.headers.get(SECRET_HEADER).unwrap_or_default();
         // A page can neither set this header nor omit the Origin.
         if head.headers.get("origin").is_some()
@@ -374,9 +380,12 @@ impl Gateway {
     }
 
     /// Checks that a server has sent the client here, for the first time.
-    fn check_pass(&self, head: &RequestHead) -> Result<SessionRequest, Refusal> {
-        if head.headers.get("origin").is_some() || head.method != "GET" {
-            return Err((403, "web pages of other sites may not use the grid".to_owned()));
+    fn check_pass(&self, head: &RequestHead) -> Result<SessionRequest, GatewayRefusal> {
+        if head.headers.get("origin").is_some() {
+            return Err((403, "web pages may not use the grid".to_owned()));
+        }
+        if head.method != "GET" {
+            return Err((405, format!("{} is not allowed here", head.method)));
         }
         let pass = DirectPass::read(&head.path, &self.shared.config.secret).map_err(|error| match error {
             PassError::NotSigned => (403, "no server of the grid made this path; connect to the server".to_owned()),
@@ -401,21 +410,22 @@ impl Gateway {
         &self,
         head: &RequestHead,
         request: SessionRequest,
-    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>), Refusal> {
+    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>), GatewayRefusal> {
         let id = request.id.clone();
-        if self.shared.draining.load(Relaxed) {
-            return Err((503, format!("worker {} is draining", self.shared.config.worker)));
-        }
         let mut sessions = self.lock();
-        if sessions.len() >= self.shared.config.slots {
-            return Err((503, format!("worker {} has no free slot", self.shared.config.worker)));
-        }
+        // First, because the server releases a session that is refused for another reason.
         if sessions.contains_key(&id) {
             return Err((409, format!("session {id} is open already")));
         }
+        if self.shared.draining.load(Relaxed) {
+            return Err((503, format!("worker {} is draining", self.shared.config.worker)));
+        }
+        if sessions.len() >= self.shared.config.slots {
+            return Err((503, format!("worker {} has no free slot", self.shared.config.worker)));
+        }
         let (stop, stopped) = oneshot::channel();
         let version = self.shared.config.pools.for_client(head.headers.get("user-agent")).version.clone();
-        let open = OpenSession { request, version, stop: Some(stop), next_client: None, detached: false };
+        let open = HeldConnection { request, version, stop: Some(stop), next_client: None, detached: false };
         sessions.insert(id.clone(), open);
         self.shared.lifetime.fetch_add(1, Relaxed);
         Ok((RegisteredSession { gateway: self.clone(), id }, stopped))

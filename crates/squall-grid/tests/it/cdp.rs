@@ -1,9 +1,9 @@
 //! CDP clients get a browser of their own, and come back to it.
 
 use rustix::process::{Signal, kill_process};
-use squall_coord::MemorySlotStore;
-use squall_grid::GridWorkerConfig;
-use std::time::Duration;
+use squall_coord::{ApiKeyScope, MemorySlotStore, SlotSnapshot, SlotStore};
+use squall_grid::{ApiKey, GridWorkerConfig, KeyLimits};
+use std::{path::Path, time::Duration};
 
 use crate::{
     recovery::browsers,
@@ -79,6 +79,47 @@ async fn kept_session_ends_after_its_time_and_when_it_is_deleted() {
     let id = grid.snapshot().await.sessions[0].id.to_string();
     let delete = format!("DELETE /v1/sessions/{id} HTTP/1.1\nHost: grid\nConnection: close");
     assert_eq!(send(grid.address, &delete).await.status, 204);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn kept_sessions_of_a_revoked_key_end_with_and_without_a_client() {
+    let (secret, stored) = ApiKey::generate("blue", ApiKeyScope::Client, KeyLimits::default(), 0);
+    let store = MemorySlotStore::new();
+    assert!(store.add_api_key(&stored).await.unwrap());
+    let grid = Grid::start_with(store, server_config(), worker_config("w1", 2)).await;
+    let url = format!("ws://{}/devtools/browser?keep_alive=1h&token={secret}", grid.address);
+    assert_eq!(run(cdp_client(&["puppeteer", "leave", &url])).await, ok("squall"));
+    grid.wait_for("detached session", |snapshot| snapshot.sessions.iter().any(|session| session.attachable)).await;
+    let mut client = HoldingClient::connect_with(cdp_client(&["playwright", "hold", &url])).await;
+    let both_held = |snapshot: &SlotSnapshot| snapshot.sessions.iter().filter(|session| session.held).count() == 2;
+    grid.wait_for("held sessions", both_held).await;
+    assert!(grid.store.revoke_api_key("blue").await.unwrap());
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    // The worker has ended them too: it could not drain otherwise.
+    client.child.kill().await.unwrap();
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn worker_without_a_program_for_cdp_stays_reachable() {
+    let config = GridWorkerConfig {
+        executable: None,
+        playwright: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stand_in")],
+        ..worker_config("w1", 1)
+    };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let upgrade = "Host: grid\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+    let refused = send(grid.address, &format!("GET /devtools/browser HTTP/1.1\n{upgrade}")).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    assert!(refused.text.contains("worker w1 has no --executable, which CDP sessions need"), "{}", refused.text);
+    assert!(!grid.snapshot().await.workers[0].unreachable);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    let stream = tokio::net::TcpStream::connect(grid.address).await.unwrap();
+    let (client, _) = tokio_tungstenite::client_async(grid.url(), stream).await.unwrap();
+    drop(client);
     grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;
 }

@@ -1,6 +1,6 @@
 //! With `--direct` a client is connected to its worker, and the server's death does not end its session.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use squall_coord::{ApiKeyScope, MemorySlotStore, SlotStore};
 use squall_grid::{ApiKey, KeyLimits, ServerConfig};
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::support::{
-    DEADLINE, Grid, HoldingClient, RawResponse, node_client, post, python_client, run, send, server_config,
+    DEADLINE, Grid, HoldingClient, RawResponse, get, node_client, post, python_client, run, send, server_config,
     worker_config,
 };
 
@@ -87,7 +87,9 @@ async fn path_opens_one_session_once_and_for_no_page() {
     let grid = direct_grid(2).await;
     let (worker, path) = redirected(&grid).await;
     let page = ask(worker, &path, "Origin: http://evil.example").await;
-    assert_eq!(page.status, 403, "{}", page.text);
+    assert!(page.status == 403 && page.text.contains("web pages may not use the grid"), "{}", page.text);
+    let posted = send(worker, &format!("POST {path} HTTP/1.1\n{UPGRADE}")).await;
+    assert!(posted.status == 405 && posted.text.contains("POST is not allowed here"), "{}", posted.text);
     let forged = ask(worker, &path.replace("key=", "key=red"), "").await;
     assert!(forged.status == 403 && forged.text.contains("no server of the grid made this path"), "{}", forged.text);
     // A header of the servers changes nothing for a client.
@@ -101,7 +103,7 @@ async fn path_opens_one_session_once_and_for_no_page() {
 
 #[tokio::test]
 async fn client_that_does_not_follow_frees_its_slot() {
-    let config = ServerConfig { direct: true, dial_timeout: std::time::Duration::from_millis(1), ..server_config() };
+    let config = ServerConfig { direct: true, dial_timeout: Duration::from_millis(1), ..server_config() };
     let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 1)).await;
     redirected(&grid).await;
     assert_eq!(grid.snapshot().await.sessions.len(), 1);
@@ -127,6 +129,29 @@ async fn deletion_and_a_revoked_key_reach_the_client() {
     let mut client = HoldingClient::connect(&url, "page").await;
     grid.wait_for("held session", |snapshot| snapshot.sessions.iter().any(|session| session.held)).await;
     assert!(grid.store.revoke_api_key("blue").await.unwrap());
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    assert!(client.evaluate("1 + 1").await.contains("squall:"));
+    client.close().await;
+    grid.end().await;
+}
+
+/// A request with the new key makes the server read the keys before its heartbeat does.
+#[tokio::test]
+async fn sessions_of_a_key_that_was_replaced_end() {
+    let generate = |name: &str| ApiKey::generate(name, ApiKeyScope::Client, KeyLimits::default(), 0);
+    let ((old_secret, old), (new_secret, new)) = (generate("old"), generate("new"));
+    let store = MemorySlotStore::new();
+    assert!(store.add_api_key(&old).await.unwrap());
+    let (heartbeat, ttl) = (Duration::from_secs(3), Duration::from_secs(30));
+    let config = ServerConfig { direct: true, heartbeat, ttl, ..server_config() };
+    let grid = Grid::start_with(store, config, worker_config("w1", 1)).await;
+    let mut client = HoldingClient::connect(&format!("{}&token={old_secret}", grid.url()), "page").await;
+    grid.wait_for("held session", |snapshot| snapshot.sessions.iter().any(|session| session.held)).await;
+    assert!(grid.store.add_api_key(&new).await.unwrap());
+    assert!(grid.store.revoke_api_key("old").await.unwrap());
+    let path = format!("/v1/capacity?token={new_secret}");
+    let accepted = async { while get(grid.address, &path).await.status != 200 {} };
+    tokio::time::timeout(DEADLINE, accepted).await.expect("the new key is accepted");
     grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
     assert!(client.evaluate("1 + 1").await.contains("squall:"));
     client.close().await;

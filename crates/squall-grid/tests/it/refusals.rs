@@ -22,7 +22,7 @@ async fn bad_requests_are_refused_with_a_remedy() {
     let upgrade = |path: &str, more: &str| format!("GET {path} HTTP/1.1\n{UPGRADE}\n{more}");
     check(&grid, &upgrade("/?browser=opera", ""), 400, "unknown browser `opera`: use ?browser=chromium").await;
     check(&grid, "GET / HTTP/1.1\nHost: grid\nConnection: close", 426, "connect with a WebSocket").await;
-    check(&grid, &upgrade("/", "Origin: http://evil.example"), 403, "web pages of other sites").await;
+    check(&grid, &upgrade("/", "Origin: http://evil.example"), 403, "web pages may not use the grid").await;
     check(&grid, &upgrade("/", "User-Agent: Playwright/1.50.2 (x64) node/20"), 428, "the client has Playwright 1.50")
         .await;
     check(

@@ -1,14 +1,19 @@
 //! A client reaches neither sessions of another API key nor the worker itself.
 
 use squall_coord::{MemorySlotStore, SlotStore};
-use squall_grid::ServerConfig;
+use squall_grid::{GridWorkerConfig, Isolation, ServerConfig};
 
 use crate::support::{Grid, HoldingClient, get, key, node_client, run, send, server_config, worker_config};
 
 async fn grid_with_keys() -> Grid<MemorySlotStore> {
+    grid_of_isolation(Isolation::Key).await
+}
+
+async fn grid_of_isolation(isolation: Isolation) -> Grid<MemorySlotStore> {
     let keys = vec![key("blue", false), key("red", false), key("root", true)];
     let config = ServerConfig { keys, ..server_config() };
-    Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 4)).await
+    let worker = GridWorkerConfig { isolation, ..worker_config("w1", 4) };
+    Grid::start_with(MemorySlotStore::new(), config, worker).await
 }
 
 fn url_of(grid: &Grid<MemorySlotStore>, key: &str) -> String {
@@ -27,6 +32,22 @@ async fn keys_do_not_see_each_others_pages_even_over_cdp() {
     assert_eq!(run(node_client(&["targets", &alone, "alone"])).await, (true, "alone".to_owned()));
     blue.close().await;
     grid.end().await;
+}
+
+#[tokio::test]
+async fn client_gets_the_isolation_that_it_asks_for_unless_the_worker_is_stricter() {
+    let check = async |isolation: Isolation, query: &str, pages: &str| {
+        let grid = grid_of_isolation(isolation).await;
+        let blue = HoldingClient::connect(&url_of(&grid, "blue"), "of-blue").await;
+        let url = format!("{}{query}", url_of(&grid, "red"));
+        let seen = run(node_client(&["targets", &url, "of-red"])).await;
+        assert_eq!(seen, (true, pages.to_owned()), "{isolation:?} {query}");
+        blue.close().await;
+        grid.end().await;
+    };
+    check(Isolation::Shared, "", "of-blue of-red").await;
+    check(Isolation::Shared, "&isolation=key", "of-red").await;
+    check(Isolation::Key, "&isolation=shared", "of-red").await;
 }
 
 #[tokio::test]

@@ -78,11 +78,6 @@ fn grid_json(snapshot: &SlotSnapshot) -> Value {
 }
 
 fn worker_json(view: &SlotWorkerView) -> Value {
-    let state = match (view.draining, view.unreachable) {
-        (true, _) => "draining",
-        (false, true) => "unreachable",
-        (false, false) => "available",
-    };
     json!({
         "browser": view.worker.kind(),
         "name": view.worker.name(),
@@ -91,23 +86,17 @@ fn worker_json(view: &SlotWorkerView) -> Value {
         "active": view.active,
         "lifetime": view.lifetime,
         "max_lifetime": view.max_lifetime,
-        "state": state,
+        "state": view.state(),
     })
 }
 
 fn session_json(view: &SlotSessionView) -> Value {
-    let state = match (view.ending, view.held, view.attachable) {
-        (true, _, _) => "ending",
-        (_, true, true) => "detached",
-        (_, true, false) => "running",
-        (_, false, _) => "starting",
-    };
     json!({
         "id": view.id.as_str(),
         "worker": view.worker.to_string(),
         "server": view.server.to_string(),
         "key": view.key,
         "age_s": view.age.as_secs_f64(),
-        "state": state,
+        "state": view.state(),
     })
 }

@@ -65,11 +65,7 @@ fn render(keys: &[StoredApiKey]) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{:<40} {:<8} {:>8} {:>8}  hash", "key", "scope", "sessions", "waiting");
     for key in keys {
-        let scope = match key.scope {
-            ApiKeyScope::Client => "client",
-            ApiKeyScope::Worker => "worker",
-            ApiKeyScope::Admin => "admin",
-        };
+        let scope = key.scope.name();
         let limit = |limit: Option<u64>| limit.map_or_else(|| "any".to_owned(), |limit| limit.to_string());
         let (sessions, waiting) = (limit(key.max_sessions), limit(key.max_waiting));
         let hash: String = key.hash.chars().take(12).collect();

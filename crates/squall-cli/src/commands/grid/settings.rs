@@ -5,7 +5,7 @@ use squall_grid::{ApiKey, BrowserRules, GridWorkerConfig, Isolation, KeyLimits, 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{
-    args::{BrowserName, GridBrowserArgs, GridClientArgs, GridWorkerArgs, IsolationArg, Switch},
+    args::{BrowserName, GridBrowserArgs, GridClientArgs, GridUpArgs, GridWorkerArgs, IsolationArg, Switch},
     exit::CliError,
     secret_value,
 };
@@ -74,18 +74,24 @@ pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, C
     Ok(config)
 }
 
-/// A worker of `squall grid up`.
-pub(super) fn local_worker(args: &GridBrowserArgs, number: u16) -> Result<GridWorkerConfig, CliError> {
-    browser_config(args, &format!("worker-{number}"))
+/// A worker of `squall grid up`. Its sessions may last as long as those of the server.
+pub(super) fn local_worker(args: &GridUpArgs, number: u16) -> Result<GridWorkerConfig, CliError> {
+    let mut config = browser_config(&args.browsers, &format!("worker-{number}"))?;
+    config.drain_timeout = args.clients.grace;
+    Ok(config)
 }
 
-fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig, CliError> {
-    let kind = match args.browser {
+/// The name that Playwright and the grid have for a browser.
+pub(super) fn browser_name(browser: BrowserName) -> &'static str {
+    match browser {
         BrowserName::Chromium => "chromium",
         BrowserName::Firefox => "firefox",
         BrowserName::Webkit => "webkit",
-    };
-    let id = SlotWorkerId::new(kind, name).ok_or_else(|| {
+    }
+}
+
+fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig, CliError> {
+    let id = SlotWorkerId::new(browser_name(args.browser), name).ok_or_else(|| {
         CliError::new(format!("--id: `{name}` is not a valid name: use up to 64 letters, digits, `-`, `_` and `.`"))
     })?;
     if let Some(missing) = args.playwright.iter().find(|folder| !folder.is_dir()) {
@@ -126,4 +132,17 @@ fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig
         launch_timeout: Duration::from_secs(15),
         probe_timeout: Duration::from_secs(10),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::grid::tests::up_args;
+
+    #[test]
+    fn workers_of_up_let_sessions_last_for_the_grace_period() {
+        let args = up_args(&["--grace", "5m", "--playwright", env!("CARGO_MANIFEST_DIR")]);
+        assert_eq!(local_worker(&args, 1).expect("valid").drain_timeout, Duration::from_secs(300));
+        assert_eq!(server_config(&args.clients).expect("valid").drain_timeout, Duration::from_secs(300));
+    }
 }

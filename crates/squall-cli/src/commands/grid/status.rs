@@ -41,23 +41,13 @@ fn render(snapshot: &SlotSnapshot) -> String {
         active: view.active.into(),
         slots: view.slots.into(),
         lifetime: view.lifetime,
-        status: match (view.draining, view.unreachable) {
-            (true, _) => "draining",
-            (false, true) => "unreachable",
-            (false, false) => "available",
-        }
-        .to_owned(),
+        status: view.state().to_owned(),
     });
     let sessions = snapshot.sessions.iter().map(|view| SessionRow {
         id: view.id.to_string(),
         worker: view.worker.to_string(),
         seconds: view.age.as_secs(),
-        status: match (view.held, view.attachable) {
-            (true, true) => "detached",
-            (true, false) => "running",
-            (false, _) => "pending",
-        }
-        .to_owned(),
+        status: view.state().to_owned(),
         key: view.key.clone(),
     });
     let table = GridTable {

@@ -1,6 +1,6 @@
 -- Gives a reserved or detached session to a server.
--- Args: as the prelude, 3 session, 4 server, 5 dial timeout in ms, 6 '1' if the session must belong to
---   a key, 7 the key.
+-- Args: as the prelude, 3 session, 4 server, 5 in how many ms the worker must list the session, 6 '1'
+--   if the session must belong to a key, 7 the key.
 -- Reply: {'attached', worker, version, endpoint, secret}, {'taken'}, {'ended'}, {'unknown'} or
 --   {'not_member'}.
 -- Invariant: of two servers that attach at the same time, one gets the session.

@@ -1,7 +1,7 @@
 -- Claims a slot, or queues the claim.
--- Args: as the prelude, 3 session, 4 JSON (kind, version or '*', key, server, dial in ms), 5 wait in
---   ms (0: do not queue), 6 most waiting claims, 7 most sessions and waiting claims of
---   the key, 8 most waiting claims of the key; -1 for no limit of the key.
+-- Args: as the prelude, 3 session, 4 JSON (kind, version or '*', key, server, dial: in how many ms the
+--   worker must list the session), 5 wait in ms (0: do not queue), 6 most waiting claims, 7 most
+--   sessions and waiting claims of the key, 8 most waiting claims of the key; -1 for no limit of the key.
 -- Reply: {'granted', worker, version, endpoint, secret}, {'waiting', ahead, last call},
 --   {'queue_full'}, {'key_full'}, {'key_queue_full'}, {'no_version', version, …}, or {'not_member'}.
 -- Invariant: a repeated claim counts once; a claim that no worker could ever serve does not wait.

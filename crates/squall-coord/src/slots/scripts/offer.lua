@@ -3,7 +3,7 @@
 --   lifetime, draining, started), 6 ttl in ms, 7 JSON list of the sessions that the worker has.
 -- Reply: {drain ('1' or '0'), id, reason, …}: the sessions that the worker should end.
 -- Invariant: the worker decides which sessions it has, except those that it has not seen yet; a
---   drain wish is never undone.
+--   drain request is never undone.
 local kind, worker, ttl = ARGV[3], ARGV[3] .. ':' .. ARGV[4], tonumber(ARGV[6])
 local offer, old = cjson.decode(ARGV[5]), record('offers', worker)
 offer.kind, offer.unreachable = kind, false

@@ -5,7 +5,7 @@
 --   offers (hash, worker → JSON), workers and servers (sorted sets, deadline in ms),
 --   rank:<kind>:<version> (sorted set of workers with a free slot; version '*' is any),
 --   versions:<kind> (hash, version or '*' → number of workers), sessions:of:<worker> and
---   sessions:by:<server> (sets), pending (sorted set, session → deadline of the dial), released
+--   sessions:by:<server> (sets), pending (sorted set, session → when its worker must have listed it), released
 --   (sorted set, session → until when it is not adopted again), lost (sorted set, server whose
 --   membership ended → until when that is known), queue:<kind>:<version> (sorted set,
 --   session by arrival), tickets (hash, session → JSON), tickets:by:<server> (set), waiting (sorted

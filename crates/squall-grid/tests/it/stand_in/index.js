@@ -34,4 +34,4 @@ async function connect() {
   return { newContext: async () => ({ close: async () => {} }), close: async () => {} };
 }
 
-exports.firefox = exports.webkit = { launchServer, connect };
+exports.chromium = exports.firefox = exports.webkit = { launchServer, connect };

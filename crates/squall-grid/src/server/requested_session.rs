@@ -22,7 +22,7 @@ pub(crate) enum Protocol {
 }
 
 /// What a client asks for.
-pub(crate) struct SessionWish {
+pub(crate) struct RequestedSession {
     pub(crate) browser: String,
     pub(crate) version: Option<String>,
     pub(crate) isolation: Option<Isolation>,
@@ -33,7 +33,7 @@ pub(crate) struct SessionWish {
     pub(crate) key_limits: KeyLimits,
 }
 
-impl SessionWish {
+impl RequestedSession {
     pub(crate) fn new(key: &ClientKey, protocol: Protocol) -> Self {
         Self {
             browser: "chromium".to_owned(),
