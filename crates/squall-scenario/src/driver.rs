@@ -39,7 +39,7 @@ use crate::{
 #[cfg(feature = "browser")]
 pub use browser_metrics::StepFigures;
 pub use ended_request::EndedRequest;
-use render::RenderBuffers;
+use render::{IdleRequests, RenderBuffers};
 pub use request_runner::{
     RequestFailure, RequestHandler, RequestRunner, RequestSender, RequestStart, http_error_outcome,
 };
@@ -172,7 +172,7 @@ struct PreparedStep {
     /// The request itself if it is constant, else the original that rendered requests are copied from.
     base_request: PreparedRequest,
     /// Rendered requests that are not in flight, to be reused.
-    idle_requests: RefCell<Vec<PreparedRequest>>,
+    idle_requests: IdleRequests,
 }
 
 impl PreparedFlow {
@@ -253,7 +253,7 @@ impl PreparedStep {
                 request: step.metric.name.clone(),
                 reason: error.to_string(),
             })?,
-            idle_requests: RefCell::new(Vec::new()),
+            idle_requests: IdleRequests::default(),
         })
     }
 

@@ -25,8 +25,7 @@ impl FlowRun<'_> {
         intended: Instant,
         started: Instant,
     ) -> bool {
-        if let Err(error) = self.acquire_rows(flow).await {
-            self.record_missing_data_and_pause((flow, prepared), intended, started, &error).await;
+        if !self.acquire_rows(flow, prepared, &StepTimes { intended, started, deadline: None }).await {
             return false;
         }
         let shared = self.shared;
@@ -61,8 +60,7 @@ impl FlowRun<'_> {
         let mut completed = true;
         for (index, (step, prepared_step)) in flow.browser_steps.iter().zip(&prepared.browser_steps).enumerate() {
             if index > 0 {
-                let now = Instant::now();
-                times = StepTimes { intended: now, started: now, deadline };
+                times = times.of_next_step();
             }
             self.switch_group(prepared_step.group, (times.intended, times.started), ended, &mut group);
             let result = self.run_browser_step((index, step, prepared_step), page, times).await;
@@ -95,7 +93,7 @@ impl FlowRun<'_> {
         let shared = self.shared;
         let rendered = match self.render_browser_step(step) {
             Ok(rendered) => rendered,
-            Err((code, note)) => return self.record_unrendered(prepared.metric, times, code, &note).await,
+            Err(reason) => return self.record_unrendered(prepared.metric, &times, reason).await,
         };
         let started = shared.recorder.wait_for_budget(times.started).await;
         let Some(in_flight) = shared.recorder.begin(prepared.metric, times.intended, started) else {

@@ -33,10 +33,14 @@ impl From<RenderTemplateError> for RenderError {
     }
 }
 
+/// Requests that no user sends. Boxed, because a user's future holds the one that it sends.
+#[allow(clippy::vec_box)]
+pub(super) type IdleRequests = RefCell<Vec<Box<PreparedRequest>>>;
+
 /// A rendered request. Dropping it returns it to the idle requests of its step.
 pub(super) struct RenderedRequest<'l> {
-    prepared: Option<PreparedRequest>,
-    return_to: &'l RefCell<Vec<PreparedRequest>>,
+    prepared: Option<Box<PreparedRequest>>,
+    return_to: &'l IdleRequests,
 }
 
 impl RenderedRequest<'_> {
@@ -66,7 +70,7 @@ impl RenderBuffers {
         let headers: Vec<(&str, &str)> = names.zip(self.headers.iter().map(String::as_str)).collect();
         let body = if template.body.is_some() { self.body.as_bytes() } else { &compiled.constant.body };
         let idle = step.idle_requests.borrow_mut().pop();
-        let mut prepared = idle.unwrap_or_else(|| step.base_request.clone());
+        let mut prepared = idle.unwrap_or_else(|| Box::new(step.base_request.clone()));
         match prepared.update(path, &headers, body) {
             Ok(()) => Ok(RenderedRequest { prepared: Some(prepared), return_to: &step.idle_requests }),
             Err(error) => Err(RenderError::InvalidRequest(error.to_string())),

@@ -130,18 +130,21 @@ impl<'p> RequestRunner<'p> {
     /// Waits for the send budget, sends `request` and follows its redirects. Dropping the future
     /// records the request under way as aborted, with the bytes moved so far.
     #[inline]
-    pub async fn run<S: RequestSender, H: RequestHandler<'p>>(
+    #[expect(clippy::manual_async_fn, reason = "the future of an async fn keeps each argument twice")]
+    pub fn run<S: RequestSender, H: RequestHandler<'p>>(
         self,
         sender: &mut S,
         request: &PreparedRequest,
-        start: RequestStart,
+        mut start: RequestStart,
         handler: &mut H,
-    ) -> H::Output {
-        let started = self.recorder.wait_for_budget(start.started).await;
-        match self.send_once(sender, request, RequestStart { started, ..start }, handler).await {
-            AfterExchange::Done(output) => output,
-            // Boxed: redirects and pauses are rare, and no user should be larger for them.
-            next => Box::pin(self.continue_after(next, sender, handler)).await,
+    ) -> impl Future<Output = H::Output> {
+        async move {
+            start.started = self.recorder.wait_for_budget(start.started).await;
+            match self.send_once(sender, request, &start, handler).await {
+                AfterExchange::Done(output) => output,
+                // Boxed: redirects and pauses are rare, and no user should be larger for them.
+                next => Box::pin(self.continue_after(next, sender, handler)).await,
+            }
         }
     }
 
@@ -164,40 +167,43 @@ impl<'p> RequestRunner<'p> {
             let metric = handler.redirect_metric();
             let intended = Instant::now();
             let started = self.recorder.wait_for_redirect_budget(intended).await;
-            next = self.send_once(sender, &request, RequestStart { metric, intended, started }, handler).await;
+            next = self.send_once(sender, &request, &RequestStart { metric, intended, started }, handler).await;
         }
     }
 
     #[inline]
-    async fn send_once<S: RequestSender, H: RequestHandler<'p>>(
+    #[expect(clippy::manual_async_fn, reason = "the future of an async fn keeps each argument twice")]
+    fn send_once<S: RequestSender, H: RequestHandler<'p>>(
         self,
         sender: &mut S,
         request: &PreparedRequest,
-        start: RequestStart,
+        start: &RequestStart,
         handler: &mut H,
-    ) -> AfterExchange<H::Output> {
-        let Some(in_flight) = self.recorder.begin(start.metric, start.intended, start.started) else {
-            return AfterExchange::Done(handler.on_failure(RequestFailure::Fenced));
-        };
-        handler.before_send();
-        let mut guard = RequestGuard { in_flight: Some(in_flight), sender };
-        let exchange = guard.sender.send(request, handler.body_mode()).await;
-        let in_flight = guard.in_flight.take().expect("the guard has it until the exchange ends");
-        handler.after_exchange(&exchange);
-        let response = match &exchange.result {
-            Ok(response) => *response,
-            Err(error) => return self.finish_failed(in_flight, start, &exchange, error, handler),
-        };
-        record_phases(&in_flight, &exchange);
-        let outcome = Outcome::of_status(response.status);
-        let ended_request = EndedRequest::new(self.recorder, in_flight, start, &exchange, outcome);
-        if is_redirect(response.status)
-            && handler.follows_redirect(response.status)
-            && let Some(next) = request.redirect(&response)
-        {
-            return self.finish_redirected(ended_request, next, handler);
+    ) -> impl Future<Output = AfterExchange<H::Output>> {
+        async move {
+            let Some(in_flight) = self.recorder.begin(start.metric, start.intended, start.started) else {
+                return AfterExchange::Done(handler.on_failure(RequestFailure::Fenced));
+            };
+            handler.before_send();
+            let mut guard = RequestGuard { in_flight: Some(in_flight), sender };
+            let exchange = guard.sender.send(request, handler.body_mode()).await;
+            let in_flight = guard.in_flight.take().expect("the guard has it until the exchange ends");
+            handler.after_exchange(&exchange);
+            let response = match &exchange.result {
+                Ok(response) => *response,
+                Err(error) => return self.finish_failed(in_flight, *start, &exchange, error, handler),
+            };
+            record_phases(&in_flight, &exchange);
+            let outcome = Outcome::of_status(response.status);
+            let ended_request = EndedRequest::new(self.recorder, in_flight, *start, &exchange, outcome);
+            if is_redirect(response.status)
+                && handler.follows_redirect(response.status)
+                && let Some(next) = request.redirect(&response)
+            {
+                return self.finish_redirected(ended_request, next, handler);
+            }
+            AfterExchange::Done(handler.on_response(ended_request, response, &exchange))
         }
-        AfterExchange::Done(handler.on_response(ended_request, response, &exchange))
     }
 
     #[cold]

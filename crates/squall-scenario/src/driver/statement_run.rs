@@ -5,7 +5,10 @@
 use squall_cql::{BoundValues, KeptRows, RowValue, ScalarKind, StatementRows, StatementValue};
 use squall_engine::FENCED;
 use squall_metrics::{Outcome, OutcomeCategory};
-use std::time::Duration;
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use super::{
     RequestStart, ScenarioThreadState, StatementEnd, StatementRunner,
@@ -23,13 +26,13 @@ impl FlowRun<'_> {
         &mut self,
         step: &CompiledStatement,
         prepared: &PreparedStatement,
-        times: StepTimes,
+        times: &StepTimes,
     ) -> StepResult {
         let values = match self.bind(step, prepared) {
             Ok(values) => values,
             Err((code, note)) => {
                 let note = format!("{note} ({})", step.location);
-                return self.record_unrendered(prepared.metric, times, code, &note).await;
+                return self.record_unrendered(prepared.metric, times, (code, note)).await;
             }
         };
         let (shared, user) = (self.shared, &mut self.user);
@@ -37,19 +40,14 @@ impl FlowRun<'_> {
         let start = RequestStart { metric: prepared.metric, intended: times.intended, started: times.started };
         let runner = StatementRunner::new(recorder, shared.database.session());
         let check = |rows: &StatementRows, service| judge(step, rows, service, shared, user);
-        let sending = runner.run(start, (prepared.get(), &values), KeptRows::First, Some(&step.location), check);
-        let ended = match times.deadline {
-            None => sending.await,
-            Some(deadline) => match run_until(deadline, sending, recorder).await {
-                Ok(ended) => ended,
-                Err(CutShort { requests: 0 }) => return record_unsent_timeout(recorder, start),
-                Err(CutShort { .. }) => return StepResult::failed(std::time::Instant::now(), TASK_TIMEOUT),
-            },
-        };
-        match ended {
-            StatementEnd::Fenced => StepResult::failed(std::time::Instant::now(), FENCED),
-            StatementEnd::Failed { ended, failure } => StepResult::failed(ended, failure.outcome),
-            StatementEnd::Answered { ended, rows, failure } => {
+        let statement = (prepared.get(), &values);
+        let sending = pin!(Some(runner.run(start, statement, KeptRows::First, Some(&step.location), check)));
+        match run_until(times.deadline, sending, recorder).await {
+            Err(CutShort { requests: 0 }) => record_unsent_timeout(recorder, start),
+            Err(CutShort { .. }) => StepResult::failed(Instant::now(), TASK_TIMEOUT),
+            Ok(StatementEnd::Fenced) => StepResult::failed(Instant::now(), FENCED),
+            Ok(StatementEnd::Failed { ended, failure }) => StepResult::failed(ended, failure.outcome),
+            Ok(StatementEnd::Answered { ended, rows, failure }) => {
                 if rows.returns_rows() {
                     prepared.record_rows(&step.metric, times.intended, rows.count(), recorder);
                 }

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     EndedRequest, PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState,
-    flow_run::{UserState, describe_render_error},
+    flow_run::{StepTimes, UserState, describe_render_error},
 };
 use crate::{
     check::{LazyJsonResponse, RequestVerdict},
@@ -99,19 +99,37 @@ impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
         StepHandler { shared, compiled, prepared, user, metric: prepared.metric, unsent: None }
     }
 
-    /// Sends `request` and follows its redirects, until the task's `deadline` at most.
-    pub(super) async fn send(
+    /// Sends `request` and follows its redirects, until the task's deadline at most.
+    #[expect(clippy::manual_async_fn, reason = "the future of an async fn keeps each argument twice")]
+    pub(super) fn send(
         mut self,
         session: &mut Session,
         request: &PreparedRequest,
-        (intended, started): (Instant, Instant),
-        deadline: Option<Instant>,
+        times: &StepTimes,
+    ) -> impl Future<Output = StepResult> {
+        async move {
+            let start = RequestStart { metric: self.metric, intended: times.intended, started: times.started };
+            match times.deadline {
+                None => RequestRunner::new(&self.shared.recorder).run(session, request, start, &mut self).await,
+                // Boxed: most tasks have no time limit, and no user should be larger for it.
+                Some(deadline) => Box::pin(self.send_until(deadline, session, request, start)).await,
+            }
+        }
+    }
+
+    async fn send_until(
+        mut self,
+        deadline: Instant,
+        session: &mut Session,
+        request: &PreparedRequest,
+        start: RequestStart,
     ) -> StepResult {
         let recorder = &self.shared.recorder;
-        let start = RequestStart { metric: self.metric, intended, started };
-        let sending = RequestRunner::new(recorder).run(session, request, start, &mut self);
-        let Some(deadline) = deadline else { return sending.await };
-        match run_until(deadline, sending, recorder).await {
+        let ended = {
+            let sending = pin!(Some(RequestRunner::new(recorder).run(session, request, start, &mut self)));
+            run_until(Some(deadline), sending, recorder).await
+        };
+        match ended {
             Ok(result) => result,
             Err(CutShort { requests: 0 }) => {
                 // After a redirect, the request that could not be sent has another metric.
@@ -224,14 +242,15 @@ pub(super) struct CutShort {
     pub(super) requests: u64,
 }
 
-/// Runs `work` until `deadline`. Allocates nothing.
+/// Runs `work` until `deadline`, if there is one. The caller pins `work`, because a future that is moved into
+/// another one takes its size twice.
 pub(super) async fn run_until<F: Future>(
-    deadline: Instant,
-    work: F,
+    deadline: Option<Instant>,
+    mut work: Pin<&mut Option<F>>,
     recorder: &ThreadRecorder,
 ) -> Result<F::Output, CutShort> {
-    let mut work = pin!(Some(work));
-    let running = work.as_mut().as_pin_mut().expect("it was set just now");
+    let running = work.as_mut().as_pin_mut().expect("the caller has set it");
+    let Some(deadline) = deadline else { return Ok(running.await) };
     match tokio::time::timeout_at(deadline.into(), running).await {
         Ok(output) => Ok(output),
         Err(_) => Err(CutShort { requests: recorder.cancel_as(DropInPlace(work), TASK_TIMEOUT) }),
