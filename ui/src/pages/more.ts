@@ -1,6 +1,9 @@
 // The panels, and the pages that load on their first visit, as one file: what they share with Live then is one file
 // too, and the first paint needs few requests.
 
+import { addSheet } from "../parts/sheet";
+import sheet from "./more.css" with { type: "text" };
+
 export { KeyList } from "../key_list";
 export { ChangeLoad, StopRun } from "../parts/load_panels";
 export { NoteForm } from "../parts/note_form";
@@ -15,3 +18,5 @@ export { default as Metrics } from "./metrics";
 export { default as Probes } from "./probes";
 export { default as Resources } from "./resources";
 export { default as Workers } from "./workers";
+
+addSheet(sheet);
