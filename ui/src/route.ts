@@ -13,7 +13,14 @@ export function parseRoute(hash: string): Route {
   return { page: page || "live", query: new URLSearchParams(query) };
 }
 
-export const currentRoute = (): Route => parseRoute(window.location.hash);
+let known = { hash: "", route: parseRoute("") };
+
+/** The same one until the address changes, because each chart asks for it each second. It is only read. */
+export function currentRoute(): Route {
+  const { hash } = window.location;
+  if (hash !== known.hash) known = { hash, route: parseRoute(hash) };
+  return known.route;
+}
 
 export function useRoute(): Route {
   const [route, setRoute] = useState(currentRoute);
@@ -31,7 +38,7 @@ export function go(page: string): void {
 
 /** Sets one setting of the page; null removes it. It adds no step to the history. */
 export function setQuery(name: string, value: string | null): void {
-  const { page, query } = currentRoute();
+  const { page, query } = parseRoute(window.location.hash);
   if (value === null) query.delete(name);
   else query.set(name, value);
   const text = query.toString();

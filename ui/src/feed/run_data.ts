@@ -39,6 +39,8 @@ export interface Table {
   window: Rows;
   messages: ErrorMessage[];
   outcomes: ErrorOutcome[];
+  /** By id + 1: the number of the table that contained the metric last. */
+  changed: number[];
 }
 
 export class RunData {
@@ -165,14 +167,23 @@ export class RunData {
   setTable({ part: [place, parts], total, window, messages, outcomes }: TablePart): void {
     this.version += 1;
     this.tables += 1;
-    const known = this.table ?? { total: [], window: [], messages: [], outcomes: [] };
+    const known = this.table ?? { total: [], window: [], messages: [], outcomes: [], changed: [] };
     const replace = (rows: Rows, added: number[][]): Rows => {
-      for (let index = place; index < rows.length; index += parts) rows[index] = undefined;
-      for (const row of added) rows[(row[0] ?? 0) + 1] = row;
+      const here = new Set(added.map((row) => (row[0] ?? 0) + 1));
+      for (let index = place; index < rows.length; index += parts) if (!here.has(index)) rows[index] = undefined;
+      for (const row of added) {
+        const index = (row[0] ?? 0) + 1;
+        const old = rows[index];
+        // Copied, because rows of messages that live long cost the browser many large collections.
+        if (old?.length === row.length) for (const [column, value] of row.entries()) old[column] = value;
+        else rows[index] = row;
+        known.changed[index] = this.tables;
+      }
       return rows;
     };
     const isOther = ([id]: ErrorMessage | ErrorOutcome): boolean => ((id ?? -1) + 1) % parts !== place;
     this.table = {
+      changed: known.changed,
       total: replace(known.total, total),
       window: replace(known.window, window),
       messages: [...known.messages.filter(isOther), ...messages],

@@ -171,15 +171,18 @@ function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
   [view.inView, view.asTable] = [inView, asTable];
   const last = props.times.at(-1) ?? 0;
   const { drawing, from, to } = dueDrawing(view, props);
-  const data = useMemo(
-    (): Drawn => {
+  const drawn = useRef<Drawn>({ times: [], values: [], from, to, log: false });
+  useMemo(
+    () => {
+      if (!inView) return;
       const source = `${props.generation} ${lines} ${props.title}`;
       const points = reduction.update(source, props.times, props.lines, [from, to], view.width - AXES_WIDTH);
-      return { ...points, from, to, log: usesLog(props, points.values) };
+      drawn.current = { ...points, from, to, log: usesLog(props, points.values) };
     },
     // A chart out of view is drawn when it comes into view.
     [inView, inView ? drawing : 0, lines, rangeText, props.generation, props.times.length === 0],
   );
+  const data = drawn.current;
   const { log } = data;
   // A chart with other lines or another kind of axis is another chart.
   const shape = `${lines}|${log}|${theme}`;
@@ -248,7 +251,7 @@ function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
                   {line.label}
                 </button>{" "}
                 <b>
-                  <LiveText sized text={valueNow} />
+                  <LiveText sized text={valueNow} shown={() => view.inView} />
                 </b>
               </li>
             );

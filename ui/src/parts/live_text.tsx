@@ -5,8 +5,9 @@ import { Component, type JSX } from "preact";
 import { store } from "../store";
 
 interface Props {
-  /** The text now; null leaves it as it is. */
-  text: () => string | null;
+  text: () => string;
+  /** Whether it is on the screen. Elsewhere the text follows when its component is rendered. */
+  shown?: () => boolean;
   /** Whether the element keeps the width of its longest text, so that a new text moves nothing beside it. */
   sized?: boolean;
 }
@@ -18,7 +19,9 @@ export class LiveText extends Component<Props> {
   private unsubscribe = (): void => undefined;
 
   override componentDidMount(): void {
-    this.unsubscribe = store.subscribe(() => this.write());
+    this.unsubscribe = store.subscribe(() => {
+      if (this.props.shown?.() ?? true) this.write();
+    });
   }
 
   override componentWillUnmount(): void {
@@ -27,7 +30,7 @@ export class LiveText extends Component<Props> {
 
   private write(): void {
     const text = this.props.text();
-    if (text !== null && text !== this.node.data) this.node.data = text;
+    if (text !== this.node.data) this.node.data = text;
     if (!this.props.sized || !this.element || this.node.length <= this.longest) return;
     this.longest = this.node.length;
     // A figure has points and commas, which are narrower than a digit.

@@ -61,7 +61,7 @@ export interface Entry {
   member?: boolean;
 }
 
-/** Reads the rows of the table. A row that is still the same keeps its entry, so that it is not rendered again. */
+/** Reads the rows of the table. A metric keeps its entry. */
 class EntryReader {
   private known: Entry[] = [];
 
@@ -300,10 +300,14 @@ function observe(element: Element, row: MetricRow): void {
   observer.observe(element);
 }
 
+/** Changes with the figures of a metric. */
+const figuresOf = ({ id }: Entry): number | undefined => store.data.table?.changed[id + 1];
+
 /** Rendered when its figures change while it is in view, and when it comes into view. */
 class MetricRow extends Component<RowProps> {
   private inView = true;
   private outdated = false;
+  private rendered: number | undefined;
   private element: Element | null = null;
 
   override componentDidMount(): void {
@@ -325,19 +329,21 @@ class MetricRow extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps): boolean {
     const { entry, columns, onFold } = this.props;
     if (next.columns !== columns || next.onFold !== onFold) return true;
-    this.outdated ||= next.entry !== entry;
+    this.outdated ||= next.entry !== entry || figuresOf(entry) !== this.rendered;
     return this.outdated && this.inView;
   }
 
-  private readonly now = (): string | null => (this.inView ? count(nowOf(this.props.entry)) : null);
+  private readonly now = (): string => count(nowOf(this.props.entry));
+  private readonly shown = (): boolean => this.inView;
 
   override render(props: RowProps): JSX.Element {
     this.outdated = false;
-    return <RowCells {...props} now={this.now} />;
+    this.rendered = figuresOf(props.entry);
+    return <RowCells {...props} now={this.now} shown={this.shown} />;
   }
 }
 
-function RowCells({ entry, columns, onFold, now }: RowProps & { now: () => string | null }): JSX.Element {
+function RowCells({ entry, columns, onFold, now, shown }: RowProps & { now: () => string; shown: () => boolean }): JSX.Element {
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;
@@ -370,7 +376,7 @@ function RowCells({ entry, columns, onFold, now }: RowProps & { now: () => strin
         const zero = value === 0 && column.name.startsWith("error");
         return (
           <td key={column.name} class={zero ? `${place} zero` : place}>
-            {column.name === "now" ? <LiveText text={now} /> : column.show(value)}
+            {column.name === "now" ? <LiveText text={now} shown={shown} /> : column.show(value)}
           </td>
         );
       })}

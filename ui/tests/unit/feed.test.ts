@@ -94,6 +94,19 @@ test("a part of the table replaces the rows and errors of its metrics and no oth
   assert.deepEqual([data.table?.messages, data.table?.outcomes], [[], [[0, "timeout", "TIMEOUT", 9]]]);
 });
 
+test("a known metric keeps its row, whose figures change in it", () => {
+  const data = new RunData(golden<Hello>("hello").columns);
+  data.applySnapshot(golden<Snapshot>("snapshot"));
+  const send = (row: number[]): void => data.setTable({ ...golden<TableMessage>("table"), part: [1, 3], total: [row], window: [] });
+  send([0, 77]);
+  const [row, changed] = [data.table?.total[1], data.table?.changed.slice()];
+  send([0, 78]);
+  assert.equal(data.table?.total[1], row);
+  assert.deepEqual(row, [0, 78]);
+  assert.notEqual(data.table?.changed[1], changed?.[1]);
+  assert.equal(data.table?.changed[0], changed?.[0], "a metric of another part");
+});
+
 test("attempts to reconnect are 0.5 to 8 s apart, each within 20 %", () => {
   const middle = [0, 1, 2, 3, 4, 9].map((attempt) => reconnectDelay(attempt, 0.5));
   assert.deepEqual(middle, [500, 1000, 2000, 4000, 8000, 8000]);
