@@ -1,7 +1,7 @@
 // The page of the run under way: key figures, thresholds, charts, the busiest metrics, events.
 
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Threshold } from "../feed/messages";
 import { count, three, timeText } from "../format";
 import { Chart, type Limit, type Line } from "../parts/chart";
@@ -27,6 +27,7 @@ const BRIEF_ROWS = 9;
 export default function Live(): JSX.Element {
   const { state } = useStoreOn(({ state }) => String(Boolean(state?.plan)));
   const flags = useFlags();
+  const parts = useParts(5, Boolean(state?.plan));
   if (!state?.plan) return <Empty />;
   return (
     <>
@@ -36,18 +37,31 @@ export default function Live(): JSX.Element {
         <RangeChoice />
       </div>
       <div class="charts">
-        <StartsChart flags={flags} />
-        <TimesChart flags={flags} />
-        <HeatChart flags={flags} />
-        <ErrorsChart flags={flags} />
+        {parts > 1 ? <StartsChart flags={flags} /> : null}
+        {parts > 1 ? <TimesChart flags={flags} /> : null}
+        {parts > 2 ? <HeatChart flags={flags} /> : null}
+        {parts > 2 ? <ErrorsChart flags={flags} /> : null}
       </div>
-      <div class="with-side">
-        <MetricsTable brief={BRIEF_ROWS} />
-        <Events flags={flags} />
-      </div>
-      <Panel show={({ GeneratorCharts }) => <GeneratorCharts flags={flags} />} />
+      {parts > 3 ? (
+        <div class="with-side">
+          <MetricsTable brief={BRIEF_ROWS} />
+          <Events flags={flags} />
+        </div>
+      ) : null}
+      {parts > 4 ? <Panel show={({ GeneratorCharts }) => <GeneratorCharts flags={flags} />} /> : null}
     </>
   );
+}
+
+/** One more in each frame, up to `most`: a page that is rendered at once holds the browser up for long. */
+function useParts(most: number, ready: boolean): number {
+  const [parts, setParts] = useState(1);
+  useEffect(() => {
+    if (!ready || parts >= most) return;
+    const frame = requestAnimationFrame(() => setParts(parts + 1));
+    return () => cancelAnimationFrame(frame);
+  }, [parts, ready]);
+  return parts;
 }
 
 function RangeChoice(): JSX.Element {
