@@ -1,7 +1,8 @@
 // What the page costs a browser: 500 metrics, an hour of seconds, one message each second over a real
 // WebSocket. It prints main-thread CPU per update, long tasks, memory and bytes; it asserts nothing. Run
 // it after `make ui` and `scripts/ui-tools test`: node bench/web/page.mjs [seconds]
-// With TRACE=FOLDER it also writes Chromium's trace of each page.
+// With TRACE=FOLDER it also writes Chromium's traces of each page: while it loads, and of its updates. DIST
+// names another folder of built files, to compare two builds in turn, and PAGE (live, metrics) one page.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -11,7 +12,7 @@ import { join } from "node:path";
 
 const ROOT = join(import.meta.dirname, "../..");
 const { chromium } = createRequire(join(ROOT, "ui/package.json"))("playwright-core");
-const DIST = join(ROOT, "crates/squall-web/dist");
+const DIST = process.env.DIST ?? join(ROOT, "crates/squall-web/dist");
 const GOLDEN = join(ROOT, "crates/squall-web/src/live/golden");
 const SECONDS = Number(process.argv[2] ?? 30);
 const METRICS = 500;
@@ -19,7 +20,10 @@ const HISTORY = 3600;
 /** As in crates/squall-web/src/live/live_feed.rs. */
 const TABLE_PARTS = 5;
 const TYPES = { html: "text/html", js: "text/javascript", css: "text/css" };
+const CATEGORIES = ["devtools.timeline", "toplevel", "v8", "blink", "cc", "disabled-by-default-v8.gc", "disabled-by-default-v8.cpu_profiler"];
 const KEY_SUFFIX = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/** Time to read the clock of the page before the next update. */
+const READ_MS = 200;
 /** Seconds from the first message to the first one that is measured. */
 const SETTLE_S = 5;
 
@@ -85,7 +89,11 @@ function frame(text) {
   return Buffer.concat([head, body]);
 }
 
-const sent = { bytes: 0 };
+/** What the server has sent. `update` is called before the messages of a second. */
+const sent = { bytes: 0, update: () => undefined };
+
+/** The next time at which the server is about to send a second. */
+const nextUpdate = () => new Promise((resolve) => (sent.update = resolve));
 
 function serve() {
   const server = createServer((request, response) => {
@@ -107,7 +115,10 @@ function serve() {
       socket.write(data);
     };
     messages.first().forEach(send);
-    const timer = setInterval(() => messages.next().forEach(send), 1000);
+    const timer = setInterval(() => {
+      sent.update();
+      setTimeout(() => messages.next().forEach(send), READ_MS);
+    }, 1000);
     for (const end of ["close", "error"]) socket.on(end, () => clearInterval(timer));
   });
   return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server)));
@@ -144,26 +155,37 @@ async function measure(browser, address, name) {
     new PerformanceObserver((list) => globalThis.longTasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ entryTypes: ["longtask"] });
   });
   const metric = await clockOf(page);
+  let tracing = false;
+  /** Ends the trace before, if any, and begins one of `part`. */
+  const trace = async (part) => {
+    if (!process.env.TRACE) return;
+    if (tracing) await browser.stopTracing();
+    tracing = part !== null;
+    if (tracing) await browser.startTracing(page, { path: join(process.env.TRACE, `${name}-${part}.json`), categories: CATEGORIES });
+  };
+  await trace("load");
   await page.goto(address);
   await page.locator(".metrics tbody tr").first().waitFor();
   await page.waitForTimeout(SETTLE_S * 1000);
   const first = await page.evaluate(() => globalThis.longTasks.splice(0));
-  if (process.env.TRACE) await browser.startTracing(page, { path: join(process.env.TRACE, `${name}.json`), categories: ["devtools.timeline", "toplevel", "v8", "disabled-by-default-v8.cpu_profiler"] });
+  await trace("updates");
+  await nextUpdate();
   const [from, bytes] = [Date.now(), sent.bytes];
   const costs = [];
-  for (let second = 1, before = await metric("TaskDuration"); second <= SECONDS; second += 1) {
-    await new Promise((resolve) => setTimeout(resolve, from + second * 1000 - Date.now()));
+  // Read between two updates, so that each figure is the cost of one.
+  for (let before = await metric("TaskDuration"); costs.length < SECONDS; ) {
+    await nextUpdate();
     const after = await metric("TaskDuration");
     costs.push((after - before) * 1000);
     before = after;
   }
-  if (process.env.TRACE) await browser.stopTracing();
+  await trace(null);
   const rate = (sent.bytes - bytes) / (Date.now() - from);
   const long = await page.evaluate(() => globalThis.longTasks);
   const rows = await page.locator(".metrics tbody tr").count();
   const mean = costs.reduce((sum, cost) => sum + cost, 0) / costs.length;
   console.log(
-    `${name}: ${mean.toFixed(1)} ms of main thread per second (p95 ${percentile(costs, 0.95).toFixed(1)}), ` +
+    `${name}: ${mean.toFixed(1)} ms of main thread per second (median ${percentile(costs, 0.5).toFixed(1)}, p95 ${percentile(costs, 0.95).toFixed(1)}, max ${Math.max(...costs).toFixed(1)}), ` +
       `${long.length} tasks over 50 ms (${long.map(Math.round).join(" ")}), first ${first.map(Math.round).join(" ")} ms, ` +
       `${rate.toFixed(1)} kB/s, ${rows} rows in the document, ${((await metric("JSHeapUsedSize")) / 1e6).toFixed(0)} MB heap, ${(await rendererPss(browser)).toFixed(0)} MB PSS`,
   );
@@ -175,6 +197,7 @@ const launch = () =>
   chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/lib/chromium/chromium-headless-shell", args: ["--no-sandbox", "--disable-gpu"] });
 try {
   for (const [name, path] of [["live", "/"], ["metrics", "/#/metrics"]]) {
+    if (process.env.PAGE && process.env.PAGE !== name) continue;
     const browser = await launch();
     try {
       await measure(browser, `http://127.0.0.1:${server.address().port}${path}`, name);
