@@ -14,7 +14,10 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{Kind, copy, median, socket_pair, thread_cpu};
+use super::{
+    copying::{Kind, copy},
+    median, socket_pair, thread_cpu,
+};
 
 const CONNECTIONS: usize = 50;
 const PAYLOAD: usize = 400;
@@ -167,7 +170,7 @@ fn measure(way: Way, per_second: u64) -> Trips {
 /// Prints the medians of the rounds, and the ratios to the raw copy of the same round.
 pub(super) fn compare(rounds: usize) {
     for per_second in [250, 2400] {
-        let ways = [Way::Straight, Way::Through(Kind::RawCopy), Way::Through(Kind::Relay)];
+        let ways = [Way::Straight, Way::Through(Kind::CopyBidirectional), Way::Through(Kind::Relay)];
         let measured: Vec<[Trips; 3]> = (0..rounds).map(|_| ways.map(|way| measure(way, per_second))).collect();
         let of = |figure: fn(&[Trips; 3]) -> f64| median(measured.iter().map(figure).collect());
         println!();
