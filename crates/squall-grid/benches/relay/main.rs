@@ -3,8 +3,8 @@
 //! the same and a connection without a relay. The peers are threads of this process, and their CPU is
 //! not counted.
 //!
-//! usage: cargo bench -p squall-grid --bench relay -- [ROUNDS]
-//! (default: 5 rounds of 1 s for each size and kind, and 5 of 2 s for each rate and kind)
+//! usage: cargo bench -p squall-grid --bench relay -- [ROUNDS] [bytes|trips]
+//! (default: both, 5 rounds of 1 s for each size and kind, and 5 of 2 s for each rate and kind)
 
 mod copying;
 mod round_trips;
@@ -150,7 +150,19 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let rounds: usize = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(5);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rounds: usize = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(5);
+    let is_named = |part: &str| arguments.iter().any(|argument| argument == part);
+    if !is_named("trips") {
+        compare_bytes(rounds);
+    }
+    if !is_named("bytes") {
+        round_trips::compare(rounds);
+    }
+}
+
+/// Prints the medians of the rounds, and the ratio to splice in the same round.
+fn compare_bytes(rounds: usize) {
     let kinds = [Kind::Relay, Kind::CopyBidirectional, Kind::SharedBuffer, Kind::Splice];
     let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
     println!("TCP of this machine: {}", congestion.trim());
@@ -171,5 +183,4 @@ fn main() {
             of(|round| round[0] / round[3])
         );
     }
-    round_trips::compare(rounds);
 }
