@@ -21,12 +21,13 @@ use splice_pipe::SplicePipe;
 
 /// One read, and so the most that a direction copies and holds back. Each read and each write may wake the
 /// peer, which costs more than copying a few pages.
-const BUFFER: usize = 256 << 10;
-/// The kernel moves payloads from this size on without a copy. For smaller ones it takes longer than
-/// copying does.
-const LARGE_PAYLOAD: u64 = BUFFER as u64;
-/// The most that the kernel moves at once, and so the most that a direction holds back of a large payload.
-const MOVED: u64 = BUFFER as u64;
+const BUFFER: usize = SplicePipe::CAPACITY;
+/// A direction whose last read had at least this many bytes moves the next ones through a pipe, which is
+/// cheaper than copying them. For fewer bytes it is not, because it takes more system calls.
+const BULK: usize = 32 << 10;
+/// Payloads from this size on are skipped while the relay follows the frames in a pipe. Smaller ones are
+/// read, because skipping one takes longer than copying it.
+const SKIPPED_PAYLOAD: u64 = 8 << 10;
 
 thread_local! {
     /// All relays of a thread read into one buffer, because none keeps bytes in it across an await.
@@ -295,9 +296,11 @@ struct Direction {
     tracker: FrameTracker,
     /// Bytes that the receiver has not taken. Reading stops until it is empty.
     pending: Vec<u8>,
-    /// The same for bytes of a large payload.
+    /// The same for bytes that are in a pipe.
     moving: Option<SplicePipe>,
     bytes: u64,
+    /// How many of them came last.
+    last_read: usize,
     /// When the last bytes came, or when reading began again.
     last_received: Instant,
     last_pinged: Instant,
@@ -311,6 +314,7 @@ impl Direction {
             pending: Vec::new(),
             moving: None,
             bytes: 0,
+            last_read: 0,
             last_received: now,
             last_pinged: now,
         }
@@ -331,27 +335,12 @@ impl Direction {
         if from.readable().await.is_err() {
             return Step::SenderEnded;
         }
-        // A frame behind a large one is probably large too.
-        let large = self.tracker.last_payload() >= LARGE_PAYLOAD;
-        if self.tracker.payload_left() >= LARGE_PAYLOAD || large && self.tracker.at_boundary() {
-            let mut header = [0; MAX_HEADER];
-            let peeked = if self.tracker.at_boundary() { from.try_peek(&mut header) } else { Ok(0) };
-            match peeked {
-                Ok(peeked) => {
-                    if let Some(step) = self.move_large(&header[..peeked], from, to) {
-                        return step;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Moved,
-                Err(_) => return Step::SenderEnded,
-            }
+        if self.last_read >= BULK
+            && let Some(step) = self.move_piped(from, to)
+        {
+            return step;
         }
-        // A read that ends with the payload lets the next frame be moved with its header.
-        let most = match self.tracker.payload_left() {
-            left @ 1.. if large => (left as usize).min(BUFFER),
-            _ => BUFFER,
-        };
-        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(&mut buffer[..most]) {
+        READ_BUFFER.with_borrow_mut(|buffer| match from.try_read(buffer) {
             Ok(0) => Step::SenderEnded,
             Ok(read) => self.forward(&buffer[..read], to),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Step::Moved,
@@ -359,36 +348,35 @@ impl Direction {
         })
     }
 
-    /// Moves bytes of a large payload, behind `peeked` bytes that the sender's socket still has. `None` if
-    /// the payload is not large, or if the process has no more file descriptors.
-    fn move_large(&mut self, peeked: &[u8], from: &Socket, to: &Socket) -> Option<Step> {
-        let mut tracker = self.tracker.clone();
-        // A header that breaks the protocol is read, and refused, like any other.
-        if tracker.observe(peeked).is_err() || tracker.payload_left() < LARGE_PAYLOAD {
-            return None;
-        }
+    /// Moves what there is through a pipe. `None` if the process has no more file descriptors.
+    fn move_piped(&mut self, from: &Socket, to: &Socket) -> Option<Step> {
         let mut pipe = SplicePipe::open().ok()?;
-        let most = (peeked.len() as u64 + tracker.payload_left()).min(MOVED);
-        let moved = match pipe.fill(from, most as usize) {
+        match pipe.fill(from) {
             Ok(0) => return Some(Step::SenderEnded),
-            Ok(moved) => moved,
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(Step::Moved),
             Err(_) => return Some(Step::SenderEnded),
-        };
-        match moved.checked_sub(peeked.len()) {
-            Some(payload) => {
-                tracker.skip_payload(payload as u64);
-                self.tracker = tracker;
-            }
-            // Part of a header, which was checked above.
-            None => {
-                let _ = self.tracker.observe(&peeked[..moved]);
-            }
         }
-        self.bytes += moved as u64;
-        self.last_received = Instant::now();
-        self.moving = Some(pipe);
-        Some(self.write_held_back(to))
+        let mut tracker = self.tracker.clone();
+        let step = READ_BUFFER.with_borrow_mut(|buffer| match observe_piped(&mut tracker, &pipe, buffer) {
+            Ok(Ok(())) => {
+                self.tracker = tracker;
+                self.count(pipe.filled());
+                self.moving = Some(pipe);
+                self.write_held_back(to)
+            }
+            Ok(Err(error)) => Step::Violation(error),
+            Err(_) => self.forward_copied(&mut pipe, buffer, to),
+        });
+        Some(step)
+    }
+
+    /// Forwards the bytes of a pipe whose frames cannot be followed there.
+    fn forward_copied(&mut self, pipe: &mut SplicePipe, buffer: &mut [u8], to: &Socket) -> Step {
+        match pipe.read(buffer) {
+            Ok(read) => self.forward(&buffer[..read], to),
+            Err(_) => Step::SenderEnded,
+        }
     }
 
     /// Whether the receiver has not taken bytes that were read.
@@ -420,9 +408,14 @@ impl Direction {
             self.tracker = boundary;
             return Step::Violation(error);
         }
-        self.bytes += bytes.len() as u64;
-        self.last_received = Instant::now();
+        self.count(bytes.len());
         self.write(bytes, to)
+    }
+
+    fn count(&mut self, read: usize) {
+        self.bytes += read as u64;
+        self.last_read = read;
+        self.last_received = Instant::now();
     }
 
     fn write(&mut self, bytes: &[u8], to: &Socket) -> Step {
@@ -470,6 +463,32 @@ impl Direction {
         }
         Ok(())
     }
+}
+
+/// Follows the frames in a pipe. Fails if the process cannot look at them there.
+fn observe_piped(
+    tracker: &mut FrameTracker,
+    pipe: &SplicePipe,
+    buffer: &mut [u8],
+) -> io::Result<Result<(), FrameError>> {
+    if tracker.payload_left() >= pipe.filled() as u64 {
+        tracker.skip_payload(pipe.filled() as u64);
+        return Ok(Ok(()));
+    }
+    let mut copy = pipe.duplicate()?;
+    while copy.filled() > 0 {
+        let are_skipped = tracker.last_payload() >= SKIPPED_PAYLOAD;
+        if are_skipped && tracker.payload_left() > 0 {
+            let skipped = copy.skip(tracker.payload_left())?;
+            tracker.skip_payload(skipped as u64);
+            continue;
+        }
+        let read = copy.read(if are_skipped { &mut buffer[..MAX_HEADER] } else { buffer })?;
+        if let Err(error) = tracker.observe(&buffer[..read]) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
 }
 
 #[cfg(test)]

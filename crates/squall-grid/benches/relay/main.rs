@@ -1,10 +1,12 @@
-//! The CPU of the relay: bytes per second of one core, both directions counted, beside tokio's
-//! `copy_bidirectional` in the same run; and the round trips of small messages, beside the same and a
-//! connection without a relay. The peers are threads of this process, and their CPU is not counted.
+//! The CPU of the relay: bytes per second of one core, both directions counted, beside other ways to
+//! copy in the same run, which show what this machine can do; and the round trips of small messages, beside
+//! the same and a connection without a relay. The peers are threads of this process, and their CPU is
+//! not counted.
 //!
-//! usage: cargo bench -p squall-grid --bench relay -- [ROUNDS]
-//! (default: 5 rounds of 1 s for each size and kind, and 5 of 2 s for each rate and kind)
+//! usage: cargo bench -p squall-grid --bench relay -- [ROUNDS] [bytes|trips]
+//! (default: both, 5 rounds of 1 s for each size and kind, and 5 of 2 s for each rate and kind)
 
+mod copying;
 mod round_trips;
 
 use std::{
@@ -18,56 +20,61 @@ use std::{
     time::Duration,
 };
 
-use squall_grid::relay::{RelaySide, RelayTimeouts, Socket, frame::CloseFrame, relay};
+use copying::{Kind, copy};
 use tokio::sync::oneshot;
 
 const CONNECTIONS: usize = 2;
 const ROUND: Duration = Duration::from_secs(1);
+/// What the peers read and write at once.
+const CHUNK: usize = 256 << 10;
 
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Relay,
-    RawCopy,
+/// An endless stream of frames, of which a peer writes as many bytes as it likes.
+struct Frames {
+    header: Vec<u8>,
+    size: usize,
+    /// Position in the present frame.
+    at: usize,
+    chunk: Vec<u8>,
 }
 
-/// Copies between two connections until one ends, or until `stopped` fires.
-async fn copy(kind: Kind, from_client: TcpStream, to_worker: TcpStream, stopped: oneshot::Receiver<CloseFrame>) {
-    let [mut from_client, mut to_worker] = [from_client, to_worker].map(|stream| {
-        stream.set_nonblocking(true).expect("a socket");
-        tokio::net::TcpStream::from_std(stream).expect("a runtime")
-    });
-    if kind == Kind::RawCopy {
-        let _ = tokio::io::copy_bidirectional(&mut from_client, &mut to_worker).await;
-        return;
+impl Frames {
+    fn new(size: usize, masked: bool) -> Self {
+        let mask_bit = if masked { 0x80 } else { 0 };
+        let mut header = vec![0x82];
+        match size {
+            0..126 => header.push(mask_bit | size as u8),
+            126..65_536 => {
+                header.push(mask_bit | 126);
+                header.extend((size as u16).to_be_bytes());
+            }
+            _ => {
+                header.push(mask_bit | 127);
+                header.extend((size as u64).to_be_bytes());
+            }
+        }
+        header.extend(masked.then_some([0; 4]).into_iter().flatten());
+        Self { header, size, at: 0, chunk: Vec::with_capacity(CHUNK) }
     }
-    let side = |stream| RelaySide { socket: Socket::Tcp(stream), received: Vec::new() };
-    let timeouts = RelayTimeouts {
-        ping_after: Some(Duration::from_secs(20)),
-        lost_after: Some(Duration::from_secs(60)),
-        close_grace: Duration::ZERO,
-    };
-    let ended = relay(side(from_client), side(to_worker), timeouts, stopped).await;
-    ended.close(CloseFrame::new(1011, "lost")).await;
-}
 
-/// Whole frames of `size` bytes each, about 256 KiB together.
-fn frames(size: usize, masked: bool) -> Vec<u8> {
-    let mut frame = vec![0x82];
-    let mask_bit = if masked { 0x80 } else { 0 };
-    match size {
-        0..126 => frame.push(mask_bit | size as u8),
-        126..65_536 => {
-            frame.push(mask_bit | 126);
-            frame.extend((size as u16).to_be_bytes());
+    /// The next `length` bytes.
+    fn next(&mut self, length: usize) -> &[u8] {
+        self.chunk.clear();
+        while self.chunk.len() < length {
+            let room = length - self.chunk.len();
+            let used = if self.at < self.header.len() {
+                let header = &self.header[self.at..];
+                let used = header.len().min(room);
+                self.chunk.extend_from_slice(&header[..used]);
+                used
+            } else {
+                let used = (self.header.len() + self.size - self.at).min(room);
+                self.chunk.resize(self.chunk.len() + used, 0);
+                used
+            };
+            self.at = (self.at + used) % (self.header.len() + self.size);
         }
-        _ => {
-            frame.push(mask_bit | 127);
-            frame.extend((size as u64).to_be_bytes());
-        }
+        &self.chunk
     }
-    frame.extend(masked.then_some([0; 4]).into_iter().flatten());
-    frame.resize(frame.len() + size, 0);
-    frame.repeat((256 << 10) / size + 1)
 }
 
 fn socket_pair() -> (TcpStream, TcpStream) {
@@ -77,16 +84,32 @@ fn socket_pair() -> (TcpStream, TcpStream) {
 }
 
 /// Writes frames and reads what comes, until the connection ends.
-fn start_peer(stream: TcpStream, frames: Vec<u8>, received: &Arc<AtomicU64>, ended: &Arc<AtomicBool>) {
+fn start_client(stream: TcpStream, mut frames: Frames, received: &Arc<AtomicU64>, ended: &Arc<AtomicBool>) {
     let (mut writer, mut reader) = (stream.try_clone().expect("a clone"), stream);
     let (received, ended) = (received.clone(), ended.clone());
-    thread::spawn(move || while !ended.load(Relaxed) && writer.write_all(&frames).is_ok() {});
+    thread::spawn(move || while !ended.load(Relaxed) && writer.write_all(frames.next(CHUNK)).is_ok() {});
     thread::spawn(move || {
-        let mut buffer = vec![0; 256 << 10];
+        let mut buffer = vec![0; CHUNK];
         while let Ok(read) = reader.read(&mut buffer)
             && read > 0
         {
             received.fetch_add(read as u64, Relaxed);
+        }
+    });
+}
+
+/// Answers bytes with as many bytes of frames.
+fn start_echo(mut stream: TcpStream, mut frames: Frames, received: &Arc<AtomicU64>) {
+    let received = received.clone();
+    thread::spawn(move || {
+        let mut buffer = vec![0; CHUNK];
+        while let Ok(read) = stream.read(&mut buffer)
+            && read > 0
+        {
+            received.fetch_add(read as u64, Relaxed);
+            if stream.write_all(frames.next(read)).is_err() {
+                break;
+            }
         }
     });
 }
@@ -105,8 +128,8 @@ fn measure(size: usize, kind: Kind) -> f64 {
         let (mut running, mut stops) = (tokio::task::JoinSet::new(), Vec::new());
         for _ in 0..CONNECTIONS {
             let ((client, from_client), (worker, to_worker)) = (socket_pair(), socket_pair());
-            start_peer(client, frames(size, true), &received, &ended);
-            start_peer(worker, frames(size, false), &received, &ended);
+            start_client(client, Frames::new(size, true), &received, &ended);
+            start_echo(worker, Frames::new(size, false), &received);
             let (stop, stopped) = oneshot::channel();
             stops.push(stop);
             running.spawn(copy(kind, from_client, to_worker, stopped));
@@ -127,18 +150,37 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let rounds: usize = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(5);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rounds: usize = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(5);
+    let is_named = |part: &str| arguments.iter().any(|argument| argument == part);
+    if !is_named("trips") {
+        compare_bytes(rounds);
+    }
+    if !is_named("bytes") {
+        round_trips::compare(rounds);
+    }
+}
+
+/// Prints the medians of the rounds, and the ratio to splice in the same round.
+fn compare_bytes(rounds: usize) {
+    let kinds = [Kind::Relay, Kind::CopyBidirectional, Kind::SharedBuffer, Kind::Splice];
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    println!("TCP of this machine: {}", congestion.trim());
+    println!("GB per CPU second, both directions counted, medians of {rounds} rounds");
     println!(
-        "{:>9} {:>12} {:>20}   GB per CPU second, median of {rounds} rounds",
-        "frame", "relay", "copy_bidirectional"
+        "{:>9} {:>8} {:>20} {:>14} {:>8} {:>16}",
+        "frame", "relay", "copy_bidirectional", "shared buffer", "splice", "relay to splice"
     );
     for (name, size) in [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("16 MiB", 16 << 20)] {
-        let (mut relays, mut copies) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            relays.push(measure(size, Kind::Relay));
-            copies.push(measure(size, Kind::RawCopy));
-        }
-        println!("{name:>9} {:>12.2} {:>20.2}", median(relays), median(copies));
+        let rates: Vec<[f64; 4]> = (0..rounds).map(|_| kinds.map(|kind| measure(size, kind))).collect();
+        let of = |figure: fn(&[f64; 4]) -> f64| median(rates.iter().map(figure).collect());
+        println!(
+            "{name:>9} {:>8.2} {:>20.2} {:>14.2} {:>8.2} {:>14.2} ×",
+            of(|round| round[0]),
+            of(|round| round[1]),
+            of(|round| round[2]),
+            of(|round| round[3]),
+            of(|round| round[0] / round[3])
+        );
     }
-    round_trips::compare(rounds);
 }

@@ -5,6 +5,10 @@
 use std::{
     io::Write,
     net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -14,7 +18,10 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{Kind, copy, median, socket_pair, thread_cpu};
+use super::{
+    copying::{Kind, copy},
+    median, socket_pair, thread_cpu,
+};
 
 const CONNECTIONS: usize = 50;
 const PAYLOAD: usize = 400;
@@ -22,6 +29,8 @@ const PAYLOAD: usize = 400;
 const HEADER: usize = 4;
 const MASKED_HEADER: usize = 8;
 const ROUND: Duration = Duration::from_secs(2);
+/// Answers that take longer are lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]
 enum Way {
@@ -77,15 +86,17 @@ fn echo(streams: Vec<TcpStream>) {
 }
 
 /// Reads the answers, until all connections end, and returns how long the trips took in milliseconds.
-fn receive(streams: Vec<TcpStream>, begun: Instant) -> Vec<f64> {
+fn receive(streams: Vec<TcpStream>, begun: Instant, answered: &Arc<AtomicU64>) -> Vec<f64> {
     runtime().block_on(async {
         let mut running = tokio::task::JoinSet::new();
         for stream in streams {
+            let answered = answered.clone();
             running.spawn(async move {
                 let (mut stream, mut received, mut trips) = (to_tokio(stream), [0; HEADER + PAYLOAD], Vec::new());
                 while stream.read_exact(&mut received).await.is_ok() {
                     let sent: [u8; 8] = received[HEADER..][..8].try_into().expect("8 bytes");
                     trips.push((begun.elapsed().as_nanos() as u64 - u64::from_be_bytes(sent)) as f64 / 1e6);
+                    answered.fetch_add(1, Relaxed);
                 }
                 trips
             });
@@ -98,8 +109,9 @@ fn receive(streams: Vec<TcpStream>, begun: Instant) -> Vec<f64> {
     })
 }
 
-/// Sends at the rate for one round, over one connection after the other. Returns the number of frames.
-fn send(mut streams: Vec<TcpStream>, begun: Instant, per_second: u64) -> u64 {
+/// Sends at the rate for one round, over one connection after the other, and waits for the answers. Returns
+/// the number of frames.
+fn send(mut streams: Vec<TcpStream>, begun: Instant, per_second: u64, answered: &AtomicU64) -> u64 {
     let frames = per_second * ROUND.as_secs();
     for number in 0..frames {
         let due = Duration::from_nanos(number * 1_000_000_000 / per_second);
@@ -107,7 +119,10 @@ fn send(mut streams: Vec<TcpStream>, begun: Instant, per_second: u64) -> u64 {
         let sent = begun.elapsed().as_nanos() as u64;
         streams[number as usize % CONNECTIONS].write_all(&frame(true, sent)).expect("the peer reads");
     }
-    thread::sleep(Duration::from_millis(100));
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    while answered.load(Relaxed) < frames && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
     for stream in &streams {
         let _ = stream.shutdown(std::net::Shutdown::Both);
     }
@@ -154,8 +169,10 @@ fn measure(way: Way, per_second: u64) -> Trips {
         Way::Through(kind) => Some(start_copying(kind, pairs)),
     };
     let readers = clients.iter().map(|stream| stream.try_clone().expect("a clone")).collect();
-    let receiving = thread::spawn(move || receive(readers, begun));
-    let frames = send(clients, begun, per_second);
+    let answered = Arc::new(AtomicU64::new(0));
+    let counted = answered.clone();
+    let receiving = thread::spawn(move || receive(readers, begun, &counted));
+    let frames = send(clients, begun, per_second, &answered);
     let mut trips = receiving.join().expect("it ends");
     let cpu = copying.map_or(0, |copying| copying.join().expect("it ends"));
     echoing.join().expect("it ends");
@@ -167,7 +184,7 @@ fn measure(way: Way, per_second: u64) -> Trips {
 /// Prints the medians of the rounds, and the ratios to the raw copy of the same round.
 pub(super) fn compare(rounds: usize) {
     for per_second in [250, 2400] {
-        let ways = [Way::Straight, Way::Through(Kind::RawCopy), Way::Through(Kind::Relay)];
+        let ways = [Way::Straight, Way::Through(Kind::CopyBidirectional), Way::Through(Kind::Relay)];
         let measured: Vec<[Trips; 3]> = (0..rounds).map(|_| ways.map(|way| measure(way, per_second))).collect();
         let of = |figure: fn(&[Trips; 3]) -> f64| median(measured.iter().map(figure).collect());
         println!();

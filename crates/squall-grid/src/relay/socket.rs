@@ -6,7 +6,6 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use rustix::net::RecvFlags;
 use tokio::{io::Interest, net::TcpStream};
 
 use super::unix_socket::UnixSocket;
@@ -47,11 +46,6 @@ impl Socket {
             length => Ok(length),
         });
         all_there_was.map_or(read, Ok)
-    }
-
-    /// Reads without taking the bytes away.
-    pub(super) fn try_peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.try_read_with(|socket| Ok(rustix::net::recv(socket, buffer, RecvFlags::PEEK)?.0))
     }
 
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {

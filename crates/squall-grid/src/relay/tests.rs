@@ -82,7 +82,6 @@ async fn messages_of_any_size_pass_unchanged_in_both_directions() {
     echo.await.unwrap();
 }
 
-/// A frame with its first byte as given, from the worker.
 /// The header of a frame behind a large one is there before the relay has moved the large one.
 #[tokio::test]
 async fn messages_behind_large_ones_pass_unchanged() {
@@ -104,8 +103,12 @@ async fn messages_behind_large_ones_pass_unchanged() {
     setup.running.await.unwrap();
 }
 
+/// A frame with its first byte as given, from the worker.
 fn unmasked(first: u8, payload: &[u8]) -> Vec<u8> {
-    [&[first, 126][..], &(payload.len() as u16).to_be_bytes(), payload].concat()
+    match payload.len() {
+        0..65_536 => [&[first, 126][..], &(payload.len() as u16).to_be_bytes(), payload].concat(),
+        _ => [&[first, 127][..], &(payload.len() as u64).to_be_bytes(), payload].concat(),
+    }
 }
 
 #[tokio::test]
@@ -319,5 +322,97 @@ async fn check_slow_reader(first: &[u8], bytes: &[u8], most: usize) {
 async fn slow_reader_makes_the_relay_hold_one_buffer_and_stop_reading() {
     check_slow_reader(&[], &unmasked(0x82, &[0; 100]).repeat(600), 2 * BUFFER).await;
     let promise_of_much = [&[0x82, 127][..], &(1u64 << 62).to_be_bytes()].concat();
-    check_slow_reader(&promise_of_much, &[0; BUFFER], MOVED as usize).await;
+    check_slow_reader(&promise_of_much, &[0; BUFFER], BUFFER).await;
+}
+
+/// Forwards `stream` from a worker to a client that reads it, and returns the direction, how many of its
+/// steps used a pipe, and why it ended, if it did.
+async fn forward_bulk(from: (Socket, Socket), to: (Socket, Socket), stream: Vec<u8>) -> (Direction, usize, Step) {
+    let ((sender, from), (receiver, to)) = (from, to);
+    let (length, expected) = (stream.len(), stream.clone());
+    let sending = tokio::spawn(async move { sender.write_all(&stream).await.map(|()| sender) });
+    let receiving = tokio::spawn(async move {
+        let (mut received, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
+        while let Ok(read @ 1..) = receiver.read_some(&mut buffer).await {
+            received.extend_from_slice(&buffer[..read]);
+        }
+        received
+    });
+    let (mut direction, mut piped) = (Direction::new(FrameSender::Server), 0);
+    let mut step = Step::Moved;
+    while matches!(step, Step::Moved) && (direction.bytes < length as u64 || direction.holds_back()) {
+        let may_pipe = direction.last_read >= BULK && !direction.holds_back();
+        step = direction.step(&from, &to).await;
+        piped += usize::from(may_pipe);
+    }
+    to.shut_down_write();
+    let received = receiving.await.unwrap();
+    assert!(received == expected[..direction.bytes as usize], "{} of {length} bytes", direction.bytes);
+    drop((from, sending.await));
+    (direction, piped, step)
+}
+
+async fn tcp_pair() -> (Socket, Socket) {
+    let (near, far) = socket_pair().await;
+    // Wherever the test runs, more than a bulk arrives at once.
+    socket2::SockRef::from(&far).set_recv_buffer_size(1 << 20).unwrap();
+    (Socket::Tcp(near), Socket::Tcp(far))
+}
+
+fn unix_pair() -> (Socket, Socket) {
+    let (near, far) = UnixStream::pair().unwrap();
+    let [near, far] = [near, far].map(|stream| UnixSocket::new(stream.into_std().unwrap().into()).unwrap());
+    (Socket::Unix(near), Socket::Unix(far))
+}
+
+/// Frames of all sizes, whose payloads differ, with pings between them and a close frame behind them.
+fn bulk() -> (Vec<u8>, u64) {
+    let (mut stream, mut frames) = (Vec::new(), 1);
+    let sizes = [0usize, 1, 90, 1000, 8191, 8192, 9000, 65_535, 65_536, 70_000, 262_144, 262_145, 900_000];
+    for at in 0..400 {
+        let size = sizes[at * at % 101 % sizes.len()];
+        let payload: Vec<u8> = (0..size).map(|byte| ((byte + at) % 251) as u8).collect();
+        stream.extend(unmasked(0x82, &payload));
+        stream.extend(encode_ping(FrameSender::Server));
+        frames += 2;
+    }
+    stream.extend(CloseFrame::new(1001, "squall: bye").encode());
+    (stream, frames)
+}
+
+async fn check_bulk(from: (Socket, Socket), to: (Socket, Socket)) {
+    let (stream, frames) = bulk();
+    let (direction, piped, step) = forward_bulk(from, to, stream).await;
+    assert!(matches!(step, Step::Moved) && piped > 10, "{piped}");
+    assert_eq!((direction.tracker.frames(), direction.tracker.at_boundary()), (frames, true));
+    assert_eq!(direction.tracker.close(), Some(&CloseFrame::new(1001, "squall: bye")));
+}
+
+#[tokio::test]
+async fn frames_in_bulk_pass_byte_for_byte_and_are_followed() {
+    check_bulk(tcp_pair().await, tcp_pair().await).await;
+}
+
+#[tokio::test]
+async fn frames_in_bulk_pass_between_tcp_and_unix_sockets() {
+    check_bulk(unix_pair(), tcp_pair().await).await;
+    check_bulk(tcp_pair().await, unix_pair()).await;
+}
+
+#[tokio::test]
+async fn frames_in_bulk_pass_if_a_pipe_cannot_be_duplicated() {
+    splice_pipe::keep_small_pipe();
+    check_bulk(tcp_pair().await, tcp_pair().await).await;
+}
+
+#[tokio::test]
+async fn break_of_the_protocol_in_bulk_is_not_forwarded() {
+    for size in [1000, 9000, 100_000] {
+        let valid = unmasked(0x82, &vec![7; size]).repeat((4 << 20) / size);
+        let length = valid.len();
+        let junk = vec![0x83; 100];
+        let (direction, piped, step) = forward_bulk(tcp_pair().await, tcp_pair().await, [valid, junk].concat()).await;
+        assert!(matches!(step, Step::Violation(FrameError::Masking | FrameError::ReservedOpcode(3))), "{size}");
+        assert!(direction.bytes <= length as u64 && piped > 10, "{size}: {piped}");
+    }
 }
