@@ -19,7 +19,7 @@ mod try_delay;
 mod user;
 mod workload;
 
-use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOperation, StressSettings};
+use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StopRule, StressOperation, StressSettings};
 use operation_chooser::OperationChooser;
 use operation_counts::CountMetrics;
 use partition_limit::PartitionLimit;
@@ -32,9 +32,10 @@ use squall_engine::{
 use squall_metrics::{MetricId, MetricKey};
 use standard_operations::StandardOperations;
 use statement_error::{different, unreadable};
-use std::{cell::OnceCell, num::NonZeroUsize, rc::Rc, sync::Arc};
+use std::{cell::OnceCell, num::NonZeroUsize, rc::Rc, sync::Arc, time::Instant};
 use token_ranges::TokenRanges;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use try_delay::LastTry;
 
 pub use operation_counts::{OperationCounts, RunCounts};
 pub use run_end::{RunEnd, RunEndReason};
@@ -59,8 +60,8 @@ struct DriverRun {
     visits: PartitionVisits,
     token_ranges: TokenRanges,
     limit: PartitionLimit,
-    counts: RunCounts,
     end: RunEnd,
+    last_try: LastTry,
     connections_per_thread: NonZeroUsize,
 }
 
@@ -98,6 +99,7 @@ pub struct CqlThread {
     recorder: ThreadRecorder,
     metrics: Vec<MetricId>,
     count_metrics: Vec<CountMetrics>,
+    unused_iterations: Option<MetricId>,
     /// Set by `connect`, before the first user exists.
     connected: OnceCell<Rc<ConnectedThread>>,
 }
@@ -108,8 +110,10 @@ struct ConnectedThread {
     recorder: ThreadRecorder,
     /// In the order of the run's operations.
     metrics: Vec<MetricId>,
-    /// As `metrics`, if this is a worker of a fleet and operations have more than one partition.
+    /// As `metrics`, if operations may have more than one partition or row.
     count_metrics: Vec<CountMetrics>,
+    /// If this is a worker of a fleet.
+    unused_iterations: Option<MetricId>,
     database: Database,
     operations: ThreadOperations,
     /// The requests that may be in flight at the same time; `None`: any number.
@@ -159,6 +163,10 @@ impl CqlDriver {
         DriverData { seeds, token_ranges, limit, place }: DriverData,
     ) -> CqlDriver {
         let connections = settings.mode.connections_per_host as usize / work.engine_threads.max(1);
+        let length = match (work.partitions, settings.command.stop) {
+            (None, StopRule::Time(length)) => Some(length),
+            (_, StopRule::Time(_) | StopRule::Partitions(_) | StopRule::StandardError { .. }) => None,
+        };
         let run = DriverRun {
             place,
             settings: settings.clone(),
@@ -167,9 +175,9 @@ impl CqlDriver {
             visits: PartitionVisits::new(&settings.insert),
             token_ranges,
             limit,
-            counts: RunCounts::new(&work.workload.names()),
             workload: work.workload,
             end: RunEnd::default(),
+            last_try: LastTry::new(length, settings.mode.request_timeout),
             connections_per_thread: NonZeroUsize::new(connections).unwrap_or(NonZeroUsize::MIN),
         };
         CqlDriver { run: Arc::new(run) }
@@ -178,11 +186,6 @@ impl CqlDriver {
     /// Where the driver asks for the end of the run.
     pub fn run_end(&self) -> RunEnd {
         self.run.end.clone()
-    }
-
-    /// The partitions and rows that the run counts.
-    pub fn counts(&self) -> RunCounts {
-        self.run.counts.clone()
     }
 }
 
@@ -207,16 +210,20 @@ impl Driver for CqlDriver {
     fn thread(&self, recorder: ThreadRecorder) -> Result<CqlThread, DriverError> {
         let names = self.run.workload.names();
         let metrics = names.iter().map(|name| recorder.metric(MetricKey::request(*name))).collect();
-        let count_metrics = match (&self.run.workload, self.run.place) {
-            (Workload::Profiles(profiles), DriverPlace::FleetWorker) => {
+        let count_metrics = match &self.run.workload {
+            Workload::Profiles(profiles) => {
                 let metrics = |operation: &ProfileOperation| {
                     CountMetrics::new(&operation.name, operation.reads_token_ranges(), &recorder)
                 };
                 profiles.operations.iter().map(metrics).collect()
             }
-            (Workload::Standard(_), _) | (_, DriverPlace::LocalRun) => Vec::new(),
+            Workload::Standard(_) => Vec::new(),
         };
-        Ok(CqlThread { run: self.run.clone(), recorder, metrics, count_metrics, connected: OnceCell::new() })
+        // In one process the end of the run is requested at once.
+        let unused_iterations =
+            (self.run.place == DriverPlace::FleetWorker).then(|| operation_counts::unused_iterations(&recorder));
+        let (run, connected) = (self.run.clone(), OnceCell::new());
+        Ok(CqlThread { run, recorder, metrics, count_metrics, unused_iterations, connected })
     }
 
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
@@ -240,6 +247,7 @@ impl DriverThread for CqlThread {
             recorder: self.recorder.clone(),
             metrics: self.metrics.clone(),
             count_metrics: self.count_metrics.clone(),
+            unused_iterations: self.unused_iterations,
             database,
             operations,
         };
@@ -304,6 +312,11 @@ impl DriverRun {
 
     fn errors(&self) -> &ErrorSettings {
         &self.settings.errors
+    }
+
+    /// Whether an operation that fails now is not tried again, however many tries it has left.
+    fn tries_are_over(&self) -> bool {
+        self.end.tries_have_ended() || self.last_try.is_over(Instant::now())
     }
 
     fn user_seeds(&self) -> UserSeeds {

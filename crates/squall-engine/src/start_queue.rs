@@ -9,7 +9,8 @@ use std::{
 
 use crate::user_mailbox::DueStart;
 
-/// The most queued starts; the engine drops and counts further ones. Each takes 56 bytes.
+/// The most queued starts. Further ones of a run with an iteration limit stay in the schedule; the engine
+/// drops and counts those of other runs. Each takes 56 bytes.
 const MAX_QUEUED_STARTS: usize = 1_000_000;
 
 #[derive(Default)]
@@ -28,13 +29,16 @@ impl StartQueue {
         self.len() == 0
     }
 
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= MAX_QUEUED_STARTS
+    }
+
     /// Appends a start; `false` if the queue is full.
     #[must_use]
     pub(crate) fn push(&self, start: DueStart) -> bool {
-        let mut starts = self.starts.borrow_mut();
-        let fits = starts.len() < MAX_QUEUED_STARTS;
+        let fits = !self.is_full();
         if fits {
-            starts.push_back(start);
+            self.starts.borrow_mut().push_back(start);
         }
         fits
     }

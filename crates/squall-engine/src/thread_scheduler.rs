@@ -27,6 +27,7 @@ use crate::{
     user_growth::UserGrowth,
     user_mailbox::UserMailbox,
 };
+use starts::FullQueue;
 
 /// Samples that arrive this soon after the last second belong to it, so that a run of 4 s has 4 seconds
 /// in its timeline and not a fifth with the last responses.
@@ -68,6 +69,8 @@ enum LoadModelState {
         schedule: Schedule,
         /// Whether the run has an iteration limit.
         limited: bool,
+        /// The full queue has kept back starts due before.
+        kept_until: Option<Instant>,
     },
     Closed {
         /// The users of this thread by their number in the run.
@@ -109,6 +112,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             LoadModel::Open { .. } => LoadModelState::Open {
                 schedule: starts::schedule_for(&state, &profile, shares),
                 limited: load.iterations.is_some(),
+                kept_until: None,
             },
             LoadModel::Closed { .. } => LoadModelState::Closed { mailboxes: BTreeMap::new(), desired: 0 },
         };
@@ -196,7 +200,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             let mut wake_by = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
             wake_by(self.state.sleeps.wake_due(now));
             self.state.assign_queued_to_idle();
-            wake_by(self.make_due_starts(now));
+            wake_by(self.make_due_starts(now, FullQueue::KeepsStarts));
             if self.is_done(now) {
                 return Ok(ThreadStopCause::Done);
             }
@@ -228,7 +232,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         let command = *self.inputs.commands.borrow();
         if let (EngineCommand::Drain(at), LoadModelState::Open { .. }) = (command, &self.load_state) {
             let now = self.receive_assignments_and_read_clock().min(at);
-            self.make_due_starts(now);
+            self.make_due_starts(now, FullQueue::DropsStarts);
         }
     }
 
@@ -302,21 +306,17 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
     }
 
-    fn is_done(&mut self, now: Instant) -> bool {
+    fn is_done(&self, now: Instant) -> bool {
         let state = &self.state;
         let elapsed = state.elapsed(now);
-        match &mut self.load_state {
-            LoadModelState::Open { schedule, limited } => {
+        match &self.load_state {
+            LoadModelState::Open { schedule, limited, .. } => {
                 // A worker of a fleet may still receive shares with starts left.
                 let alone = state.config.send_permit.is_none();
                 if schedule.peek().is_some() {
                     return false;
                 }
-                // A run with an iteration limit makes all iterations, unless no user can start.
-                let waits = *limited
-                    && !state.starts.is_empty()
-                    && elapsed < self.profile.duration()
-                    && !state.users_cannot_start(now);
+                let waits = !state.starts.is_empty() && self.makes_all_starts(now);
                 state.starts.wake_when_empty.set(waits);
                 !waits && (*limited && alone || elapsed >= schedule.end())
             }

@@ -136,6 +136,10 @@ pub async fn run_with_generator<G: LoadGenerator>(
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, RunError> {
     let (mut stop_requests, mut wakes) = (control.subscribe(), control.subscribe_to_wakes());
+    // A request that came while the generator connected is no change to a new receiver.
+    if control.is_stopping() {
+        stop_requests.mark_changed();
+    }
     let mut completion = control.subscribe_to_completion();
     let sources = generator.sources();
     let threads = sources.len() as u32;

@@ -96,8 +96,14 @@ fn every_step_of_threads_runs_and_stands_in_the_last_table() {
             ended.stdout.contains(&format!("Running WRITE with {threads} threads for 50 iteration\n")),
             "{ended:?}"
         );
-        assert!(ended.stdout.contains(&format!("  {threads} threadCount, total, ")), "{ended:?}");
     }
+    let table = ended.stdout.split("\n\n").last().unwrap_or_default();
+    let labels: Vec<&str> = table.lines().map(|line| line.get(..20).unwrap_or(line)).collect();
+    let rows = ["2 threadCount, WRITE", "2 threadCount, total", "4 threadCount, WRITE", "4 threadCount, total"];
+    let [improvement, header, labels @ .., end] = labels.as_slice() else { panic!("{ended:?}") };
+    assert!(improvement.starts_with("Improvement") && header.starts_with("           id, type"), "{ended:?}");
+    assert_eq!((labels, *end), (&rows[..], "END"), "one line for each kind of operation of a whole run");
+    assert_eq!(ended.stdout.matches("END").count(), 1, "{ended:?}");
     assert_eq!(count("steps", "standard1"), 50);
 }
 

@@ -37,13 +37,17 @@ impl CqlFleet {
     }
 
     fn start_with(&self, keyspace: &str, command: &[&str], outputs: &[&str]) -> RunningProcess {
+        self.start_logging(keyspace, command, "interval=1s", outputs)
+    }
+
+    fn start_logging(&self, keyspace: &str, command: &[&str], interval: &str, outputs: &[&str]) -> RunningProcess {
         let (port, keyspace) = (format!("native={}", Cassandra::shared().port()), format!("keyspace={keyspace}"));
         let connection = ["-node", "127.0.0.1", "-port", port.as_str()];
         // A profile has its own schema.
         let schema = ["-schema", keyspace.as_str()];
         let schema = if command[0] == "user" { &[][..] } else { &schema[..] };
         let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra"];
-        let log = ["-log", "no-settings", "hdrfile=run.hdr"];
+        let log = ["-log", "no-settings", "hdrfile=run.hdr", interval];
         let redis = self.redis.url();
         let fleet = ["--cluster", redis.as_str()];
         self.folder.start(&[&["cql"], command, schema, &connection, &login, &log, &fleet, outputs].concat())
@@ -122,8 +126,37 @@ fn workers_of_a_fleet_write_every_partition_of_a_profile_once() {
         assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
     };
     refused(&["ops(scan=1)", "n=5", "-rate", "threads=2"], "n= with scan, a token-range query");
+    let lookback = ["ops(insert=1)", "n=5", "-pop", "seq=1..5", "no-wrap", "read-lookback=fixed(1)"];
+    refused(&[&lookback[..], &["-rate", "threads=2"]].concat(), "no-wrap with read-lookback=");
     let revisits = ["ops(insert=1)", "n=5", "-insert", "visits=fixed(2)", "-pop", "seq=1..5", "no-wrap"];
     refused(&[&revisits[..], &["-rate", "threads=2"]].concat(), "no-wrap with -insert visits=");
+}
+
+#[test]
+fn a_fleet_ends_after_the_last_partition_and_shows_its_last_interval() {
+    let fleet = CqlFleet::new(2);
+    fleet.folder.write(
+        "events.yaml",
+        "keyspace: fleet_last\n\
+         keyspace_definition: |\n  CREATE KEYSPACE fleet_last WITH replication = \
+         {'class': 'SimpleStrategy', 'replication_factor': 1};\n\
+         table: events\n\
+         table_definition: |\n  CREATE TABLE events (id bigint PRIMARY KEY, total int)\n",
+    );
+    // Ten operations write all partitions; the rest of 1,000 starts would take three minutes.
+    let command = ["user", "profile=events.yaml", "ops(insert=1)", "n=1000", "no-warmup"];
+    let shape = ["-insert", "partitions=fixed(100)", "batchtype=unlogged", "-pop", "seq=1..1000"];
+    let rate = ["-rate", "threads=4", "fixed=5/s"];
+    let command = [&command[..], &shape, &rate].concat();
+    let ended = fleet.start_logging("fleet_last", &command, "interval=60s", &["--json", "result.json"]).end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(rows("fleet_last.events"), 1000);
+    let result = fleet.folder.json("result.json");
+    assert_eq!((number(&result, "/totals/requests"), number(&result, "/fleet/missed_starts")), (10, 0), "{result}");
+    assert!(number(&result, "/totals/iterations") < 500, "the run ends after the last partition: {result}");
+    // All of the run is one interval that is not full.
+    assert!(ended.stdout.contains("\ntotal,            10,"), "{ended:?}");
+    assert_eq!(fleet.folder.read("run.hdr").matches("\nTag=insert-st,").count(), 1);
 }
 
 #[test]
@@ -155,7 +188,7 @@ fn a_fleet_searches_threads_and_ends_by_the_standard_error() {
     let ended = fleet.start_with("fleet_steps", &steps, &[]).end();
     assert_eq!(ended.code, 0, "{ended:?}");
     for threads in [2, 4] {
-        assert!(ended.stdout.contains(&format!("  {threads} threadCount, total, ")), "{ended:?}");
+        assert!(ended.stdout.contains(&format!("\n{threads} threadCount, total, ")), "{ended:?}");
     }
     assert_eq!(rows("fleet_steps.standard1"), 50);
 

@@ -83,6 +83,16 @@ fn inserted_partitions_are_validated_queried_and_scanned() {
 }
 
 #[test]
+fn a_scan_at_a_rate_reads_every_range_to_its_end() {
+    let keyspace = "user_rate";
+    passed(user(keyspace, &["ops(insert=1)", "n=20", "no-warmup", "-rate", "threads=4"]));
+    // More users than the rate needs: most of them get no second operation.
+    let words = ["ops(scan=1)", "duration=1h", "no-warmup", "-rate", "threads=30", "throttle=300/s"];
+    let scanned = passed(user(keyspace, &[&words[..], &["-tokenrange", "split-factor=5"]].concat()));
+    assert!(figure(&scanned, "Total partitions").starts_with("20 "), "{scanned:?}");
+}
+
+#[test]
 fn a_changed_a_missing_and_a_surplus_row_fail_the_validation() {
     let keyspace = "user_differs";
     let profile = ORDERS.replace("@KS@", keyspace).replace("fixed(5)", "fixed(1)").replace("fixed(2)", "fixed(1)");

@@ -1,15 +1,11 @@
-//! Counts the partitions, rows and token ranges of a run by operation. The engine counts operations; the table of
-//! cassandra-stress shows these, too. The workers of a fleet record them as metrics, which
-//! `cql_counts.rs` of squall-web reads, too.
+//! Counts the partitions, rows and token ranges of a run's operations in custom metrics, because the engine
+//! counts operations only. `cql_counts.rs` of squall-web reads these metrics, too.
 
 use super::{ConnectedThread, Workload, user::OK};
 use squall_engine::ThreadRecorder;
 use squall_metrics::{MetricId, MetricKey, MetricKind, MetricView, RunView};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,23 +16,14 @@ pub struct OperationCounts {
     pub rows: u64,
 }
 
-/// The sums of a run so far. Clones share them.
+/// Reads what the operations of a run have counted.
 #[derive(Debug, Clone, Default)]
 pub struct RunCounts {
-    /// Without any, every operation works on one partition of one row.
-    operations: Arc<[CountedOperation]>,
-    counted_by: CountedBy,
+    /// The names of the operations. Without any, every operation works on one partition of one row.
+    operations: Arc<[String]>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum CountedBy {
-    #[default]
-    Driver,
-    /// `follow` reads what they recorded.
-    Workers,
-}
-
-/// The metrics in which a worker of a fleet counts the partitions and rows of an operation.
+/// The metrics in which a thread counts the partitions and rows of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountMetrics {
     partitions: MetricId,
@@ -47,13 +34,22 @@ pub(super) struct CountMetrics {
 
 impl CountMetrics {
     pub(super) fn new(operation: &str, reads_ranges: bool, recorder: &ThreadRecorder) -> CountMetrics {
-        let metric = |counted: &str| {
-            let name = metric_name(operation, counted);
-            recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) })
-        };
+        let metric = |counted: &str| custom_metric(metric_name(operation, counted), recorder);
         let ranges = reads_ranges.then(|| metric(RANGES));
         CountMetrics { partitions: metric(PARTITIONS), rows: metric(ROWS), ranges }
     }
+}
+
+/// The iterations of a worker of a fleet that made no operation, because all seeds or partitions were used.
+const UNUSED_ITERATIONS: &str = "iterations:unused";
+
+/// The metric of [`RunCounts::all_used`].
+pub(super) fn unused_iterations(recorder: &ThreadRecorder) -> MetricId {
+    custom_metric(UNUSED_ITERATIONS.to_owned(), recorder)
+}
+
+fn custom_metric(name: String, recorder: &ThreadRecorder) -> MetricId {
+    recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) })
 }
 
 const PARTITIONS: &str = "partitions";
@@ -67,7 +63,6 @@ fn metric_name(operation: &str, counted: &str) -> String {
 impl ConnectedThread {
     /// Counts one successful operation that began at `due`.
     pub(super) fn count(&self, operation: usize, due: Instant, counts: OperationCounts) {
-        self.run.counts.add(operation, counts);
         if let Some(metrics) = self.count_metrics.get(operation) {
             self.record_count(metrics.partitions, due, counts.partitions);
             self.record_count(metrics.rows, due, counts.rows);
@@ -81,99 +76,72 @@ impl ConnectedThread {
         }
     }
 
+    /// Counts an iteration, due at `due`, that found all seeds or partitions used.
+    pub(super) fn count_unused_iteration(&self, due: Instant) {
+        if let Some(metric) = self.unused_iterations {
+            self.record_count(metric, due, 1);
+        }
+    }
+
     fn record_count(&self, metric: MetricId, due: Instant, count: u64) {
         // Metrics are times, so 1 is recorded as 1 ms.
         self.recorder.record_span(metric, due, due + Duration::from_millis(count), OK);
     }
 }
 
-#[derive(Debug)]
-struct CountedOperation {
-    name: String,
-    done: AtomicU64,
-    partitions: AtomicU64,
-    rows: AtomicU64,
-    /// Token ranges read to their ends; only counted by the workers of a fleet.
-    ranges: AtomicU64,
-}
-
 impl RunCounts {
-    pub(super) fn new(names: &[&str]) -> RunCounts {
-        let none = |name: &&str| CountedOperation {
-            name: (*name).to_owned(),
-            done: AtomicU64::new(0),
-            partitions: AtomicU64::new(0),
-            rows: AtomicU64::new(0),
-            ranges: AtomicU64::new(0),
-        };
-        RunCounts { operations: names.iter().map(none).collect(), counted_by: CountedBy::Driver }
-    }
-
-    /// Of a run on other machines.
-    pub fn of_workers(workload: &Workload) -> RunCounts {
+    pub fn new(workload: &Workload) -> RunCounts {
         match workload {
             // One partition of one row each.
             Workload::Standard(_) => RunCounts::default(),
-            Workload::Profiles(_) => RunCounts { counted_by: CountedBy::Workers, ..RunCounts::new(&workload.names()) },
+            Workload::Profiles(_) => {
+                RunCounts { operations: workload.names().into_iter().map(str::to_owned).collect() }
+            }
         }
     }
 
-    /// Takes over what the workers of a fleet have counted so far; nothing if the driver counts here.
-    pub fn follow(&self, view: &RunView) {
-        if self.counted_by == CountedBy::Driver {
-            return;
-        }
-        let metric = |name: &str| view.metrics.iter().find(|metric| metric.key.name == name);
-        let sum = |metric: &MetricView| (metric.service.sum() / 1_000_000) as u64;
-        for operation in self.operations.iter() {
-            let counted = |what| metric(&metric_name(&operation.name, what)).map_or(0, sum);
-            let done = metric(&operation.name).map_or(0, |metric| metric.requests - metric.errors);
-            operation.done.store(done, Ordering::Relaxed);
-            operation.partitions.store(counted(PARTITIONS), Ordering::Relaxed);
-            operation.rows.store(counted(ROWS), Ordering::Relaxed);
-            operation.ranges.store(counted(RANGES), Ordering::Relaxed);
-        }
+    /// The sums of the run so far for the operation with this name, or for all operations, of which `done`
+    /// succeeded.
+    pub fn of_run(&self, name: Option<&str>, done: u64, view: &RunView) -> OperationCounts {
+        self.sum(name, done, |metric| view.metric(metric).map_or(0, counted))
     }
 
-    /// The token ranges that the workers of a fleet have read to their ends.
-    pub fn ranges_of_workers(&self) -> u64 {
-        self.operations.iter().map(|counted| counted.ranges.load(Ordering::Relaxed)).sum()
+    /// As `of_run`, for the time that `window` returns metrics of.
+    pub fn of_window(
+        &self,
+        name: Option<&str>,
+        done: u64,
+        window: impl Fn(&str) -> Option<MetricView>,
+    ) -> OperationCounts {
+        self.sum(name, done, |metric| window(metric).as_ref().map_or(0, counted))
     }
 
-    /// Counts one successful operation.
-    fn add(&self, operation: usize, counts: OperationCounts) {
-        let counted = &self.operations[operation];
-        counted.done.fetch_add(1, Ordering::Relaxed);
-        counted.partitions.fetch_add(counts.partitions, Ordering::Relaxed);
-        counted.rows.fetch_add(counts.rows, Ordering::Relaxed);
+    /// The token ranges that were read to their ends.
+    pub fn ranges(&self, view: &RunView) -> u64 {
+        let ranges = |name: &String| view.metric(&metric_name(name, RANGES)).map_or(0, counted);
+        self.operations.iter().map(ranges).sum()
     }
 
-    /// The sums of the operation with this name, or of all operations, of which `done` succeeded.
-    pub fn sum(&self, name: Option<&str>, done: u64) -> OperationCounts {
+    /// Whether the workers of a fleet have used all seeds or partitions: the counter that they share gives a
+    /// worker nothing only after every number was used.
+    pub fn all_used(view: &RunView) -> bool {
+        view.metric(UNUSED_ITERATIONS).is_some_and(|metric| metric.requests > 0)
+    }
+
+    fn sum(&self, name: Option<&str>, done: u64, count: impl Fn(&str) -> u64) -> OperationCounts {
         if self.operations.is_empty() {
             return OperationCounts { partitions: done, rows: done };
         }
-        self.with_name(name).fold(OperationCounts::default(), |sum, counted| OperationCounts {
-            partitions: sum.partitions + counted.partitions.load(Ordering::Relaxed),
-            rows: sum.rows + counted.rows.load(Ordering::Relaxed),
+        let named = self.operations.iter().filter(|operation| name.is_none_or(|name| **operation == name));
+        named.fold(OperationCounts::default(), |sum, operation| OperationCounts {
+            partitions: sum.partitions + count(&metric_name(operation, PARTITIONS)),
+            rows: sum.rows + count(&metric_name(operation, ROWS)),
         })
     }
+}
 
-    /// The partitions and rows of `done` operations of an interval, by the average of the run so far:
-    /// the engine decides which operations belong to an interval.
-    pub fn average(&self, name: Option<&str>, done: u64) -> OperationCounts {
-        if self.operations.is_empty() {
-            return self.sum(name, done);
-        }
-        let all: u64 = self.with_name(name).map(|counted| counted.done.load(Ordering::Relaxed)).sum();
-        let OperationCounts { partitions, rows } = self.sum(name, all);
-        let part = |count: u64| (u128::from(count) * u128::from(done) / u128::from(all.max(1))) as u64;
-        OperationCounts { partitions: part(partitions), rows: part(rows) }
-    }
-
-    fn with_name<'s>(&'s self, name: Option<&'s str>) -> impl Iterator<Item = &'s CountedOperation> {
-        self.operations.iter().filter(move |counted| name.is_none_or(|name| counted.name == name))
-    }
+fn counted(metric: &MetricView) -> u64 {
+    (metric.service.sum() / 1_000_000) as u64
 }
 
 #[cfg(test)]
@@ -181,14 +149,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_gets_the_average_of_its_operations() {
-        let counts = RunCounts::new(&["a", "b"]);
-        (0..3).for_each(|_| counts.add(0, OperationCounts { partitions: 2, rows: 10 }));
-        counts.add(1, OperationCounts { partitions: 1, rows: 0 });
-        assert_eq!(counts.sum(None, 4), OperationCounts { partitions: 7, rows: 30 });
-        assert_eq!(counts.average(Some("a"), 2), OperationCounts { partitions: 4, rows: 20 });
-        assert_eq!(counts.average(Some("b"), 0), OperationCounts::default());
-        let standard = Workload::Standard(Vec::new());
-        assert_eq!(RunCounts::of_workers(&standard).average(Some("a"), 3), OperationCounts { partitions: 3, rows: 3 });
+    fn an_interval_has_the_partitions_and_rows_of_its_own_time() {
+        let counts = RunCounts { operations: ["a", "b"].map(str::to_owned).into() };
+        let of = |name| {
+            counts.sum(name, 9, |metric| {
+                ["a:partitions", "a:rows", "b:partitions", "b:rows"]
+                    .iter()
+                    .position(|known| *known == metric)
+                    .map_or(0, |position| [6, 30, 1, 0][position])
+            })
+        };
+        assert_eq!(of(Some("a")), OperationCounts { partitions: 6, rows: 30 });
+        assert_eq!(of(Some("b")), OperationCounts { partitions: 1, rows: 0 });
+        assert_eq!(of(None), OperationCounts { partitions: 7, rows: 30 });
+        let standard = RunCounts::new(&Workload::Standard(Vec::new()));
+        assert_eq!(standard.of_window(Some("a"), 3, |_| None), OperationCounts { partitions: 3, rows: 3 });
     }
 }

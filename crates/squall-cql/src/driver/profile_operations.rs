@@ -17,8 +17,7 @@ use query::{Query, QueryWork};
 use scylla::{client::session::Session, response::PagingState, statement::prepared::PreparedStatement};
 use std::{ops::ControlFlow, rc::Rc};
 use table::ProfileTable;
-use token_range::TokenRangeQuery;
-pub(super) use token_range::{NextPage, TokenRangeScan};
+pub(super) use token_range::{NextPage, TokenRangeQuery, TokenRangeScan};
 use validation::{Validation, ValidationWork};
 
 /// The statements of one thread, in the order of the run's operations.
@@ -61,10 +60,6 @@ impl ProfileOperations {
 
     pub(super) fn get(&self, index: usize) -> &PreparedOperation {
         &self.operations[index]
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.operations.len()
     }
 }
 

@@ -4,7 +4,9 @@
 use super::{
     DriverRun, NextOperation, OperationCounts, UserSeeds,
     partition_visits::{PartitionVisit, VisitChooser},
-    profile_operations::{NextPage, PreparedOperation, ProfileOperations, ProfileWork},
+    profile_operations::{
+        NextPage, PreparedOperation, ProfileOperations, ProfileWork, TokenRangeQuery, TokenRangeScan,
+    },
 };
 use crate::{Database, database::OperationError};
 use std::{rc::Rc, sync::Arc};
@@ -14,14 +16,17 @@ pub(super) struct ProfileUser {
     operations: Rc<ProfileOperations>,
     seeds: UserSeeds,
     visits: VisitChooser,
-    /// What each operation sent last; a token-range query continues there.
-    work: Vec<Option<ProfileWork>>,
+    /// The number of the current operation.
     current: usize,
+    /// What it sends.
+    work: Option<ProfileWork>,
     /// Partitions of the next operation that others have begun.
     waiting: Vec<PartitionVisit>,
     /// How many partitions it begins.
     new_partitions: u64,
-    /// The number of the next token range, if the workers of a fleet share them.
+    /// The token range that the next operation continues.
+    scan: Option<TokenRangeScan>,
+    /// The number of the range that it begins, if the workers of a fleet share the ranges.
     range: Option<u64>,
 }
 
@@ -30,10 +35,11 @@ impl ProfileUser {
         ProfileUser {
             seeds: run.user_seeds(),
             visits: run.visits.chooser(),
-            work: (0..operations.len()).map(|_| None).collect(),
             current: 0,
+            work: None,
             waiting: Vec::new(),
             new_partitions: 0,
+            scan: None,
             range: None,
             operations,
             run,
@@ -57,25 +63,17 @@ impl ProfileUser {
         self.seeds.reserve(self.new_partitions).await;
     }
 
-    /// Takes a token range that another user has left, or waits for the number of one, unless this user is
-    /// reading one.
+    /// Takes a token range that is not read to its end, or waits for the number of a new one.
     async fn reserve_range(&mut self, index: usize) {
-        let reading = matches!(&self.work[index], Some(ProfileWork::TokenRange(scan)) if !scan.is_finished());
-        if reading {
-            return;
-        }
-        if let Some(scan) = self.run.token_ranges.take_left(index) {
-            if self.work[index].replace(ProfileWork::TokenRange(scan)).is_some() {
-                self.run.token_ranges.finish();
-            }
-        } else if self.range.is_none() {
+        self.scan = self.run.token_ranges.take_left(index);
+        if self.scan.is_none() {
             self.range = self.run.token_ranges.reserve().await;
         }
     }
 
     /// Whether the operation has read the last page of a token range.
     pub(super) fn ended_range(&self) -> bool {
-        matches!(&self.work[self.current], Some(ProfileWork::TokenRange(scan)) if scan.is_finished())
+        matches!(&self.work, Some(ProfileWork::TokenRange(scan)) if scan.is_finished())
     }
 
     /// Generates what the operation sends.
@@ -92,54 +90,41 @@ impl ProfileUser {
             PreparedOperation::Validation(_) | PreparedOperation::Query(_) if self.new_partitions == 0 => return None,
             PreparedOperation::Validation(check) => ProfileWork::Validation(check.begin(seeds)?),
             PreparedOperation::Query(query) => ProfileWork::Query(query.begin(seeds)?),
-            PreparedOperation::TokenRange(query) => {
-                let scan = match self.work[index].take() {
-                    Some(ProfileWork::TokenRange(scan)) => Some(scan),
-                    _ => None,
-                };
-                let reading = scan.as_ref().is_some_and(|scan| !scan.is_finished());
-                let reserved = if reading { None } else { self.range.take() };
-                match query.begin(run, scan, reserved) {
+            PreparedOperation::TokenRange(_) => {
+                match TokenRangeQuery::begin(run, self.scan.take(), self.range.take()) {
                     NextPage::Page(scan) => ProfileWork::TokenRange(scan),
                     NextPage::OthersRead => return Some(NextOperation::OthersRead),
                     NextPage::None => return None,
                 }
             }
         };
-        self.work[index] = Some(work);
-        self.current = index;
+        (self.current, self.work) = (index, Some(work));
         Some(NextOperation::Ready)
     }
 
     /// Sends the operation once.
     pub(super) async fn send(&mut self, database: &Database) -> Result<OperationCounts, OperationError> {
-        let work = self.work[self.current].as_mut().expect("begin has made the work");
+        let work = self.work.as_mut().expect("begin has made the work");
         self.operations.get(self.current).send(&database.session, work).await
     }
 
     /// The text of the statement.
     pub(super) fn statement(&self) -> String {
         let text = |work| self.operations.get(self.current).statement(work).to_owned();
-        self.work[self.current].as_ref().map(text).unwrap_or_default()
+        self.work.as_ref().map(text).unwrap_or_default()
     }
 
+    /// Ends the operation. A token range that has further pages is left for whichever user has the next
+    /// operation: an open load may give this user none.
     pub(super) fn finish(&mut self) {
-        if let Some(ProfileWork::Insert(work)) = &self.work[self.current] {
-            work.finish(&self.run, &self.seeds);
+        match self.work.take() {
+            Some(ProfileWork::Insert(work)) => work.finish(&self.run, &self.seeds),
+            Some(ProfileWork::TokenRange(scan)) => self.run.token_ranges.leave(self.current, scan),
+            Some(ProfileWork::Validation(_) | ProfileWork::Query(_)) | None => {}
         }
     }
 
     pub(super) fn keys(&self) -> String {
-        self.work[self.current].as_ref().map(ProfileWork::keys).unwrap_or_default()
-    }
-}
-
-impl Drop for ProfileUser {
-    fn drop(&mut self) {
-        for (index, work) in self.work.iter_mut().enumerate() {
-            if let Some(ProfileWork::TokenRange(scan)) = work.take() {
-                self.run.token_ranges.leave(index, scan);
-            }
-        }
+        self.work.as_ref().map(ProfileWork::keys).unwrap_or_default()
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct TokenRanges {
     numbers: RangeNumbers,
     /// Ranges that users have taken and not finished.
     unfinished: AtomicUsize,
-    /// Ranges whose users have left the run before the last page, by the number of the operation.
+    /// Ranges with further pages that no user reads at the moment, by the number of the operation.
     left: Mutex<Vec<(usize, TokenRangeScan)>>,
 }
 
@@ -124,7 +124,7 @@ impl TokenRanges {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) - 1
     }
 
-    /// Takes the range of a user that leaves the run, as users of a paused run do.
+    /// Takes a range back after a page of it was read, or could not be read.
     pub(super) fn leave(&self, operation: usize, scan: TokenRangeScan) {
         if scan.is_finished() {
             self.finish();
@@ -133,7 +133,8 @@ impl TokenRanges {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push((operation, scan));
     }
 
-    /// A range that another user of the operation has left.
+    /// The next page's place in a range of the operation that is not read to its end. Such ranges come
+    /// before new ones, so no more of them wait than there are users.
     pub(super) fn take_left(&self, operation: usize) -> Option<TokenRangeScan> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let position = left.iter().position(|(of, _)| *of == operation)?;

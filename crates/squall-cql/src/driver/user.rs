@@ -61,6 +61,7 @@ impl CqlUser {
                 UserData::Profiles(Box::new(ProfileUser::new(thread.run.clone(), operations.clone())))
             }
         };
+        thread.run.last_try.load_began(Instant::now());
         CqlUser { chooser: thread.run.chooser(), data, thread }
     }
 
@@ -85,7 +86,7 @@ impl CqlUser {
             };
             drop(turn);
             thread.recorder.note_error(begun.metric, begun.intended, error.outcome, &error.message);
-            if error.is_validation() || tries > errors.retries {
+            if error.is_validation() || tries > errors.retries || thread.run.tries_are_over() {
                 let answered = times.answered.filter(|_| error.is_validation());
                 return (Err(FailedOperation { tries, error }), RequestTimes { sent, answered });
             }
@@ -97,17 +98,13 @@ impl CqlUser {
     }
 
     /// Asks for the end of the run, unless failed operations are ignored.
-    async fn handle_failure(&self, operation: usize, failed: &FailedOperation) {
+    fn report_failure(&self, operation: usize, failed: &FailedOperation) {
         if !self.thread.run.errors().ignore {
             let mut message = failed.message(&self.data.keys());
             if self.thread.run.settings.log.print_statements_on_error {
                 let _ = write!(message, "\nStatement: {}", self.data.statement(operation));
             }
             self.thread.run.end.request(RunEndReason::Failed(message));
-        }
-        let pause = failed.error.least_pause();
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
         }
     }
 }
@@ -130,6 +127,7 @@ impl VirtualUser for CqlUser {
                 return false;
             }
             NextOperation::AllUsed => {
+                self.thread.count_unused_iteration(iteration.started);
                 self.thread.run.end.request(RunEndReason::AllUsed);
                 return false;
             }
@@ -148,20 +146,21 @@ impl VirtualUser for CqlUser {
             request.sent_at(sent);
         }
         request.end(times.answered.unwrap_or_else(Instant::now), outcome, 0, 0);
-        self.data.finish();
-        match executed {
+        match &executed {
             Ok(counts) => {
-                thread.count(index, begun.intended, counts);
+                thread.count(index, begun.intended, *counts);
                 if self.data.ended_range() {
                     thread.count_range(index, begun.intended);
                 }
-                true
             }
-            Err(failed) => {
-                self.handle_failure(index, &failed).await;
-                false
-            }
+            Err(failed) => self.report_failure(index, failed),
         }
+        self.data.finish();
+        let pause = executed.as_ref().err().map_or(Duration::ZERO, |failed| failed.error.least_pause());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        executed.is_ok()
     }
 }
 

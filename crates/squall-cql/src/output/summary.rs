@@ -28,7 +28,7 @@ const LATENCY_NAMES: [&str; 6] = [
     "Latency max",
 ];
 
-/// The summary, with `END` as its last line. `operations` are in alphabetical order.
+/// The summary, with an empty line as its last. `operations` are in alphabetical order.
 pub fn summary(all: &OperationSummary<'_>, operations: &[OperationSummary<'_>], elapsed: Duration) -> String {
     let mut text = "\n\nResults:\n".to_owned();
     let mut put = |name: &str, value: String| {
@@ -53,7 +53,7 @@ pub fn summary(all: &OperationSummary<'_>, operations: &[OperationSummary<'_>], 
     put("Avg GC time", "   NaN ms".to_owned());
     put("StdDev GC time", "   0.0 ms".to_owned());
     put("Total operation time", clock(elapsed));
-    text.push_str("\nEND\n");
+    text.push('\n');
     text
 }
 
@@ -112,7 +112,6 @@ Avg GC time               :    NaN ms
 StdDev GC time            :    0.0 ms
 Total operation time      : 00:00:01
 
-END
 ";
         assert_eq!(summary(&all, &operations, Duration::from_millis(1700)), expected);
     }

@@ -100,7 +100,7 @@ impl CqlValue {
                 let lower = |uuid: u128| uuid as u64 ^ 0x8080_8080_8080_8080;
                 uuid_time(*a).cmp(&uuid_time(*b)).then_with(|| lower(*a).cmp(&lower(*b)))
             }
-            (CqlValue::Uuid(a), CqlValue::Uuid(b)) => ((*a >> 76) & 15).cmp(&((*b >> 76) & 15)).then(a.cmp(b)),
+            (CqlValue::Uuid(a), CqlValue::Uuid(b)) => uuid_order(*a, *b),
             (CqlValue::List(a) | CqlValue::Set(a), CqlValue::List(b) | CqlValue::Set(b)) => {
                 let different = a.iter().zip(b).map(|(a, b)| a.order(b)).find(|order| order.is_ne());
                 different.unwrap_or_else(|| a.len().cmp(&b.len()))
@@ -151,6 +151,16 @@ fn uuid_time(uuid: u128) -> u64 {
     (high & 0x0fff) << 48 | (high >> 16 & 0xffff) << 32 | high >> 32
 }
 
+/// The database compares versions first, and two UUIDs of version 1 by their times.
+fn uuid_order(a: u128, b: u128) -> Ordering {
+    let version = |uuid: u128| (uuid >> 76) & 15;
+    let times = match (version(a), version(b)) {
+        (1, 1) => uuid_time(a).cmp(&uuid_time(b)),
+        (a, b) => a.cmp(&b),
+    };
+    times.then(a.cmp(&b))
+}
+
 /// The shortest two's complement form.
 fn write_varint(value: i64, out: &mut Vec<u8>) {
     let bytes = value.to_be_bytes();
@@ -190,6 +200,18 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(CqlValue::VarInt(value).to_bytes(), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn uuids_of_version_1_are_in_the_order_of_their_times() {
+        let uuid = |high: u64| CqlValue::Uuid(u128::from(high) << 64 | 7);
+        // The lowest 32 bits of the time come first in the bytes.
+        let (early, late) = (uuid(0xffff_ffff_0000_1000), uuid(0x0000_0000_0001_1000));
+        assert_eq!((early.order(&late), late.order(&early)), (Ordering::Less, Ordering::Greater));
+        assert_eq!(early.order(&uuid(0x0000_0000_0000_2000)), Ordering::Less, "the version comes first");
+        assert_eq!(uuid(0xffff_0000_0000_4000).order(&uuid(0x0000_0000_0000_4000)), Ordering::Greater);
+        let lower = |low: u64| CqlValue::Uuid(0x1000 << 64 | u128::from(low));
+        assert_eq!(lower(1).order(&lower(u64::MAX)), Ordering::Less, "equal times are followed by the bytes");
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{LoadModelState, ThreadScheduler, starts::schedule_for};
+use super::{
+    LoadModelState, ThreadScheduler,
+    starts::{FullQueue, schedule_for},
+};
 use crate::{
     driver::DriverThread,
     share_assignment::ShareAssignment,
@@ -77,7 +80,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
     }
 
     /// Makes all due starts; returns when to wake next.
-    pub(super) fn make_due_starts(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn make_due_starts(&mut self, now: Instant, full_queue: FullQueue) -> Option<Instant> {
         if self.state.config.send_permit.as_ref().is_some_and(|permit| !permit.is_valid_at(now)) {
             self.fence(now);
             return None;
@@ -87,10 +90,10 @@ impl<T: DriverThread> ThreadScheduler<T> {
         }
         while let Some(assignment) = self.next_assignment(now) {
             // A start due exactly at the change belongs to the new assignment.
-            self.make_starts_before(self.state.run_start + assignment.effective_at);
+            self.make_starts_before(self.state.run_start + assignment.effective_at, FullQueue::DropsStarts);
             self.apply_assignment(&assignment);
         }
-        let next_due = self.make_starts_before(now + Duration::from_nanos(1));
+        let next_due = self.make_starts_before(now + Duration::from_nanos(1), full_queue);
         let change = self.pending_assignments.front().map(|next| self.state.run_start + next.effective_at);
         match (next_due, change) {
             (Some(due), Some(change)) => Some(due.min(change)),

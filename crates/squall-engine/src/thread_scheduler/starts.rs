@@ -20,21 +20,41 @@ use crate::{
 /// How often the number of closed-model users is adjusted while the profile rises or falls.
 const USER_ADJUST_INTERVAL: Duration = Duration::from_millis(20);
 
+/// What happens to a due start that finds the queue full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FullQueue {
+    /// It stays in the schedule of a run with an iteration limit.
+    KeepsStarts,
+    /// It is dropped and counted, because the schedule changes or ends.
+    DropsStarts,
+}
+
 impl<T: DriverThread> ThreadScheduler<T> {
-    /// Makes all starts due before `end`; returns when to wake next.
-    pub(super) fn make_starts_before(&mut self, end: Instant) -> Option<Instant> {
+    /// Makes all starts due before `end`, as far as the queue takes them if `full_queue` says so; returns when
+    /// to wake next.
+    pub(super) fn make_starts_before(&mut self, end: Instant, full_queue: FullQueue) -> Option<Instant> {
+        let now = Instant::now();
+        let keeps_starts = full_queue == FullQueue::KeepsStarts && self.makes_all_starts(now);
         match &mut self.load_state {
-            LoadModelState::Open { schedule, .. } => {
+            LoadModelState::Open { schedule, kept_until, .. } => {
                 let run_start = self.state.run_start;
-                let (now, mut next_due) = (Instant::now(), run_start + schedule.end());
+                let mut next_due = run_start + schedule.end();
                 while let Some(next) = schedule.peek() {
                     let intended = run_start + next.at;
                     if intended >= end {
                         next_due = intended;
                         break;
                     }
+                    if keeps_starts && self.state.starts.is_full() {
+                        *kept_until = Some(end);
+                        break;
+                    }
                     schedule.next();
-                    self.state.dispatch_start(DueStart::observed(next.number, intended, now));
+                    let observed = DueStart::observed(next.number, intended, now);
+                    // The engine was in time for a start that the full queue has kept back.
+                    let kept = kept_until.is_some_and(|until| intended < until);
+                    let scheduler_lag = if kept { Duration::ZERO } else { observed.scheduler_lag };
+                    self.state.dispatch_start(DueStart { scheduler_lag, ..observed });
                 }
                 let users = self.growth.users_to_start(self.thread_users(), now);
                 self.spawn_users(users);
@@ -43,6 +63,14 @@ impl<T: DriverThread> ThreadScheduler<T> {
             }
             LoadModelState::Closed { .. } => self.adjust_users(end),
         }
+    }
+
+    /// Whether this thread waits until every start has begun: a run with an iteration limit makes all of
+    /// them, unless no user can start or its profile is over.
+    pub(super) fn makes_all_starts(&self, now: Instant) -> bool {
+        matches!(self.load_state, LoadModelState::Open { limited: true, .. })
+            && self.state.elapsed(now) < self.profile.duration()
+            && !self.state.users_cannot_start(now)
     }
 
     /// Creates users for queued starts, a few at a time. After a short stall of the generator, busy

@@ -57,6 +57,21 @@ async fn limited_run_makes_all_starts_even_after_the_grace_period() {
 }
 
 #[tokio::test]
+async fn limited_run_makes_more_starts_than_fit_into_the_queue() {
+    let driver = ScriptedDriver::new(|_| MS(0));
+    // All are due within a millisecond, and one user takes them one after the other.
+    let mut load = open(1e9, Duration::from_secs(600));
+    load.iterations = Some(1_010_000);
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        threads: 1,
+        ..config(load, &driver)
+    };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (1_010_000, 0));
+}
+
+#[tokio::test]
 async fn limited_run_ends_when_no_user_can_start() {
     // Two threads, one of them without a user in the closed run.
     for (mut load, dropped) in [(closed(1.0, MS(0), Duration::from_secs(600)), 0), (open(100.0, MS(600_000)), 10)] {

@@ -7,5 +7,6 @@ mod fleet_fixture;
 mod leaders;
 mod protocol_version;
 mod run_end;
+mod stop_requests;
 mod switched_stores;
 mod vikhry_fleet;

@@ -32,7 +32,6 @@ impl FleetScan {
         FleetScan { queries, ranges, longest_page, pages: (0, Duration::ZERO) }
     }
 
-    /// `counts` follows `view`.
     pub(super) fn progress(&mut self, counts: &RunCounts, view: &RunView, live: &LiveStatus) -> ScanProgress {
         let of_queries = view.metrics.iter().filter(|metric| self.queries.contains(&metric.key.name));
         let pages = of_queries.map(|metric| metric.requests).sum();
@@ -40,7 +39,7 @@ impl FleetScan {
         if live.level_now <= 0.0 {
             self.restart_clock(live.elapsed);
         }
-        self.observe(counts.ranges_of_workers(), pages, live.elapsed)
+        self.observe(counts.ranges(view), pages, live.elapsed)
     }
 
     fn restart_clock(&mut self, elapsed: Duration) {
@@ -82,7 +81,7 @@ mod tests {
     fn a_paused_scan_has_lost_no_worker() {
         let at = Duration::from_secs;
         let mut scan = FleetScan { queries: Vec::new(), ranges: 4, longest_page: at(12), pages: (0, at(0)) };
-        let (counts, collector) = (RunCounts::of_workers(&Workload::Standard(Vec::new())), Collector::new([], 1));
+        let (counts, collector) = (RunCounts::new(&Workload::Standard(Vec::new())), Collector::new([], 1));
         let mut progress = |seconds, level_now| {
             let live = LiveStatus {
                 elapsed: at(seconds),

@@ -65,6 +65,13 @@ fn refuse_on_fleet(settings: &StressSettings, workload: &Workload) -> Result<(),
             "how many pages there are is not known: leave n= and no-wrap out, the run ends after the last range";
         return Err(CliError::new(format!("a fleet does not support n= with {query}, a token-range query: {reason}")));
     }
+    if let (Population::Sequence { read_lookback: Some(_), .. }, Some(_)) =
+        (&settings.population.seeds, sequence_limit(settings))
+    {
+        let reason = "reads that look back take no seed, so how many operations the sequence makes is not known: \
+             give n= in place of no-wrap";
+        return Err(CliError::new(format!("a fleet does not support no-wrap with read-lookback=: {reason}")));
+    }
     let revisits = settings.insert.has_revisits() && matches!(workload, Workload::Profiles(_));
     if revisits && sequence_limit(settings).is_some() {
         let reason = "how many operations the sequence makes is not known: give n= in place of no-wrap";

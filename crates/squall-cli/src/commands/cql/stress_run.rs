@@ -4,9 +4,10 @@
 use squall_cql::{
     CqlDriver, Database, DatabaseConnectError, DatabaseTarget, DriverWork, LogLevel, Pacing, RunCounts, RunEndReason,
     SchemaChange, StopRule, StressSettings, ThreadPlan, ThreadSearch, Truncate, WarmUp, Workload, host_line,
-    improvement_line, labelled_line, next_thread_count, running_line, settings_dump, table_header, warm_up_line,
-    warm_up_operations, warm_up_threads,
+    improvement_line, next_thread_count, running_line, settings_dump, warm_up_line, warm_up_operations,
+    warm_up_threads,
 };
+use squall_model::StopReason;
 use squall_orchestrator::{RunControl, RunResult, run_local};
 use std::num::NonZeroUsize;
 use tokio::runtime::Runtime;
@@ -15,12 +16,12 @@ use super::{
     fleet_scan::FleetScan,
     fleet_target::FleetTarget,
     input_files::{read_credentials, read_nodes, read_profiles},
-    interval_table::{IntervalTable, LABEL_WIDTH, TableSettings},
+    interval_table::{IntervalTable, TableSettings},
     output_log::{HdrLog, LogPlace, OutputLog},
     probes::{CqlProbes, search_settings},
     run_plan::{RunIdentity, RunPlace, RunShape, engine_threads, longest_operation, plan, run_options},
     run_report::{RunReport, TableAndOutputs},
-    summary_text::{error_lines, summary_text},
+    summary_text::{ShownRun, error_lines, steps_table},
 };
 use crate::{
     args::CqlArgs,
@@ -88,8 +89,17 @@ struct EndedRun {
     failure: Option<String>,
     /// The token ranges that a fleet could not read.
     unread_ranges: u64,
-    /// Its table, for the end of a search.
-    lines: Vec<String>,
+    /// The standard error of its rate.
+    standard_error: f64,
+}
+
+/// What stands after a run in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AfterRun {
+    /// The end of the command.
+    End,
+    /// Another run, or the table of all runs.
+    NextStep,
 }
 
 impl StressRun {
@@ -225,10 +235,10 @@ impl StressRun {
             self.truncate(database).await?;
         }
         let ended = self.run_measured(threads).await?;
-        Ok(self.finish(&ended))
+        Ok(self.finish(&ended, AfterRun::End))
     }
 
-    /// Runs with more and more threads, and prints all tables again at the end.
+    /// Runs with more and more threads, and prints a table of all runs at the end.
     async fn run_steps(
         &mut self,
         database: &Database,
@@ -239,14 +249,17 @@ impl StressRun {
             self.truncate(database).await?;
         }
         let (mut search, mut threads, mut before) = (ThreadSearch::default(), *range.start(), None);
-        let mut lines = vec![labelled_line("id", LABEL_WIDTH, &table_header())];
+        let mut steps = Vec::new();
         loop {
             if self.settings.command.truncate == Truncate::Always {
                 self.truncate(database).await?;
             }
-            let mut ended = self.run_measured(threads).await?;
-            lines.append(&mut ended.lines);
-            let code = self.finish(&ended);
+            let ended = self.run_measured(threads).await?;
+            let code = self.finish(&ended, AfterRun::NextStep);
+            if ended.failure.is_some() {
+                return Ok(code);
+            }
+            steps.push((threads, self.shown(&ended).table_lines()));
             let seconds = ended.result.facts.elapsed.as_secs_f64();
             let change = search.record(ended.result.view.all.requests as f64 / seconds.max(f64::MIN_POSITIVE));
             if let (Some(change), Some(before)) = (change, before) {
@@ -256,7 +269,8 @@ impl StressRun {
             threads = next_thread_count(threads);
             let saturated = until_saturated && !search.may_improve(&self.settings.command.stop);
             if code != PASSED || saturated || threads > *range.end() {
-                self.log.text(&(lines.join("\n") + "\n"))?;
+                self.log.text(&steps_table(&steps))?;
+                self.log.line(END)?;
                 return Ok(code);
             }
         }
@@ -275,12 +289,11 @@ impl StressRun {
             StopRule::Partitions(count) => Some(count),
             StopRule::Time(_) | StopRule::StandardError { .. } => None,
         };
-        let counts_of_workers = RunCounts::of_workers(&workload);
+        let counts = RunCounts::new(&workload);
         let plan = plan(settings, &workload, shape, self.judged_identity(shape.place, shown))?;
         let work = DriverWork { workload, partitions, engine_threads: engine_threads(settings, shape.threads) };
         let driver = CqlDriver::new(settings, &self.target, work);
         let fleet = self.fleet.as_ref().filter(|_| shape.place == RunPlace::Fleet);
-        let counts = if fleet.is_some() { counts_of_workers } else { driver.counts() };
         let (control, end) = (self.button.control().clone(), driver.run_end());
         // The engine measures whole seconds.
         let interval_s = settings.log.interval.as_millis().div_ceil(1000) as u32;
@@ -313,18 +326,33 @@ impl StressRun {
             control.complete();
             std::future::pending().await
         };
+        let interrupted = async {
+            self.button.control().stop_requested().await;
+            end.end_tries();
+            std::future::pending().await
+        };
         let result = tokio::select! {
             result = run => result,
             never = completed => match never {},
+            never = interrupted => match never {},
         };
         let unread_ranges = table.unread_ranges();
-        let lines = table.into_lines(shape.threads);
+        let standard_error = table.finish();
         self.log.release()?;
+        let (mut result, standard_error) = (result?, standard_error?);
+        count_missed_operations(&mut result, &counts);
         let failure = match end.reason() {
             Some(RunEndReason::Failed(message)) => Some(message),
-            Some(RunEndReason::AllUsed) | None => None,
+            Some(RunEndReason::AllUsed) | None => self.failure_on_fleet(shape.place, &result),
         };
-        Ok(EndedRun { result: result?, counts, failure, unread_ranges, lines: lines? })
+        Ok(EndedRun { result, counts, failure, unread_ranges, standard_error })
+    }
+
+    /// Why a run on a fleet has failed: its workers do not say which operation ended it.
+    fn failure_on_fleet(&self, place: RunPlace, result: &RunResult) -> Option<String> {
+        let errors = result.view.all.errors;
+        let failed = place == RunPlace::Fleet && errors > 0 && !self.settings.errors.ignore && !self.interrupted();
+        failed.then(|| format!("{errors} operations failed on the workers"))
     }
 
     /// What reports say about a run.
@@ -347,30 +375,34 @@ impl StressRun {
     }
 
     /// Writes the outputs, prints the summary of a run or why it failed, and returns the exit code.
-    fn finish(&mut self, ended: &EndedRun) -> u8 {
-        let (log, settings) = (&mut self.log, &self.settings);
+    fn finish(&mut self, ended: &EndedRun, after: AfterRun) -> u8 {
+        let summary = self.settings.log.print_summary.then(|| self.shown(ended).summary());
+        let log = &mut self.log;
         let print_end = || {
             terminal::print_stderr(error_lines(&ended.result.view));
             if ended.unread_ranges > 0 {
                 let ranges = ended.unread_ranges;
                 terminal::print_stderr(format!("{ranges} token ranges were not read: their workers were lost\n"));
             }
-            let text = match &ended.failure {
-                Some(failure) => {
+            let text = match (&ended.failure, after) {
+                (Some(failure), _) => {
                     terminal::print_stderr(format!("{failure}\n"));
                     "FAILURE\n".to_owned()
                 }
-                None if settings.log.print_summary => {
-                    let EndedRun { result, counts, .. } = ended;
-                    summary_text(&result.view, counts, settings.rate.pacing, result.facts.elapsed)
-                }
-                None => String::new(),
+                (None, AfterRun::End) => format!("{}{END}\n", summary.unwrap_or_default()),
+                (None, AfterRun::NextStep) => summary.unwrap_or_default(),
             };
             // A summary that cannot be printed does not change the exit code.
             let _ = log.text(&text).map_err(|error| exit::report(&error));
         };
         let code = self.report.finish(&ended.result, &self.button, print_end);
         if ended.failure.is_some() { BREACHED } else { code }
+    }
+
+    fn shown<'r>(&self, ended: &'r EndedRun) -> ShownRun<'r> {
+        let EndedRun { result, counts, standard_error, .. } = ended;
+        let (pacing, elapsed) = (self.settings.rate.pacing, result.facts.elapsed);
+        ShownRun { view: &result.view, counts, pacing, elapsed, standard_error: *standard_error }
     }
 
     fn fail(&mut self, message: &str) -> Result<u8, CliError> {
@@ -380,9 +412,24 @@ impl StressRun {
     }
 }
 
+/// The last line of a command that has not failed.
+const END: &str = "END";
+
 /// What a run prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Nothing,
     Table,
+}
+
+/// Counts the operations that a fleet has not made because the workers that had taken their seeds were lost:
+/// the iterations for which no seed was left count as made.
+fn count_missed_operations(result: &mut RunResult, counts: &RunCounts) {
+    let (view, facts) = (&result.view, &mut result.facts);
+    let Some(limit) = result.plan.load.iterations.filter(|_| RunCounts::all_used(view)) else { return };
+    if let (Some(fleet), StopReason::Completed) = (&mut facts.fleet, facts.stop) {
+        let errors = view.all.errors;
+        let made = counts.of_run(None, view.all.requests - errors, view).partitions + errors + view.engine.dropped;
+        fleet.missed_starts = fleet.missed_starts.max(limit.saturating_sub(made));
+    }
 }

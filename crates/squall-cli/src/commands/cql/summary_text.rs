@@ -1,7 +1,10 @@
 //! The figures of the table and the summary from what the engine measured. It prints nothing and
 //! computes no percentile: the merged histograms do.
 
-use squall_cql::{Latencies, OperationCounts, OperationRates, OperationSummary, Pacing, RunCounts, summary};
+use squall_cql::{
+    Latencies, OperationCounts, OperationRates, OperationSummary, Pacing, RunCounts, TableRow, labelled_line, summary,
+    table_header,
+};
 use squall_metrics::{Histogram, MetricKind, MetricView, RunView};
 use std::time::Duration;
 
@@ -41,29 +44,70 @@ pub(super) fn operations(view: &RunView) -> Vec<&MetricView> {
     metrics
 }
 
-/// The summary of a run, as cassandra-stress prints it.
-pub(super) fn summary_text(view: &RunView, counts: &RunCounts, pacing: Pacing, elapsed: Duration) -> String {
-    let of = |metric, name| operation_summary(metric, (counts, name), pacing, elapsed);
-    let parts: Vec<OperationSummary<'_>> =
-        operations(view).into_iter().map(|metric| of(metric, Some(&metric.key.name))).collect();
-    summary(&of(&view.all, None), &parts, elapsed)
+/// What a run measured, and how it is shown.
+pub(super) struct ShownRun<'r> {
+    pub(super) view: &'r RunView,
+    pub(super) counts: &'r RunCounts,
+    pub(super) pacing: Pacing,
+    pub(super) elapsed: Duration,
+    pub(super) standard_error: f64,
 }
 
-/// `counts` are those of the run, with the name of the operation or `None` for all of them.
-fn operation_summary<'m>(
-    metric: &'m MetricView,
-    (counts, name): (&RunCounts, Option<&str>),
-    pacing: Pacing,
-    elapsed: Duration,
-) -> OperationSummary<'m> {
-    let counts = counts.sum(name, metric.requests - metric.errors);
-    OperationSummary {
-        name: &metric.key.name,
-        rates: rates(metric, counts, elapsed),
-        latencies: latencies(shown_latency(metric, pacing)),
-        partitions: counts.partitions,
-        errors: metric.errors,
+/// The row of all operations.
+pub(super) const TOTAL: &str = "total";
+
+impl ShownRun<'_> {
+    /// The summary of a run, as cassandra-stress prints it.
+    pub(super) fn summary(&self) -> String {
+        let parts: Vec<OperationSummary<'_>> =
+            operations(self.view).into_iter().map(|metric| self.figures(metric, Some(&metric.key.name))).collect();
+        summary(&self.figures(&self.view.all, None), &parts, self.elapsed)
     }
+
+    /// The lines of the whole run in the table of several runs: one for each operation, and one for all.
+    pub(super) fn table_lines(&self) -> Vec<String> {
+        let of_operation = |metric: &MetricView| self.table_line(metric, Some(&metric.key.name));
+        let mut lines: Vec<String> = operations(self.view).into_iter().map(of_operation).collect();
+        lines.push(self.table_line(&self.view.all, None));
+        lines
+    }
+
+    fn table_line(&self, metric: &MetricView, name: Option<&str>) -> String {
+        let OperationSummary { rates, latencies, errors, .. } = self.figures(metric, name);
+        let row = TableRow {
+            name: name.unwrap_or(TOTAL),
+            total_operations: metric.requests,
+            rates,
+            latencies,
+            elapsed: self.elapsed,
+            standard_error: self.standard_error,
+            errors,
+        };
+        row.line()
+    }
+
+    /// `name` is that of the operation, or `None` for all of them.
+    fn figures<'m>(&self, metric: &'m MetricView, name: Option<&str>) -> OperationSummary<'m> {
+        let counts = self.counts.of_run(name, metric.requests - metric.errors, self.view);
+        OperationSummary {
+            name: &metric.key.name,
+            rates: rates(metric, counts, self.elapsed),
+            latencies: latencies(shown_latency(metric, self.pacing)),
+            partitions: counts.partitions,
+            errors: metric.errors,
+        }
+    }
+}
+
+/// The table of several runs, each with its number of threads.
+pub(super) fn steps_table(steps: &[(u32, Vec<String>)]) -> String {
+    let label = |threads: u32| format!("{threads} threadCount");
+    let width = steps.iter().map(|(threads, _)| label(*threads).len()).max().unwrap_or_default();
+    let mut text = labelled_line("id", width, &table_header()) + "\n";
+    for (threads, lines) in steps {
+        lines.iter().for_each(|line| text += &(labelled_line(&label(*threads), width, line) + "\n"));
+    }
+    text
 }
 
 /// The failed tries and operations, one line for each message; empty without any.
@@ -72,4 +116,18 @@ pub(super) fn error_lines(view: &RunView) -> String {
         format!("{} {}: {} times: {}\n", note.metric.name, note.outcome.code, note.count, note.message)
     };
     view.errors.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_several_runs_has_labels_of_the_longest_length() {
+        let steps = [(8, vec!["READ".to_owned(), "total".to_owned()]), (16, vec!["total".to_owned()])];
+        let table = steps_table(&steps);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].starts_with("            id, type  "), "{table}");
+        assert_eq!(lines[1..], [" 8 threadCount, READ", " 8 threadCount, total", "16 threadCount, total"]);
+    }
 }

@@ -23,7 +23,7 @@ pub(in crate::driver) struct TokenRangeQuery {
     pub(super) statement: PreparedStatement,
 }
 
-/// How far a user has read one range.
+/// How far one range is read.
 #[derive(Debug)]
 pub(in crate::driver) struct TokenRangeScan {
     range: TokenRange,
@@ -64,26 +64,16 @@ impl TokenRangeQuery {
         Ok(TokenRangeQuery { statement })
     }
 
-    /// The next page of a user's range, or the first one of a new range.
-    /// `reserved` is the number of that range, if the workers of a fleet share the ranges.
-    pub(in crate::driver) fn begin(
-        &self,
-        run: &DriverRun,
-        scan: Option<TokenRangeScan>,
-        reserved: Option<u64>,
-    ) -> NextPage {
+    /// The next page of `scan`, or the first one of a new range. `reserved` is the number of the new range,
+    /// if the workers of a fleet share the ranges.
+    pub(in crate::driver) fn begin(run: &DriverRun, scan: Option<TokenRangeScan>, reserved: Option<u64>) -> NextPage {
         let scan = match scan {
-            Some(scan) if !scan.is_finished() => scan,
-            finished => {
-                if finished.is_some() {
-                    run.token_ranges.finish();
-                }
-                match run.token_ranges.take(reserved) {
-                    NextRange::Range(range) => TokenRangeScan::new(range),
-                    NextRange::OthersRead => return NextPage::OthersRead,
-                    NextRange::AllRead => return NextPage::None,
-                }
-            }
+            Some(scan) => scan,
+            None => match run.token_ranges.take(reserved) {
+                NextRange::Range(range) => TokenRangeScan::new(range),
+                NextRange::OthersRead => return NextPage::OthersRead,
+                NextRange::AllRead => return NextPage::None,
+            },
         };
         if run.limit.take_now(1) == 1 { NextPage::Page(scan) } else { NextPage::None }
     }
@@ -142,7 +132,7 @@ mod tests {
     use crate::{TokenRangeSettings, driver::token_ranges::TokenRanges};
 
     #[test]
-    fn a_range_that_a_user_leaves_is_read_to_its_end_by_another() {
+    fn a_range_with_further_pages_is_left_for_the_next_operation() {
         let ranges = TokenRanges::new(TokenRangeSettings { split_factor: 1, wrap: false });
         ranges.set_ring(Vec::new);
         let NextRange::Range(range) = ranges.take(None) else { panic!("the ring has one range") };

@@ -2,7 +2,8 @@
 //! progress, and fetches the stored result. It leads nothing; an orchestrator ends the run.
 
 use squall_coord::{FleetStores, StoreError};
-use squall_model::{Bundle, Plan, RunPhase, RunSpec, StopReason, error_chain};
+use squall_metrics::RunView;
+use squall_model::{Bundle, Plan, RunFacts, RunPhase, RunSpec, StopReason, error_chain};
 use std::time::Duration;
 use tokio::{
     sync::watch,
@@ -296,7 +297,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
 
     /// Fetches the result that the leader has stored, and shows it.
     async fn fetch_result(
-        self,
+        mut self,
         control: &RunControl,
         observers: &mut [&mut dyn RunObserver],
     ) -> Result<RunResult, FleetRunError> {
@@ -317,12 +318,16 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             stored.facts.started_unix_ms = unix_ms();
         }
         let plan = self.last_known.plan(&self.bundle.plan, stored.facts.active);
-        self.show_result(&plan, &stored, observers);
+        // The leader keeps full histograms of one second, and observers may need those of an interval. This
+        // aggregator has them, unless the store has lost deltas.
+        let _ = self.aggregator.poll().await;
+        let seconds = |view: &RunView| (view.timeline.len(), view.all.requests, view.all.errors);
+        let own = self.aggregator.final_view().filter(|own| seconds(own) == seconds(&stored.view));
+        self.show_result(&plan, own.as_ref().unwrap_or(&stored.view), &stored.facts, observers);
         Ok(RunResult { plan, view: stored.view, facts: stored.facts })
     }
 
-    fn show_result(&self, plan: &Plan, stored: &StoredRunResult, observers: &mut [&mut dyn RunObserver]) {
-        let facts = &stored.facts;
+    fn show_result(&self, plan: &Plan, view: &RunView, facts: &RunFacts, observers: &mut [&mut dyn RunObserver]) {
         let live = LiveStatus {
             elapsed: facts.elapsed,
             phase: LivePhase::Done,
@@ -334,7 +339,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             busy_users: 0,
             thresholds: facts.thresholds.clone(),
         };
-        observers.iter_mut().for_each(|observer| observer.on_update(plan, &stored.view, &live));
+        observers.iter_mut().for_each(|observer| observer.on_update(plan, view, &live));
     }
 
     fn into_partial_result(self, reason: &str) -> RunResult {
