@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from squall._errors import ScenarioError
@@ -23,6 +24,8 @@ class CqlRow(tuple[Any, ...]):
     __slots__ = ()
     #: The names of the columns.
     columns: tuple[str, ...] = ()
+    #: The same, also in a row with a column named `columns`.
+    _names: tuple[str, ...] = ()
     _positions: Mapping[str, int] = {}
 
     def __getitem__(self, key: Any) -> Any:
@@ -34,19 +37,19 @@ class CqlRow(tuple[Any, ...]):
         return super().__getitem__(self._position(name, AttributeError))
 
     def keys(self) -> tuple[str, ...]:
-        return self.columns
+        return self._names
 
     def asdict(self) -> dict[str, Any]:
-        return dict(zip(self.columns, self, strict=True))
+        return dict(zip(self._names, self, strict=True))
 
     def __repr__(self) -> str:
-        return f"CqlRow({', '.join(f'{name}={value!r}' for name, value in zip(self.columns, self, strict=True))})"
+        return f"CqlRow({', '.join(f'{name}={value!r}' for name, value in zip(self._names, self, strict=True))})"
 
     def _position(self, name: str, error: type[Exception]) -> int:
         try:
             return self._positions[name]
         except KeyError:
-            raise error(f"the row has no column {name!r}: it has {', '.join(self.columns)}") from None
+            raise error(f"the row has no column {name!r}: it has {', '.join(self._names)}") from None
 
 
 class CqlRows(Sequence[CqlRow]):
@@ -79,7 +82,11 @@ class CqlRows(Sequence[CqlRow]):
 @lru_cache(maxsize=256)
 def _row_class(columns: tuple[str, ...]) -> type[CqlRow]:
     positions = {name: position for position, name in enumerate(columns)}
-    return type("CqlRow", (CqlRow,), {"__slots__": (), "columns": columns, "_positions": positions})
+    # `__getattr__` is not asked for names that a tuple or a row has, such as `count`.
+    hidden = [name for name in positions if hasattr(CqlRow, name) and not name.startswith("_")]
+    values = {name: property(itemgetter(positions[name])) for name in hidden}
+    names = {"__slots__": (), "columns": columns, "_names": columns, "_positions": positions}
+    return type("CqlRow", (CqlRow,), {**names, **values})
 
 
 def make_rows(columns: list[str], rows: list[tuple[Any, ...]]) -> CqlRows:

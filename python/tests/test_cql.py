@@ -194,6 +194,14 @@ def test_rows_are_named_by_column() -> None:
         _ = rows[0].name
 
 
+def test_columns_with_the_name_of_a_method_are_columns() -> None:
+    names = ["count", "index", "keys", "columns", "asdict"]
+    (row,) = make_rows(names, [(1, 2, 3, 4, 5)])
+    assert [row.count, row.index, row.keys, row.columns, row.asdict] == [1, 2, 3, 4, 5]
+    assert repr(row) == "CqlRow(count=1, index=2, keys=3, columns=4, asdict=5)" and row["keys"] == 3
+    assert make_rows(["id"], [(1,)])[0].count(1) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
