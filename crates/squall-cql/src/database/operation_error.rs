@@ -1,7 +1,7 @@
 //! A failed try of an operation: its outcome code, its message, and whether another try makes
 //! sense. It counts nothing; the user of the driver records it.
 
-use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 use squall_metrics::{Outcome, OutcomeCategory};
 use std::error::Error;
 
@@ -40,19 +40,16 @@ impl From<ExecutionError> for OperationError {
     fn from(error: ExecutionError) -> OperationError {
         let (category, code) = match &error {
             ExecutionError::RequestTimeout(_) => (OutcomeCategory::Timeout, "CLIENT_TIMEOUT"),
-            ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => database_code(error),
-            ExecutionError::LastAttemptError(RequestAttemptError::BrokenConnectionError(_)) => {
-                (OutcomeCategory::TransportError, "CONNECTION_BROKEN")
+            ExecutionError::LastAttemptError(error) => attempt_code(error),
+            ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt }) => {
+                preparation_code(first_attempt)
             }
-            ExecutionError::LastAttemptError(RequestAttemptError::UnableToAllocStreamId) => {
-                (OutcomeCategory::TransportError, "CONNECTION_BUSY")
-            }
-            ExecutionError::ConnectionPoolError(_) | ExecutionError::EmptyPlan => {
+            ExecutionError::ConnectionPoolError(_)
+            | ExecutionError::EmptyPlan
+            | ExecutionError::PrepareError(PrepareError::ConnectionPoolError(_)) => {
                 (OutcomeCategory::TransportError, "NO_CONNECTION")
             }
-            ExecutionError::BadQuery(_) | ExecutionError::PrepareError(_) => {
-                (OutcomeCategory::Exception, "BAD_STATEMENT")
-            }
+            ExecutionError::BadQuery(_) | ExecutionError::PrepareError(_) => BAD_STATEMENT,
             _ => (OutcomeCategory::ProtocolError, "DRIVER_ERROR"),
         };
         let transport_failed = category == OutcomeCategory::TransportError;
@@ -61,6 +58,28 @@ impl From<ExecutionError> for OperationError {
             message: innermost_message(&error),
             next_try: if transport_failed { NextTry::AfterPause } else { NextTry::AtOnce },
         }
+    }
+}
+
+const BAD_STATEMENT: (OutcomeCategory, &str) = (OutcomeCategory::Exception, "BAD_STATEMENT");
+
+/// A statement that the database does not accept is a mistake of the scenario; every other error is the
+/// database's.
+fn preparation_code(error: &RequestAttemptError) -> (OutcomeCategory, &'static str) {
+    match error {
+        RequestAttemptError::DbError(DbError::SyntaxError | DbError::Invalid | DbError::Unauthorized, _) => {
+            BAD_STATEMENT
+        }
+        error => attempt_code(error),
+    }
+}
+
+fn attempt_code(error: &RequestAttemptError) -> (OutcomeCategory, &'static str) {
+    match error {
+        RequestAttemptError::DbError(error, _) => database_code(error),
+        RequestAttemptError::BrokenConnectionError(_) => (OutcomeCategory::TransportError, "CONNECTION_BROKEN"),
+        RequestAttemptError::UnableToAllocStreamId => (OutcomeCategory::TransportError, "CONNECTION_BUSY"),
+        _ => (OutcomeCategory::ProtocolError, "DRIVER_ERROR"),
     }
 }
 
@@ -121,5 +140,21 @@ mod tests {
         assert_eq!(timeout.outcome.category, OutcomeCategory::Timeout);
         let unconnected = OperationError::from(ExecutionError::EmptyPlan);
         assert_eq!(unconnected.next_try, NextTry::AfterPause);
+    }
+
+    #[test]
+    fn a_failed_preparation_has_the_code_of_its_cause() {
+        let failed = |error: DbError| {
+            let first_attempt = RequestAttemptError::DbError(error, "reason".to_owned());
+            OperationError::from(ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt }))
+        };
+        assert_eq!(failed(DbError::SyntaxError).outcome, Outcome::new(OutcomeCategory::Exception, "BAD_STATEMENT"));
+        let overloaded = Outcome::new(OutcomeCategory::ProtocolError, "OVERLOADED");
+        assert_eq!(failed(DbError::Overloaded).outcome, overloaded);
+        let first_attempt = RequestAttemptError::UnableToAllocStreamId;
+        let busy =
+            OperationError::from(ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt }));
+        assert_eq!(busy.outcome, Outcome::new(OutcomeCategory::TransportError, "CONNECTION_BUSY"));
+        assert_eq!(busy.next_try, NextTry::AfterPause);
     }
 }

@@ -1,5 +1,6 @@
 //! Converts a value that a scenario gives to the type of its column. A text is read in the form in which
-//! CQL writes the type; a number never becomes a text.
+//! CQL writes the type; a `Number` never becomes a text. A number that is a whole value of a TOML scenario comes
+//! as a text.
 
 use super::generated_value::cql_type;
 use jiff::{Timestamp, civil};

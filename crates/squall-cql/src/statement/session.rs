@@ -10,13 +10,17 @@ use crate::{
     database::{OperationError, innermost_message},
     profile::qualified_statement,
 };
-use scylla::{response::PagingState, statement::prepared::PreparedStatement};
-use std::{ops::ControlFlow, time::Duration};
+use scylla::{errors::ExecutionError, response::PagingState, statement::prepared::PreparedStatement};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 /// A connected database of a scenario.
 pub struct StatementSession {
     database: Database,
     keyspace: Option<String>,
+    request_timeout: Duration,
 }
 
 /// What a statement says about its sending; `None` takes the session's value.
@@ -25,6 +29,7 @@ pub struct StatementOptions {
     pub consistency: Option<Consistency>,
     /// Rows of one page. All pages are read, one after the other.
     pub page_size: Option<u16>,
+    /// For all pages together.
     pub timeout: Option<Duration>,
 }
 
@@ -32,6 +37,8 @@ pub struct StatementOptions {
 #[derive(Debug, Clone)]
 pub struct ScenarioStatement {
     pub(super) prepared: PreparedStatement,
+    /// For all pages together.
+    pub(super) timeout: Duration,
     pub(super) generators: ValueGenerators,
 }
 
@@ -39,7 +46,8 @@ impl StatementSession {
     /// Connects to every node. All connections stand when it returns.
     pub async fn connect(connection: &StatementConnection) -> Result<StatementSession, StatementSessionError> {
         let database = Database::connect(&connection.target(), connection.connections).await?;
-        Ok(StatementSession { database, keyspace: connection.keyspace.clone() })
+        let (keyspace, request_timeout) = (connection.keyspace.clone(), connection.request_timeout);
+        Ok(StatementSession { database, keyspace, request_timeout })
     }
 
     /// Prepares a statement. Tables without a keyspace belong to that of the session.
@@ -51,7 +59,7 @@ impl StatementSession {
         let prepared = self.database.session.prepare(cql).await;
         let mut prepared = prepared.map_err(|error| StatementFailure {
             message: innermost_message(&error),
-            ..OperationError::from(scylla::errors::ExecutionError::from(error)).into()
+            ..OperationError::from(ExecutionError::from(error)).into()
         })?;
         if let Some(level) = options.consistency {
             prepared.set_consistency(level.into());
@@ -62,7 +70,8 @@ impl StatementSession {
         if options.timeout.is_some() {
             prepared.set_request_timeout(options.timeout);
         }
-        Ok(ScenarioStatement { prepared, generators: ValueGenerators::default() })
+        let timeout = options.timeout.unwrap_or(self.request_timeout);
+        Ok(ScenarioStatement { prepared, timeout, generators: ValueGenerators::default() })
     }
 
     /// Sends a statement and reads all pages of its answer.
@@ -74,9 +83,22 @@ impl StatementSession {
     ) -> Result<StatementRows, StatementFailure> {
         let mut rows = StatementRows::new(keep);
         let mut state = PagingState::start();
+        let began = Instant::now();
+        // The driver limits one page. Its own timer is enough for the first one.
+        let mut time_left = None;
         loop {
             let page = self.database.session.execute_single_page(&statement.prepared, values, state);
-            let (page, next) = self.database.with_node(async { page.await.map_err(OperationError::from) }).await.0?;
+            let page = async {
+                let answered = match time_left {
+                    None => page.await,
+                    Some(left) => tokio::time::timeout(left, page)
+                        .await
+                        .unwrap_or(Err(ExecutionError::RequestTimeout(statement.timeout))),
+                };
+                answered.map_err(OperationError::from)
+            };
+            let (page, next) = self.database.with_node(page).await.0?;
+            time_left = Some(statement.timeout.saturating_sub(began.elapsed()));
             rows.add(page)?;
             match next.into_paging_control_flow() {
                 ControlFlow::Break(()) => return Ok(rows),

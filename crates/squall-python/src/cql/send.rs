@@ -116,14 +116,12 @@ async fn send(call: &CallSettings, values: Vec<StatementValue>, context: Operati
         Python::attach(|py| exceptions::statement_failed(py, &format!("{}: {message}", call.name), outcome))
     };
     let began = Instant::now();
+    let runner = StatementRunner::new(recorder, &database.session);
     let statement = match database.prepare(call).await {
         Ok(statement) => statement,
         Err(failure) => {
-            // Preparing is the request that failed, because the statement was not sent.
-            if let Some(in_flight) = recorder.begin(metric, began - context.start_delay, began) {
-                in_flight.end(Instant::now(), failure.outcome, 0, 0);
-                recorder.note_error(metric, began - context.start_delay, failure.outcome, &failure.message);
-            }
+            let start = RequestStart { metric, intended: began - context.start_delay, started: began };
+            runner.record_unprepared(start, &failure).await;
             return Err(failed(&failure.message, failure.outcome));
         }
     };
@@ -131,7 +129,6 @@ async fn send(call: &CallSettings, values: Vec<StatementValue>, context: Operati
     // Preparing happens once, and is no part of the statement's time.
     let started = Instant::now();
     let start = RequestStart { metric, intended: started - context.start_delay, started };
-    let runner = StatementRunner::new(recorder, &database.session);
     match runner.run(start, (&statement, &bound), KeptRows::All, None, |_, _| None).await {
         StatementEnd::Fenced => Err(Python::attach(|py| exceptions::worker_fenced(py, &call.name))),
         StatementEnd::Failed { failure, .. } => Err(failed(&failure.message, failure.outcome)),

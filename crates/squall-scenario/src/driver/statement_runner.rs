@@ -46,6 +46,18 @@ impl<'p> StatementRunner<'p> {
         StatementRunner { recorder, session }
     }
 
+    /// Records a statement, due at `start`, that could not be prepared: preparing is the request that failed. Waits
+    /// if the connection did.
+    pub async fn record_unprepared(&self, start: RequestStart, failure: &StatementFailure) {
+        if let Some(in_flight) = self.recorder.begin(start.metric, start.intended, start.started) {
+            in_flight.end(Instant::now(), failure.outcome, 0, 0);
+            self.recorder.note_error(start.metric, start.intended, failure.outcome, &failure.message);
+        }
+        if failure.transport_failed {
+            tokio::time::sleep(UNSENT_PAUSE).await;
+        }
+    }
+
     /// Sends `statement`. `check` gets the answer and the service time, and returns the outcome and the
     /// message of an answer that is wrong. Messages end with `place`, if there is one. Dropping the future records the
     /// statement as cancelled.

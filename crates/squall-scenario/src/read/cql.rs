@@ -1,6 +1,6 @@
 //! Reads `[cql]` and CQL statements of tasks.
 
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use super::{
     json::toml_to_json,
@@ -61,8 +61,12 @@ fn values(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Vec<
 }
 
 fn value(node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawCqlArgument> {
-    let generated = node.get_ref().as_table().is_some_and(|table| table.contains_key("population"));
-    if !generated {
+    // A map or a user-defined type may have a key `population`, too.
+    let is_generator = |table: &DeTable<'_>| {
+        let text = |name: &str| table.get(name).is_some_and(|value| matches!(value.get_ref(), DeValue::String(_)));
+        text("population") && table.keys().all(|key| matches!(key.get_ref().as_ref(), "population" | "size"))
+    };
+    if !node.get_ref().as_table().is_some_and(is_generator) {
         return Some(RawCqlArgument::Given(toml_to_json(node, problems)));
     }
     let mut table = TomlTable::from_node(node, "a generated value", problems)?;

@@ -155,6 +155,28 @@ values = [{ population = "uniform(1..1000)" }, { population = "fixed(5)", size =
 }
 
 #[test]
+fn the_timeout_of_a_statement_covers_all_its_pages() {
+    let (target, server) = (target(), create("paged", "rows (p int, c int, PRIMARY KEY (p, c))"));
+    let rows: Vec<String> = (0..3000).map(|c| format!("INSERT INTO paged.rows (p, c) VALUES (1, {c})")).collect();
+    server.query(&format!("BEGIN UNLOGGED BATCH {} APPLY BATCH", rows.join("; "))).expect("the rows are written");
+    // No database answers 3,000 requests, one after the other, in this time.
+    let task = r#"
+[[task]]
+name = "read"
+[[task.step]]
+name = "pages"
+statement = "SELECT c FROM rows WHERE p = 1"
+page_size = 1
+timeout = "80ms"
+"#;
+    let (recorded, completed) = run(&cql_scenario(&target, "paged", task), 1);
+    assert_eq!(completed, [false]);
+    let codes: Vec<String> =
+        metric(&recorded, "read/pages").outcomes.iter().map(|(outcome, _)| outcome.code.to_string()).collect();
+    assert_eq!(codes, ["CLIENT_TIMEOUT"], "{:?}", recorded.notes());
+}
+
+#[test]
 fn failures_have_the_codes_of_the_database_and_name_their_line() {
     let (target, _) = (target(), create("failures", "t (k int PRIMARY KEY, v int)"));
     let task = r#"
@@ -321,6 +343,18 @@ fn mistakes_in_statements_are_reported_with_their_line() {
         &settings("truststore = \"Cargo.toml\"\nkeystore_password = \"a\""),
         &["shop.toml:4:21: there is no keystore", "Cargo.toml: it is none of JKS, PKCS12 and PEM"],
     );
+}
+
+#[test]
+fn a_map_with_a_key_population_is_a_value() {
+    for value in ["{ population = 5 }", "{ population = \"83M\", country = \"de\" }"] {
+        let text = format!(
+            "target = \"http://127.0.0.1:1\"\n[[task]]\nname = \"a\"\nkind = \"cql\"\n\
+             statement = \"INSERT INTO t (k, v) VALUES (1, ?)\"\nvalues = [{value}]"
+        );
+        let parsed = Scenario::parse("shop.toml", &text, &mut NoFiles, ScenarioOverrides::default());
+        assert!(parsed.is_ok(), "{value}: {:?}", parsed.err());
+    }
 }
 
 #[test]
