@@ -10,6 +10,7 @@ mod summary;
 mod table;
 
 pub use hdr_log_line::{hdr_log_header, hdr_log_line};
+pub(crate) use java_number::fixed;
 pub use progress::{host_line, improvement_line, running_line, warm_up_line};
 pub use settings_dump::settings_dump;
 pub use summary::{OperationSummary, summary};

@@ -16,7 +16,7 @@ impl SplitWords {
     pub(super) fn new<S: AsRef<str>>(arguments: &[S]) -> Result<SplitWords, CommandLineError> {
         let joined: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
         let compact = without_loose_blanks(&joined.join(" "));
-        let mut words = compact.split_whitespace();
+        let mut words = words(&compact).into_iter();
         let command = words.next().ok_or(CommandLineProblem::NoCommand)?.to_owned();
         let mut split = SplitWords { command, command_words: Vec::new(), groups: Vec::new() };
         for word in words {
@@ -45,6 +45,33 @@ fn without_loose_blanks(text: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// Splits at blanks outside of parentheses: pystress separates the options in them with blanks, too. A parenthesis
+/// that is never closed protects nothing.
+fn words(text: &str) -> Vec<&str> {
+    let (mut words, mut rest) = (Vec::new(), text.trim_start());
+    while !rest.is_empty() {
+        let end = word_end(rest);
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+/// Where the first word of a text ends.
+fn word_end(text: &str) -> usize {
+    let (mut open, mut first_blank) = (0_usize, None);
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => open += 1,
+            ')' => open = open.saturating_sub(1),
+            c if c.is_whitespace() && open == 0 => return at,
+            c if c.is_whitespace() => _ = first_blank.get_or_insert(at),
+            _ => {}
+        }
+    }
+    first_blank.filter(|_| open > 0).unwrap_or(text.len())
 }
 
 /// pystress separates the options of `-rate` with commas or blanks, and no value of `-rate` has a
@@ -83,6 +110,22 @@ mod tests {
             "write",
             &[],
             &[("-pop", &["seq=1..5", "no-wrap"]), ("-col", &["size=fixed(5)"])],
+        );
+    }
+
+    #[test]
+    fn blanks_in_parentheses_separate_no_words() {
+        check(
+            &["write", "n=5", "-schema", "replication(strategy=SimpleStrategy", "replication_factor=1)", "keyspace=k"],
+            "write",
+            &["n=5"],
+            &[("-schema", &["replication(strategy=SimpleStrategy replication_factor=1)", "keyspace=k"])],
+        );
+        check(
+            &["mixed", "ratio(read=1 write=2", "-node", "a"],
+            "mixed",
+            &["ratio(read=1", "write=2"],
+            &[("-node", &["a"])],
         );
     }
 

@@ -2,6 +2,7 @@
 //! nothing itself.
 
 use super::Distribution;
+use crate::output::fixed;
 use std::fmt::Write;
 
 const FRACTIONS: [f64; 12] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
@@ -13,7 +14,18 @@ pub fn print_distribution(distribution: &Distribution) -> String {
     for fraction in FRACTIONS {
         let value = distribution.quantile(fraction);
         let percent = 100.0 * value as f64 / highest;
-        let _ = writeln!(table, "{:<16.1}{value:<12}{percent:>12.1}", 100.0 * fraction);
+        let _ = writeln!(table, "{:<16}{value:<12}{:>12}", fixed(100.0 * fraction, 1), fixed(percent, 1));
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_rounded_up_as_in_java() {
+        let table = print_distribution(&"uniform(1..400)".parse().expect("a distribution"));
+        assert_eq!(table.lines().nth(1), Some("10.0            41                  10.3"), "41 of 400 are 10.25 %");
+    }
 }

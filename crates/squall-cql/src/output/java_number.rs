@@ -2,7 +2,7 @@
 //! form, thousands grouped with commas.
 
 /// `%.{decimals}f`.
-pub(super) fn fixed(value: f64, decimals: usize) -> String {
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }
