@@ -238,9 +238,11 @@ impl DriverThread for CqlThread {
         let run = self.run.clone();
         let connecting = Database::connect(&run.target, run.connections_per_thread);
         let database = connecting.await.map_err(|error| DriverError::Unreachable { reason: error.to_string() })?;
-        run.token_ranges.set_ring(|| database.ring_tokens());
         let preparing = ThreadOperations::prepare(&database, &run.settings, &run.workload);
         let operations = preparing.await.map_err(|error| DriverError::Connect { reason: error.to_string() })?;
+        if run.workload.token_range_queries().next().is_some() {
+            run.token_ranges.set_ring(|| database.ring_tokens());
+        }
         let thread = ConnectedThread {
             pending: run.most_pending(&database).map(Semaphore::new),
             run,
@@ -262,7 +264,21 @@ impl DriverThread for CqlThread {
 }
 
 impl ThreadOperations {
+    /// Prepares the statements, within the limit for connecting.
     async fn prepare(
+        database: &Database,
+        settings: &StressSettings,
+        workload: &Workload,
+    ) -> Result<ThreadOperations, StatementError> {
+        if workload.token_range_queries().next().is_some() {
+            settings.token_range.check(&database.ring_tokens())?;
+        }
+        let limit = settings.mode.connect_limit();
+        let prepared = tokio::time::timeout(limit, ThreadOperations::prepare_all(database, settings, workload)).await;
+        prepared.map_err(|_| StatementError::Silent { limit })?
+    }
+
+    async fn prepare_all(
         database: &Database,
         settings: &StressSettings,
         workload: &Workload,
@@ -306,7 +322,7 @@ impl ConnectedThread {
 impl DriverRun {
     /// The requests of all connections of a thread together.
     fn most_pending(&self, database: &Database) -> Option<usize> {
-        let connections = self.connections_per_thread.get() * database.enabled_nodes().max(1);
+        let connections = self.connections_per_thread.get() * database.used_nodes(&self.target).max(1);
         self.settings.mode.max_pending.map(|pending| pending as usize * connections)
     }
 

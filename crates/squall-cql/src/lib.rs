@@ -40,7 +40,7 @@ pub use output::{
 };
 pub use profile::{
     ArgumentSource, ColumnSpec, CqlType, CqlTypeError, CqlValue, GeneratedRow, Partition, PartitionGenerator,
-    ProfileInsert, ProfileQuery, TableColumn, TableColumns, TokenRangeQuery, UnsupportedType, UserProfile,
+    ProfileInsert, ProfileQuery, TableColumn, TableColumns, TokenRangeQuery, UnsupportedColumn, UserProfile,
     UserProfileError, insert_statement,
 };
 pub use run_rules::{RateUncertainty, ThreadSearch, next_thread_count, warm_up_operations, warm_up_threads};

@@ -12,7 +12,7 @@ mod qualified_statement;
 
 #[cfg(feature = "database")]
 pub(crate) use column_generator::ColumnGenerator;
-pub use column_generator::{ColumnSpec, UnsupportedType};
+pub use column_generator::{ColumnSpec, UnsupportedColumn};
 pub use cql_type::{CqlType, CqlTypeError};
 pub use cql_value::CqlValue;
 pub use insert_statement::insert_statement;

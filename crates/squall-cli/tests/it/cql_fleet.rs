@@ -82,6 +82,19 @@ fn workers_of_a_fleet_write_every_key_of_a_sequence_once() {
 }
 
 #[test]
+fn a_failed_operation_of_a_fleet_ends_the_run_with_failure() {
+    let fleet = CqlFleet::new(1);
+    let write = ["write", "n=1", "no-warmup", "-pop", "seq=1..1", "-rate", "threads=1"];
+    assert_eq!(fleet.start("fleet_failure", &write).end().code, 0);
+    let missing = ["read", "n=20", "no-warmup", "-pop", "seq=101..120", "-rate", "threads=2", "-errors"];
+    let ended = fleet.start("fleet_failure", &[&missing[..], &["retries=0"]].concat()).end();
+    assert!(ended.code == 1 && ended.stdout.ends_with("\nFAILURE\n"), "{ended:?}");
+    assert!(ended.stderr.contains("operations failed on the workers"), "{ended:?}");
+    let ended = fleet.start("fleet_failure", &[&missing[..], &["ignore"]].concat()).end();
+    assert!(ended.stdout.ends_with("\nEND\n"), "{ended:?}");
+}
+
+#[test]
 fn workers_of_a_fleet_write_every_partition_of_a_profile_once() {
     let fleet = CqlFleet::new(2);
     fleet.folder.write(
@@ -152,10 +165,12 @@ fn a_fleet_ends_after_the_last_partition_and_shows_its_last_interval() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(rows("fleet_last.events"), 1000);
     let result = fleet.folder.json("result.json");
-    assert_eq!((number(&result, "/totals/requests"), number(&result, "/fleet/missed_starts")), (10, 0), "{result}");
+    // The workers may share the last partitions.
+    let operations = number(&result, "/totals/requests");
+    assert!((10..=12).contains(&operations) && number(&result, "/fleet/missed_starts") == 0, "{result}");
     assert!(number(&result, "/totals/iterations") < 500, "the run ends after the last partition: {result}");
     // All of the run is one interval that is not full.
-    assert!(ended.stdout.contains("\ntotal,            10,"), "{ended:?}");
+    assert!(ended.stdout.contains(&format!("\ntotal,            {operations},")), "{ended:?}");
     assert_eq!(fleet.folder.read("run.hdr").matches("\nTag=insert-st,").count(), 1);
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 use scylla::{
     client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
-    cluster::metadata::Peer,
+    cluster::{Node, metadata::Peer},
     errors::NewSessionError,
     policies::{
         host_filter::HostFilter,
@@ -138,9 +138,10 @@ impl DatabaseTarget {
         self.nodes.len()
     }
 
-    /// The most time from the first packet until every node is connected.
-    fn connect_limit(&self) -> Duration {
-        self.mode.connect_timeout * 2
+    /// Whether operations may be sent to a node.
+    fn uses(&self, node: &Node) -> bool {
+        let near = self.remote_datacenters || self.datacenter.is_none() || node.datacenter == self.datacenter;
+        node.is_enabled() && near
     }
 
     /// The driver asks one node after the other for the list of all nodes, and waits for ever for one that is
@@ -236,13 +237,21 @@ impl DatabaseTarget {
 }
 
 impl Database {
-    /// Connects to every node with this many connections each. Every node is connected when it
-    /// returns.
+    /// Connects to every node with this many connections each. Every node has one of them when it returns;
+    /// the driver opens the others by itself.
     pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
-        let (began, limit) = (Instant::now(), target.connect_limit());
+        let (began, limit) = (Instant::now(), target.mode.connect_limit());
+        let tried = Arc::default();
+        // A resolver may be as silent as a node.
+        let resolving = async {
+            let tunnel = target.tunnel().await?;
+            let builder = target.session_builder(connections, &tried, tunnel.as_ref()).await?;
+            Ok::<_, DatabaseConnectError>((tunnel, builder))
+        };
+        let resolved = tokio::time::timeout(limit, resolving).await;
+        let unresolved = |_| DatabaseConnectError::UnknownHost { hosts: target.addresses() };
+        let (tunnel, builder) = resolved.map_err(unresolved)??;
         // The driver's own limit covers only TCP: a listener that never answers would block for ever.
-        let (tried, tunnel) = (Arc::default(), target.tunnel().await?);
-        let builder = target.session_builder(connections, &tried, tunnel.as_ref()).await?;
         let built = tokio::time::timeout(limit, builder.build()).await;
         let session = built.map_err(|_| target.silent(limit))?.map_err(|error| {
             // The driver only knows that the connection to the tunnel ended.
@@ -306,9 +315,10 @@ impl Database {
         Some(format!("{}, data centre {datacenter}", node.address.ip()))
     }
 
-    /// The nodes that operations may be sent to.
-    pub(crate) fn enabled_nodes(&self) -> usize {
-        self.session.get_cluster_state().get_nodes_info().iter().filter(|node| node.is_enabled()).count()
+    /// How many nodes operations are sent to.
+    pub(crate) fn used_nodes(&self, target: &DatabaseTarget) -> usize {
+        let state = self.session.get_cluster_state();
+        state.get_nodes_info().iter().filter(|node| target.uses(node)).count()
     }
 
     /// The tokens of all nodes.
@@ -319,12 +329,10 @@ impl Database {
     /// A node that operations may need and that is not connected.
     fn unconnected_node(&self, target: &DatabaseTarget) -> Option<String> {
         let state = self.session.get_cluster_state();
-        let needed = |datacenter: &Option<String>| {
-            target.remote_datacenters || target.datacenter.is_none() || *datacenter == target.datacenter
-        };
-        let mut nodes = state.get_nodes_info().iter().filter(|node| node.is_enabled() && needed(&node.datacenter));
+        let mut nodes = state.get_nodes_info().iter().filter(|node| target.uses(node));
         // With TLS the driver knows the port of the tunnel instead of the node's.
-        nodes.find(|node| !node.is_connected()).map(|node| address(&node.address.ip().to_string(), target.port))
+        let port = |node: &Node| if target.tls.is_some() { target.port } else { node.address.port() };
+        nodes.find(|node| !node.is_connected()).map(|node| address(&node.address.ip().to_string(), port(node)))
     }
 
     fn check_datacenter(&self, target: &DatabaseTarget) -> Result<(), DatabaseConnectError> {
@@ -364,8 +372,8 @@ mod tests {
 
     #[test]
     fn all_nodes_together_have_twice_the_connect_timeout() {
-        assert_eq!(target("", &[9042]).connect_limit(), Duration::from_secs(10));
-        assert_eq!(target("connectTimeout=30000", &[9042]).connect_limit(), Duration::from_secs(60));
+        assert_eq!(target("", &[9042]).mode.connect_limit(), Duration::from_secs(10));
+        assert_eq!(target("connectTimeout=30000", &[9042]).mode.connect_limit(), Duration::from_secs(60));
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! Why a statement cannot be prepared, and how an answer of the database can be wrong.
 
 use crate::{
-    TableError, UnsupportedType,
+    TableError, UnsupportedColumn,
     database::{OperationError, innermost_message},
 };
+use std::time::Duration;
 
 /// Why the statements of a run cannot be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +16,13 @@ pub enum StatementError {
     #[error(transparent)]
     Table(#[from] TableError),
     #[error(transparent)]
-    Type(#[from] UnsupportedType),
+    Column(#[from] UnsupportedColumn),
+    #[error("the database did not prepare the statements within {} s", limit.as_secs_f64())]
+    Silent { limit: Duration },
+    #[error("columnspec: {table} has no column {column}: {hint}")]
+    UnknownColumn { column: String, table: String, hint: String },
+    #[error("-tokenrange split-factor= makes {ranges} ranges of the ring, and {most} are possible: use a smaller one")]
+    TokenRanges { ranges: u64, most: u64 },
     #[error("cannot prepare {operation}: its argument {argument} is no column of {table} that can be generated")]
     Argument { operation: String, argument: String, table: String },
     #[error(

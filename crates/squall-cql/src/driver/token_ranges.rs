@@ -1,7 +1,7 @@
 //! The token ranges of a run, which token-range queries read one after the other; the workers of a fleet
 //! share them. It sends nothing.
 
-use super::{profile_operations::TokenRangeScan, seed_source::MAX_FLEET_NUMBERS};
+use super::{StatementError, profile_operations::TokenRangeScan, seed_source::MAX_FLEET_NUMBERS};
 use crate::TokenRangeSettings;
 use squall_engine::{NumberQuota, SharedCounter};
 use std::sync::{
@@ -142,7 +142,16 @@ impl TokenRanges {
     }
 }
 
+/// The most ranges of a ring. Each takes 16 bytes in every process.
+const MAX_RANGES: u64 = 1 << 22;
+
 impl TokenRangeSettings {
+    /// Refuses more ranges than fit into memory.
+    pub(super) fn check(self, tokens: &[i64]) -> Result<(), StatementError> {
+        let ranges = (tokens.len() as u64 + 1).saturating_mul(u64::from(self.split_factor));
+        if ranges > MAX_RANGES { Err(StatementError::TokenRanges { ranges, most: MAX_RANGES }) } else { Ok(()) }
+    }
+
     /// How many ranges a ring with these tokens has; `None` if they begin again after the last one.
     pub(crate) fn count(self, tokens: Vec<i64>) -> Option<u64> {
         (!self.wrap).then(|| split_ring(tokens, self.split_factor).len() as u64)
@@ -200,6 +209,14 @@ mod tests {
         assert_eq!(ranges.take(None), NextRange::OthersRead);
         ranges.finish();
         assert_eq!(ranges.take(None), NextRange::AllRead);
+    }
+
+    #[test]
+    fn a_split_factor_that_makes_too_many_ranges_is_refused() {
+        let check = |split_factor| TokenRangeSettings { split_factor, wrap: false }.check(&[1, 2, 3]);
+        assert!(check(1 << 20).is_ok());
+        assert!(matches!(check((1 << 20) + 1), Err(StatementError::TokenRanges { ranges: 4_194_308, .. })));
+        assert!(check(u32::MAX).is_err());
     }
 
     #[tokio::test]

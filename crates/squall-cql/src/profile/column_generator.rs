@@ -19,15 +19,19 @@ pub struct ColumnSpec {
     pub cluster: Option<Distribution>,
 }
 
-/// A column whose type has no generator.
+/// Why the values of a column cannot be generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the column {column} has the type {cql_type}, which cannot be generated: leave it out of the table, or use -errors skip-unsupported-columns"
-)]
-pub struct UnsupportedType {
-    pub column: String,
-    pub cql_type: String,
+pub enum UnsupportedColumn {
+    #[error(
+        "the column {column} has the type {cql_type}, which cannot be generated: leave it out of the table, or use -errors skip-unsupported-columns"
+    )]
+    Type { column: String, cql_type: String },
+    #[error("the size of the column {column} makes values of more than {} MiB: use a smaller one", MAX_VALUE_BYTES >> 20)]
+    Size { column: String },
 }
+
+/// The most bytes of one value, with those of the elements of a list or set. A larger one is a typing mistake.
+const MAX_VALUE_BYTES: u64 = 256 << 20;
 
 /// Milliseconds from 1582-10-15, where UUIDs count from, to 1970.
 const UUID_EPOCH_MILLIS: i64 = 12_219_292_800_000;
@@ -54,6 +58,18 @@ impl ColumnSpec {
     pub fn default_for(name: &str) -> ColumnSpec {
         ColumnSpec { name: name.to_owned(), size: None, population: None, cluster: None }
     }
+
+    /// The most bytes of a generated value in memory.
+    fn largest_value(&self, cql_type: &CqlType) -> u64 {
+        let size = self.size.as_ref().map_or(8, |size| u64::try_from(size.max().max(size.min())).unwrap_or_default());
+        match cql_type {
+            CqlType::Blob | CqlType::Text | CqlType::Ascii => size,
+            CqlType::List { element, .. } | CqlType::Set { element, .. } => {
+                size.saturating_mul(self.largest_value(element).saturating_add(size_of::<CqlValue>() as u64))
+            }
+            _ => 0,
+        }
+    }
 }
 
 impl ColumnGenerator {
@@ -61,16 +77,19 @@ impl ColumnGenerator {
         spec: &ColumnSpec,
         cql_type: &CqlType,
         data_set: DataSet,
-    ) -> Result<ColumnGenerator, UnsupportedType> {
+    ) -> Result<ColumnGenerator, UnsupportedColumn> {
         let element = match cql_type {
             CqlType::List { element, .. } | CqlType::Set { element, .. } => {
                 Some(Box::new(ColumnGenerator::new(spec, element, data_set)?))
             }
             CqlType::Other(name) => {
-                return Err(UnsupportedType { column: spec.name.clone(), cql_type: name.clone() });
+                return Err(UnsupportedColumn::Type { column: spec.name.clone(), cql_type: name.clone() });
             }
             _ => None,
         };
+        if spec.largest_value(cql_type) > MAX_VALUE_BYTES {
+            return Err(UnsupportedColumn::Size { column: spec.name.clone() });
+        }
         let values = match cql_type {
             CqlType::Timestamp | CqlType::TimeUuid => FIFTY_YEARS,
             _ => DEFAULT_POPULATION,
@@ -182,4 +201,30 @@ fn time_uuid(unix_millis: i64, salt: i64) -> u128 {
     let time = unix_millis.wrapping_add(UUID_EPOCH_MILLIS).wrapping_mul(10_000) as u64;
     let high = time << 32 | (time >> 16 & 0xffff_0000) | 0x1000 | (time >> 48 & 0x0fff);
     u128::from(high) << 64 | u128::from(salt as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(size: &str, cql_type: &str, possible: bool) {
+        let spec = ColumnSpec { size: Some(size.parse().expect("a distribution")), ..ColumnSpec::default_for("c") };
+        let cql_type: CqlType = cql_type.parse().expect("a type");
+        let made = ColumnGenerator::new(&spec, &cql_type, DataSet::Classic).map(drop);
+        let too_large = UnsupportedColumn::Size { column: "c".to_owned() };
+        assert_eq!(made, if possible { Ok(()) } else { Err(too_large) }, "{size} {cql_type}");
+    }
+
+    #[test]
+    fn values_that_do_not_fit_into_memory_are_refused() {
+        check("fixed(268435456)", "blob", true);
+        check("fixed(268435457)", "blob", false);
+        check("uniform(1..9223372036854775807)", "text", false);
+        check("~exp(1..1000000000000)", "text", false);
+        check("fixed(1000000)", "list<int>", true);
+        check("fixed(1000000)", "list<text>", false);
+        check("fixed(100000000)", "set<int>", false);
+        check("fixed(1000000000000)", "int", true);
+    }
 }

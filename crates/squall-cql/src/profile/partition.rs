@@ -1,7 +1,7 @@
 //! Generates the rows of a partition: key values from the seed, clustering values from the key, and
 //! other values from the row's own clustering value. It sends nothing and chooses no seeds.
 
-use super::{ColumnSpec, CqlType, CqlValue, UnsupportedType, column_generator::ColumnGenerator};
+use super::{ColumnSpec, CqlType, CqlValue, UnsupportedColumn, column_generator::ColumnGenerator};
 use crate::{DataSet, PartitionOrder};
 
 /// A column of a table, as the database describes it.
@@ -58,8 +58,8 @@ impl PartitionGenerator {
         specs: &[ColumnSpec],
         data_set: DataSet,
         order: PartitionOrder,
-    ) -> Result<PartitionGenerator, UnsupportedType> {
-        let generators = |columns: &[TableColumn]| -> Result<Vec<ColumnGenerator>, UnsupportedType> {
+    ) -> Result<PartitionGenerator, UnsupportedColumn> {
+        let generators = |columns: &[TableColumn]| -> Result<Vec<ColumnGenerator>, UnsupportedColumn> {
             let generator = |column: &TableColumn| {
                 let found = specs.iter().find(|spec| spec.name == column.name).cloned();
                 let spec = found.unwrap_or_else(|| ColumnSpec::default_for(&column.name));

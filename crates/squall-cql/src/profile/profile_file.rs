@@ -162,6 +162,11 @@ impl ProfileReader<'_> {
         let keyspace = self.name("keyspace", &raw.keyspace);
         let table = self.name("table", &raw.table);
         let insert = raw.insert.unwrap_or_default();
+        let (queries, scans) = (raw.queries.unwrap_or_default(), raw.token_range_queries.unwrap_or_default());
+        for (name, scan) in scans.iter().filter(|(name, _)| queries.contains_key(*name)) {
+            let reason = "a query has this name, too: choose another name".to_owned();
+            self.problem(&scan.columns, &format!("token_range_queries.{name}"), reason);
+        }
         UserProfile {
             spec_name: raw.specname.unwrap_or_else(|| format!("{keyspace}.{table}")),
             keyspace,
@@ -171,13 +176,8 @@ impl ProfileReader<'_> {
             extra_definitions: raw.extra_definitions.unwrap_or_default(),
             columns: self.columns(raw.columnspec.unwrap_or_default()),
             insert: self.insert(&insert),
-            queries: raw.queries.unwrap_or_default().iter().map(|(name, raw)| self.query(name, raw)).collect(),
-            token_range_queries: raw
-                .token_range_queries
-                .unwrap_or_default()
-                .iter()
-                .map(|(name, raw)| self.token_range_query(name, raw))
-                .collect(),
+            queries: queries.iter().map(|(name, raw)| self.query(name, raw)).collect(),
+            token_range_queries: scans.iter().map(|(name, raw)| self.token_range_query(name, raw)).collect(),
         }
     }
 
@@ -340,6 +340,14 @@ token_range_queries:
         check_error(
             "keyspace: a\ntable: b\nqueries:\n  insert:\n    cql: select 1\n",
             "p.yaml:5: queries.insert: every profile has an operation insert: choose another name",
+        );
+    }
+
+    #[test]
+    fn one_name_for_a_query_and_a_token_range_query_is_an_error() {
+        check_error(
+            "keyspace: a\ntable: b\nqueries: {all: {cql: select 1}}\ntoken_range_queries:\n  all:\n    columns: '*'\n",
+            "p.yaml:6: token_range_queries.all: a query has this name, too: choose another name",
         );
     }
 

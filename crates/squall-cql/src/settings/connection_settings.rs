@@ -95,6 +95,11 @@ impl FrameCompression {
 }
 
 impl ConnectionMode {
+    /// The most time from the first packet until every node is connected, and for preparing all statements.
+    pub(crate) fn connect_limit(&self) -> Duration {
+        self.connect_timeout * 2
+    }
+
     pub(super) fn read(groups: &CommandGroups, problems: &mut Vec<CommandLineProblem>) -> ConnectionMode {
         let values = groups.group("-mode");
         let mut reader = OptionReader::new(&values, problems);

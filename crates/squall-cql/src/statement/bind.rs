@@ -6,7 +6,7 @@ use super::{
     bind_value::Misfit,
     generated_value::{cql_type, draw},
 };
-use crate::{CqlValue, profile::ColumnGenerator};
+use crate::{CqlValue, UnsupportedColumn, profile::ColumnGenerator};
 use scylla::serialize::{
     SerializationError,
     row::{RowSerializationContext, SerializeRow},
@@ -39,6 +39,8 @@ pub enum BindError {
     Misfit { position: usize, column: String, cql_type: String, reason: String },
     #[error("the column {column} has the type {cql_type}, which has no generator: write its value")]
     Ungenerated { column: String, cql_type: String },
+    #[error(transparent)]
+    TooLarge(UnsupportedColumn),
 }
 
 impl ScenarioStatement {

@@ -2,7 +2,10 @@
 //! `columnspec` in a user profile.
 
 use super::BindError;
-use crate::{ColumnSpec, CqlType, CqlValue, DataSet, Distribution, DistributionError, profile::ColumnGenerator};
+use crate::{
+    ColumnSpec, CqlType, CqlValue, DataSet, Distribution, DistributionError, UnsupportedColumn,
+    profile::ColumnGenerator,
+};
 use scylla::frame::response::result::{CollectionType, ColumnType, NativeType};
 
 /// Which values a generator draws.
@@ -41,7 +44,10 @@ impl GeneratedValue {
             cluster: None,
         };
         let generator = ColumnGenerator::new(&spec, &cql_type(column), DataSet::Apache4);
-        generator.map_err(|error| BindError::Ungenerated { column: error.column, cql_type: error.cql_type })
+        generator.map_err(|error| match error {
+            UnsupportedColumn::Type { column, cql_type } => BindError::Ungenerated { column, cql_type },
+            UnsupportedColumn::Size { .. } => BindError::TooLarge(error),
+        })
     }
 }
 

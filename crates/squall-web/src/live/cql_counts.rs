@@ -1,4 +1,4 @@
-//! Partitions and rows of a run of `squall cql user`. Its workers record them as custom metrics,
+//! Partitions and rows of a run of `squall cql user`. It records them as custom metrics,
 //! `OPERATION:partitions` and `OPERATION:rows` (`operation_counts.rs` of squall-cql). Other runs have none.
 
 use squall_metrics::{Histogram, MetricKey, MetricKind, RunView};

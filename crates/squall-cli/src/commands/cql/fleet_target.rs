@@ -1,8 +1,8 @@
-//! A run of `squall cql` on a fleet: what cannot run there, and the bundle that workers get. The workers
+//! A run of `squall cql` on a fleet: what cannot run there, the bundle that workers get, and what they missed. The workers
 //! make the load; the machine that starts the run creates the schema and runs the warm-up.
 
-use squall_cql::{Population, SequenceEnd, StopRule, StressSettings, Workload};
-use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan};
+use squall_cql::{Population, RunCounts, SequenceEnd, StopRule, StressSettings, Workload};
+use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan, StopReason};
 use squall_orchestrator::{RunControl, RunObserver, RunResult};
 
 use crate::{args::FleetArgs, bundle::CqlSource, commands::run::run_bundle, exit::CliError, local_fleet_state};
@@ -78,4 +78,55 @@ fn refuse_on_fleet(settings: &StressSettings, workload: &Workload) -> Result<(),
         return Err(CliError::new(format!("a fleet does not support no-wrap with -insert visits=: {reason}")));
     }
     Ok(())
+}
+
+/// Counts the operations that a fleet has not made because the workers that had taken their seeds were lost:
+/// the iterations for which no seed was left count as made.
+pub(super) fn count_missed_operations(result: &mut RunResult, counts: &RunCounts) {
+    let (view, facts) = (&result.view, &mut result.facts);
+    let Some(limit) = result.plan.load.iterations.filter(|_| RunCounts::all_used(view)) else { return };
+    if let (Some(fleet), StopReason::Completed) = (&mut facts.fleet, facts.stop) {
+        let errors = view.all.errors;
+        let made = counts.of_run(None, view.all.requests - errors, view).partitions + errors + view.engine.dropped;
+        fleet.missed_starts = fleet.missed_starts.max(limit.saturating_sub(made));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::interval_table::tests::view, *};
+    use squall_model::{FleetFacts, GeneratorStats, Load, LoadModel, Pause, Profile, RunFacts};
+    use std::time::Duration;
+
+    #[track_caller]
+    fn check(seconds: &[&[(&str, &[u64])]], known: u64, expected: u64) {
+        let users = Profile::constant(1.0, Duration::from_secs(60)).expect("a profile");
+        let model = LoadModel::Closed { users, pause: Pause::NONE };
+        let load = Load { model, iterations: Some(10), warm_up: Duration::ZERO };
+        let (name, target, tasks, thresholds) = Default::default();
+        let second = Duration::from_secs(1);
+        let fleet = Some(FleetFacts { workers: Vec::new(), events: Vec::new(), missed_starts: known });
+        let facts = RunFacts {
+            started_unix_ms: 0,
+            active: second,
+            elapsed: second,
+            stop: StopReason::Completed,
+            thresholds: Vec::new(),
+            generator: GeneratorStats::default(),
+            lost_at_most: 0,
+            fleet,
+        };
+        let plan = Plan { name, target, load, tasks, thresholds, seed: 0 };
+        let mut result = RunResult { plan, view: view(seconds), facts };
+        count_missed_operations(&mut result, &RunCounts::default());
+        assert_eq!(result.facts.fleet.map(|fleet| fleet.missed_starts), Some(expected));
+    }
+
+    #[test]
+    fn operations_whose_seeds_were_lost_are_missed() {
+        let written: (&str, &[u64]) = ("WRITE", &[1, 1, 1, 1, 1, 1, 1]);
+        check(&[&[written, ("iterations:unused", &[1, 1, 1])]], 0, 3);
+        check(&[&[written, ("iterations:unused", &[1])]], 5, 5);
+        check(&[&[written]], 2, 2);
+    }
 }

@@ -220,7 +220,7 @@ impl RunObserver for IntervalTable<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::output_log::LogPlace;
     use super::*;
     use squall_cql::{CqlCommand, UserProfile, Workload, parse_command_line};
@@ -283,7 +283,8 @@ mod tests {
         (text.lines().skip(1).map(str::to_owned).collect(), ended)
     }
 
-    fn view(seconds: &[Second<'_>]) -> RunView {
+    /// What a run of these seconds has measured.
+    pub(in super::super) fn view(seconds: &[Second<'_>]) -> RunView {
         let source = SourceId { instance: 0, thread: 0 };
         let mut collector = Collector::new([source], 30);
         for (second, metrics) in seconds.iter().enumerate() {

@@ -7,14 +7,13 @@ use squall_cql::{
     improvement_line, next_thread_count, running_line, settings_dump, warm_up_line, warm_up_operations,
     warm_up_threads,
 };
-use squall_model::StopReason;
 use squall_orchestrator::{RunControl, RunResult, run_local};
 use std::num::NonZeroUsize;
 use tokio::runtime::Runtime;
 
 use super::{
     fleet_scan::FleetScan,
-    fleet_target::FleetTarget,
+    fleet_target::{FleetTarget, count_missed_operations},
     input_files::{read_credentials, read_nodes, read_profiles},
     interval_table::{IntervalTable, TableSettings},
     output_log::{HdrLog, LogPlace, OutputLog},
@@ -147,12 +146,19 @@ impl StressRun {
             self.log.text(&dump)?;
         }
         let Some(database) = self.connect().await? else { return Ok(Prepared::Ended(INTERRUPTED)) };
-        self.create_schema(&database).await?;
+        let button = self.button.control().clone();
+        tokio::select! {
+            created = self.create_schema(&database) => created?,
+            () = button.stop_requested() => return Ok(Prepared::Ended(INTERRUPTED)),
+        }
         if self.settings.command.stop == StopRule::Partitions(0) {
             self.log.line("N=0: SCHEMA CREATED, NOTHING ELSE DONE.")?;
             return Ok(Prepared::Ended(PASSED));
         }
-        let checked = database.check_statements(&self.settings, &self.workload).await;
+        let checked = tokio::select! {
+            checked = database.check_statements(&self.settings, &self.workload) => checked,
+            () = button.stop_requested() => return Ok(Prepared::Ended(INTERRUPTED)),
+        };
         checked.map_err(|error| CliError::new(error.to_string()))?;
         self.scan = self.fleet_scan(&database);
         if let Some(failure) = self.warm_up().await? {
@@ -223,6 +229,8 @@ impl StressRun {
             let (threads, place) = (warm_up_threads(threads), RunPlace::ThisProcess);
             let shape = RunShape { threads, pacing: Pacing::Unlimited, stop, place };
             let ended = self.run_once(shape, self.workload.only(position), Shown::Nothing).await?;
+            // With `-errors ignore` nothing else tells of them.
+            terminal::print_stderr(error_lines(&ended.result.view));
             if ended.failure.is_some() {
                 return Ok(ended.failure);
             }
@@ -420,16 +428,4 @@ const END: &str = "END";
 enum Shown {
     Nothing,
     Table,
-}
-
-/// Counts the operations that a fleet has not made because the workers that had taken their seeds were lost:
-/// the iterations for which no seed was left count as made.
-fn count_missed_operations(result: &mut RunResult, counts: &RunCounts) {
-    let (view, facts) = (&result.view, &mut result.facts);
-    let Some(limit) = result.plan.load.iterations.filter(|_| RunCounts::all_used(view)) else { return };
-    if let (Some(fleet), StopReason::Completed) = (&mut facts.fleet, facts.stop) {
-        let errors = view.all.errors;
-        let made = counts.of_run(None, view.all.requests - errors, view).partitions + errors + view.engine.dropped;
-        fleet.missed_starts = fleet.missed_starts.max(limit.saturating_sub(made));
-    }
 }

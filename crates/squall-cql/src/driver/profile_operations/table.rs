@@ -3,8 +3,8 @@
 
 use super::super::StatementError;
 use crate::{
-    CqlType, CqlValue, Database, Partition, PartitionGenerator, StressSettings, TableColumn, UserProfile,
-    database::TableDescription,
+    CqlType, CqlValue, Database, Partition, PartitionGenerator, StressSettings, TableColumn, TableColumns, UserProfile,
+    database::TableDescription, hint::nearest,
 };
 use std::cell::RefCell;
 
@@ -21,6 +21,7 @@ impl ProfileTable {
         profile: &UserProfile,
     ) -> Result<ProfileTable, StatementError> {
         let mut description = database.describe_table(profile).await?;
+        check_specs(profile, &description)?;
         if settings.errors.skip_unsupported_columns {
             description.columns.values.retain(|column| column.cql_type.can_be_generated());
         }
@@ -46,6 +47,20 @@ impl ProfileTable {
     }
 }
 
+/// Finds the first column of the profile that the table does not have.
+fn check_specs(profile: &UserProfile, table: &TableDescription) -> Result<(), StatementError> {
+    let TableColumns { partition_key, clustering, values } = &table.columns;
+    let names = || partition_key.iter().chain(clustering).chain(values).map(|column| column.name.as_str());
+    let Some(unknown) = profile.columns.iter().find(|spec| names().all(|name| name != spec.name)) else {
+        return Ok(());
+    };
+    let hint = match nearest(&unknown.name.to_lowercase(), names()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    Err(StatementError::UnknownColumn { column: unknown.name.clone(), table: table.table.clone(), hint })
+}
+
 impl CqlType {
     fn can_be_generated(&self) -> bool {
         match self {
@@ -60,4 +75,28 @@ impl CqlType {
 pub(super) fn key_text(key: &[CqlValue]) -> String {
     let values: Vec<String> = key.iter().map(CqlValue::to_string).collect();
     values.join("|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_columnspec_of_a_column_that_does_not_exist_is_named() {
+        let check = |columnspec: &str| {
+            let text = format!("keyspace: shop\ntable: cars\ncolumnspec: [{columnspec}]");
+            let profile = UserProfile::parse("p.yaml", &text).expect("a profile");
+            let column = |name: &str| TableColumn { name: name.to_owned(), cql_type: CqlType::Int };
+            let (partition_key, values) = (vec![column("id")], vec![column("total")]);
+            let columns = TableColumns { partition_key, clustering: Vec::new(), values };
+            let (keyspace, table, descending) = ("shop".to_owned(), "cars".to_owned(), Vec::new());
+            let description = TableDescription { keyspace, table, columns, descending };
+            check_specs(&profile, &description).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("{name: total}, {name: id}"), Ok(()));
+        let message = "columnspec: cars has no column totl: did you mean total?";
+        assert_eq!(check("{name: total}, {name: totl}"), Err(message.to_owned()));
+        let message = "columnspec: cars has no column Total: did you mean total?";
+        assert_eq!(check("{name: Total}"), Err(message.to_owned()));
+    }
 }
