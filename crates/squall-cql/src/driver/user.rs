@@ -138,7 +138,10 @@ impl VirtualUser for CqlUser {
         let intended = if iteration.intended < iteration.started { iteration.intended } else { started };
         let begun = BegunOperation { metric: thread.metrics[index], intended };
         let started = thread.recorder.wait_for_budget(started).await;
-        let Some(mut request) = thread.recorder.begin(begun.metric, begun.intended, started) else { return false };
+        let Some(mut request) = thread.recorder.begin(begun.metric, begun.intended, started) else {
+            self.data.finish();
+            return false;
+        };
         let (executed, times) = self.execute(index, begun).await;
         let outcome = executed.as_ref().map_or_else(|failed| failed.error.outcome, |_| OK);
         // The wait of `-mode maxPending=` is a part of the service time, the encoding of the values is not.

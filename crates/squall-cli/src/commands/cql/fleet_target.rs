@@ -1,5 +1,5 @@
-//! A run of `squall cql` on a fleet: what cannot run there, the bundle that workers get, and what they missed. The workers
-//! make the load; the machine that starts the run creates the schema and runs the warm-up.
+//! A run of `squall cql` on a fleet: what cannot run there, the bundle that workers get, and what they have
+//! missed. The workers make the load; the machine that starts the run creates the schema and runs the warm-up.
 
 use squall_cql::{Population, RunCounts, SequenceEnd, StopRule, StressSettings, Workload};
 use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan, StopReason};

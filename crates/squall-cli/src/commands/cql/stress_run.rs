@@ -2,13 +2,13 @@
 //! each number of threads. The engine makes the load; squall-cql knows the operations.
 
 use squall_cql::{
-    CqlDriver, Database, DatabaseConnectError, DatabaseTarget, DriverWork, LogLevel, Pacing, RunCounts, RunEndReason,
-    SchemaChange, StopRule, StressSettings, ThreadPlan, ThreadSearch, Truncate, WarmUp, Workload, host_line,
-    improvement_line, next_thread_count, running_line, settings_dump, warm_up_line, warm_up_operations,
+    CqlDriver, Database, DatabaseConnectError, DatabaseTarget, DriverWork, LogLevel, Pacing, RunCounts, RunEnd,
+    RunEndReason, SchemaChange, StopRule, StressSettings, ThreadPlan, ThreadSearch, Truncate, WarmUp, Workload,
+    host_line, improvement_line, next_thread_count, running_line, settings_dump, warm_up_line, warm_up_operations,
     warm_up_threads,
 };
 use squall_orchestrator::{RunControl, RunResult, run_local};
-use std::num::NonZeroUsize;
+use std::{convert::Infallible, num::NonZeroUsize};
 use tokio::runtime::Runtime;
 
 use super::{
@@ -329,20 +329,9 @@ impl StressRun {
             }
             run_local(&plan, driver, options, control, observers).await.map_err(CliError::from)
         });
-        let completed = async {
-            end.requested().await;
-            control.complete();
-            std::future::pending().await
-        };
-        let interrupted = async {
-            self.button.control().stop_requested().await;
-            end.end_tries();
-            std::future::pending().await
-        };
         let result = tokio::select! {
             result = run => result,
-            never = completed => match never {},
-            never = interrupted => match never {},
+            never = forward_requests(&end, &control) => match never {},
         };
         let unread_ranges = table.unread_ranges();
         let standard_error = table.finish();
@@ -422,6 +411,20 @@ impl StressRun {
 
 /// The last line of a command that has not failed.
 const END: &str = "END";
+
+/// Completes the run when its driver asks for the end, and ends the tries of operations when a person does.
+async fn forward_requests(end: &RunEnd, control: &RunControl) -> Infallible {
+    let completed = async {
+        end.requested().await;
+        control.complete();
+    };
+    let interrupted = async {
+        control.stop_requested().await;
+        end.end_tries();
+    };
+    tokio::join!(completed, interrupted);
+    std::future::pending().await
+}
 
 /// What a run prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
