@@ -471,6 +471,10 @@ async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome 
         timeout: config.launch_timeout.as_millis(),
     };
     let launched = host.launch(&call, LAUNCH_CALL_TIMEOUT).await;
+    if launched.is_err() {
+        // Chromium may still write for a moment; the worker's folder is removed at its end.
+        let _ = std::fs::remove_dir_all(&folder);
+    }
     let browser = launched.map(|pid| RunningBrowser {
         socket: socket.clone(),
         folder: folder.clone(),
