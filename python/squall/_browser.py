@@ -171,6 +171,8 @@ class UserBrowser:
         self._pages: list[Page] = []
         self._watching: set[asyncio.Task[None]] = set()
         self._step: Any = None
+        #: Where figures go while no step runs: the metrics of the task itself.
+        self._outside: Any = None
         #: Requests under way: the step in which each was sent, and its status and bytes once they are known.
         self._requests: dict[Any, _SentRequest] = {}
         #: Documents that are shown: the step that loaded each, and its latest figures.
@@ -225,6 +227,11 @@ class UserBrowser:
 
     # What the task of the user calls.
 
+    async def read_outside_steps(self) -> None:
+        """Reads the figures of pages that the task has used outside its steps, of which no step tells."""
+        if self._outside is not None:
+            await self._read_vitals()
+
     def finish(self) -> None:
         """Records what the pages have measured. Requests under way count as cancelled."""
         for step, vitals in self._documents.values():
@@ -235,7 +242,7 @@ class UserBrowser:
         self._documents.clear()
         self._requests.clear()
         self._left.clear()
-        self._step = None
+        self._step = self._outside = None
 
     async def close(self) -> None:
         """Closes what the iteration has opened."""
@@ -251,9 +258,11 @@ class UserBrowser:
     # What Playwright's events call. Events that come after the iteration belong to no step.
 
     def _current(self) -> Any:
-        if self._step is None:
-            self._step = _squall.BrowserStep(task_name.get() or "browser")
-        return self._step
+        if self._step is not None:
+            return self._step
+        if self._outside is None:
+            self._outside = _squall.BrowserStep(task_name.get() or "browser")
+        return self._outside
 
     def _on_page(self, page: Page) -> None:
         self._pages.append(page)
@@ -394,9 +403,11 @@ class _Step:
         self._handle.set_acted()
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             # The time limit of the task, or the end of the run: the engine has recorded the step.
+            self._browser._step = None
             self._handle.end("exception", "CANCELLED", "the step was cancelled")
             return
         await self._browser._read_vitals()
+        self._browser._step = None
         status = self._browser._failed_status
         if error is None and status is None:
             self._handle.end("ok", "OK")

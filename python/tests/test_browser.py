@@ -49,6 +49,28 @@ def test_steps_and_figures_have_the_names_and_counts_of_toml(run, target):
     assert ended.result["accounting"]["sent"] == 8, "a step is one request"
 
 
+def test_figures_outside_steps_belong_to_the_task(run):
+    ended = run(
+        f"""
+        @scenario({PATIENT})
+        class Shopper(VUser):
+            @task
+            async def plain(self, page):
+                await page.goto("/shop")
+
+            @task
+            async def mixed(self, page):
+                async with self.browser.step("catalogue"):
+                    await page.goto("/shop?page=2")
+                await page.goto("/shop/21")
+        """,
+        requests=2,
+    )
+    assert ended.code == 0, ended.stdout + ended.stderr + ended.messages()
+    for metric in ("plain:load", "plain:lcp", "mixed/catalogue:load", "mixed:load", "mixed:lcp"):
+        assert ended.metric(metric)["requests"] == 1, metric
+
+
 def test_the_example_runs(squall, target, tmp_path):
     ended = squall("run", str(EXAMPLE), "--target", target.url, "--users", "1", "--requests", "6", "--for", "2m", "--json", "r.json")
     assert ended.code == 0, ended.stdout + ended.stderr
