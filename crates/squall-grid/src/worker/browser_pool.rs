@@ -228,7 +228,7 @@ impl BrowserPool {
 
     fn try_take(&self, key: &str, isolation: Isolation) -> Option<BrowserLease> {
         let mut state = self.lock();
-        let id = state.set.take(key, isolation, Instant::now())?;
+        let id = state.set.take(key, isolation)?;
         let socket = state.browsers.get(&id)?.socket.clone();
         drop(state);
         self.shared.changed.notify_one();
