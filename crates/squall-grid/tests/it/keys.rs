@@ -1,7 +1,7 @@
 //! API keys of the store are created, limited and revoked while the server runs.
 
 use redis::AsyncTypedCommands;
-use squall_coord::{ApiKeyScope, MemorySlotStore, RedisClient, RedisSlotStore, SlotStore};
+use squall_coord::{ApiKeyScope, RedisClient, RedisSlotStore, SlotStore};
 use squall_grid::{ApiKey, KeyLimits};
 use squall_testkit::redis::RedisServer;
 
