@@ -201,6 +201,31 @@ def test_a_killed_browser_fails_its_iteration_and_the_next_one_gets_another(run)
     assert ended.outcomes("look/home") == {"OK": 2, "BROWSER_LOST": 1}, ended.messages()
 
 
+def test_a_browser_that_opens_no_page_fails_its_iteration_and_the_next_one_gets_another(run):
+    ended = run(
+        """
+        import os, signal, subprocess
+
+        @scenario(browser={"timeout": "10s"})
+        class Shopper(VUser):
+            @task
+            async def visit(self, client):
+                if not os.path.exists("stopped"):
+                    open("stopped", "w").close()
+                    own = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout.split()
+                    for pid in own:
+                        command = open(f"/proc/{pid}/cmdline").read() if os.path.exists(f"/proc/{pid}") else ""
+                        if "remote-debugging-port" in command:
+                            os.killpg(int(pid), signal.SIGSTOP)
+                page = await self.browser.new_page()
+                await page.goto("/shop")
+        """,
+        requests=2,
+    )
+    assert "the browser opened no page within 10 s" in ended.messages(), ended.messages()
+    assert ended.metric("visit:load")["requests"] == 1
+
+
 def test_unusual_pages_do_not_stop_a_user(run):
     ended = run(
         """

@@ -95,6 +95,17 @@ impl ThreadBrowser {
         }
     }
 
+    /// Gives up the browser that the run started, which does not answer.
+    pub fn give_up(&self) {
+        // A browser that is just being started is another one.
+        if let BrowserSource::Launched(running) = &self.source
+            && let Ok(running) = running.try_lock()
+            && let Some(running) = &*running
+        {
+            running.browser.give_up();
+        }
+    }
+
     async fn acquire(&self) -> Result<UsedBrowser<'_>, String> {
         match &self.source {
             BrowserSource::Launched(running) => {
