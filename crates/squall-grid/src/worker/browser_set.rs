@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn keys_never_share_a_browser() {
-        let (mut set, now) = set(1, 100);
+        let (mut set, _) = set(1, 100);
         assert_eq!(set.take("blue", Isolation::Key), Some(1));
         assert_eq!(set.take("red", Isolation::Key), Some(2));
         assert_eq!(set.take("blue", Isolation::Key), Some(1));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn session_isolation_never_reuses_a_browser() {
-        let (mut set, now) = set(1, 100);
+        let (mut set, _) = set(1, 100);
         assert_eq!(set.take("", Isolation::Session), Some(1));
         assert_eq!(set.take("", Isolation::Key), Some(2));
         set.give_back(1);
