@@ -206,6 +206,8 @@ async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
         task_name.set(None if mark is None else mark.name)
         try:
             await function(*arguments)
+            if (browser := _browser_of(arguments[0])) is not None:
+                await browser.read_outside_steps()
         except BaseException as error:
             if loop.finishing and isinstance(error, GeneratorExit):
                 raise
@@ -219,12 +221,16 @@ async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
             await browser.close()
 
 
+def _browser_of(user: Any) -> Any:
+    """Returns the browser of a user, or None if it has used none."""
+    browser: Any = getattr(user, "__dict__", {}).get("browser")
+    return browser if type(browser).__module__ == "squall._browser" else None
+
+
 def _finish_browser(user: Any) -> Any:
     """Records what the pages of a user have measured. Returns its browser, or None if it has used none."""
-    browser: Any = getattr(user, "__dict__", {}).get("browser")
-    if type(browser).__module__ != "squall._browser":
-        return None
-    browser.finish()
+    if (browser := _browser_of(user)) is not None:
+        browser.finish()
     return browser
 
 

@@ -113,6 +113,12 @@ class _Connection:
         if browser is not self._launched and browser.is_connected():
             self.idle.append(browser)
 
+    def give_up(self, browser: Browser | None) -> None:
+        """Uses a browser no more that does not answer."""
+        if browser is not None and browser is self._launched:
+            self._launched = None
+            _squall.give_up_browser()
+
     async def _start_browser(self) -> tuple[str, str, str | None]:
         """Returns the kind, the URL and the token of the run's browser, which starts if none runs."""
         started: asyncio.Future[tuple[str, str, str | None]] = asyncio.get_running_loop().create_future()
@@ -171,6 +177,10 @@ class UserBrowser:
         self._pages: list[Page] = []
         self._watching: set[asyncio.Task[None]] = set()
         self._step: Any = None
+        #: Where figures go while no step runs: the metrics of the task itself.
+        self._outside: Any = None
+        #: The task that runs. Playwright's events do not have the context in which `task_name` is known.
+        self._task: str | None = None
         #: Requests under way: the step in which each was sent, and its status and bytes once they are known.
         self._requests: dict[Any, _SentRequest] = {}
         #: Documents that are shown: the step that loaded each, and its latest figures.
@@ -189,13 +199,14 @@ class UserBrowser:
     async def new_page(self, **options: Any) -> Page:
         """Opens a page in a context of its own. ``options`` are those of Playwright's ``new_context``."""
         context = await self.new_context(**options)
-        page = await context.new_page()
+        page = await self._in_time(context.new_page())
         await asyncio.gather(*self._watching)
         return page
 
     async def new_context(self, **options: Any) -> BrowserContext:
         """Opens a context: cookies, storage and cache of its own, all empty. Relative URLs start from the
         target."""
+        self._task = task_name.get()
         if self._browser is None or not self._browser.is_connected():
             self._browser = await self._connection.acquire()
         if "no_viewport" not in options:
@@ -203,7 +214,7 @@ class UserBrowser:
             options.setdefault("viewport", {"width": width, "height": height})
         if self._connection.base_url:
             options.setdefault("base_url", self._connection.base_url)
-        context = await self._browser.new_context(**options)
+        context = await self._in_time(self._browser.new_context(**options))
         self._contexts.append(context)
         context.set_default_timeout(self._connection.timeout)
         await context.add_init_script(_script())
@@ -216,6 +227,16 @@ class UserBrowser:
         context.on("weberror", self._on_web_error)
         return context
 
+    async def _in_time(self, opening: Awaitable[Any]) -> Any:
+        """Gives up a browser that opens nothing in time, so that the next iteration gets another."""
+        seconds = self._connection.timeout / 1e3
+        try:
+            return await asyncio.wait_for(opening, seconds)
+        except asyncio.TimeoutError:
+            browser, self._browser = self._browser, None
+            self._connection.give_up(browser)
+            raise BrowserLost(f"the browser opened no page within {seconds:g} s") from None
+
     def step(self, name: str) -> _Step:
         """Records the code inside ``async with`` as one request, named ``task/name``."""
         if not isinstance(name, str) or not name:
@@ -224,6 +245,11 @@ class UserBrowser:
         return _Step(self, f"{task}/{name}" if task else name)
 
     # What the task of the user calls.
+
+    async def read_outside_steps(self) -> None:
+        """Reads the figures of pages that the task has used outside its steps, of which no step tells."""
+        if self._outside is not None:
+            await self._read_vitals()
 
     def finish(self) -> None:
         """Records what the pages have measured. Requests under way count as cancelled."""
@@ -235,7 +261,7 @@ class UserBrowser:
         self._documents.clear()
         self._requests.clear()
         self._left.clear()
-        self._step = None
+        self._step = self._outside = None
 
     async def close(self) -> None:
         """Closes what the iteration has opened."""
@@ -251,9 +277,11 @@ class UserBrowser:
     # What Playwright's events call. Events that come after the iteration belong to no step.
 
     def _current(self) -> Any:
-        if self._step is None:
-            self._step = _squall.BrowserStep(task_name.get() or "browser")
-        return self._step
+        if self._step is not None:
+            return self._step
+        if self._outside is None:
+            self._outside = _squall.BrowserStep(self._task or "browser")
+        return self._outside
 
     def _on_page(self, page: Page) -> None:
         self._pages.append(page)
@@ -394,9 +422,11 @@ class _Step:
         self._handle.set_acted()
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             # The time limit of the task, or the end of the run: the engine has recorded the step.
+            self._browser._step = None
             self._handle.end("exception", "CANCELLED", "the step was cancelled")
             return
         await self._browser._read_vitals()
+        self._browser._step = None
         status = self._browser._failed_status
         if error is None and status is None:
             self._handle.end("ok", "OK")

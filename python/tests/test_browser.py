@@ -49,6 +49,28 @@ def test_steps_and_figures_have_the_names_and_counts_of_toml(run, target):
     assert ended.result["accounting"]["sent"] == 8, "a step is one request"
 
 
+def test_figures_outside_steps_belong_to_the_task(run):
+    ended = run(
+        f"""
+        @scenario({PATIENT})
+        class Shopper(VUser):
+            @task
+            async def plain(self, page):
+                await page.goto("/shop")
+
+            @task
+            async def mixed(self, page):
+                async with self.browser.step("catalogue"):
+                    await page.goto("/shop?page=2")
+                await page.goto("/shop/21")
+        """,
+        requests=2,
+    )
+    assert ended.code == 0, ended.stdout + ended.stderr + ended.messages()
+    for metric in ("plain:load", "plain:lcp", "mixed/catalogue:load", "mixed:load", "mixed:lcp"):
+        assert ended.metric(metric)["requests"] == 1, metric
+
+
 def test_the_example_runs(squall, target, tmp_path):
     ended = squall("run", str(EXAMPLE), "--target", target.url, "--users", "1", "--requests", "6", "--for", "2m", "--json", "r.json")
     assert ended.code == 0, ended.stdout + ended.stderr
@@ -177,6 +199,31 @@ def test_a_killed_browser_fails_its_iteration_and_the_next_one_gets_another(run)
         requests=3,
     )
     assert ended.outcomes("look/home") == {"OK": 2, "BROWSER_LOST": 1}, ended.messages()
+
+
+def test_a_browser_that_opens_no_page_fails_its_iteration_and_the_next_one_gets_another(run):
+    ended = run(
+        """
+        import os, signal, subprocess
+
+        @scenario(browser={"timeout": "10s"})
+        class Shopper(VUser):
+            @task
+            async def visit(self, client):
+                if not os.path.exists("stopped"):
+                    open("stopped", "w").close()
+                    own = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout.split()
+                    for pid in own:
+                        command = open(f"/proc/{pid}/cmdline").read() if os.path.exists(f"/proc/{pid}") else ""
+                        if "remote-debugging-port" in command:
+                            os.killpg(int(pid), signal.SIGSTOP)
+                page = await self.browser.new_page()
+                await page.goto("/shop")
+        """,
+        requests=2,
+    )
+    assert "the browser opened no page within 10 s" in ended.messages(), ended.messages()
+    assert ended.metric("visit:load")["requests"] == 1
 
 
 def test_unusual_pages_do_not_stop_a_user(run):

@@ -135,7 +135,7 @@ impl Browser {
         let waited = config.launch_timeout;
         let (connection, tasks) = tokio::time::timeout(waited, connecting)
             .await
-            .map_err(|_| BrowserConnectError::Timeout { url: url.to_owned(), waited })??;
+            .map_err(|_| BrowserConnectError::Timeout { url: shown(url), waited })??;
         let held = Rc::new(HeldBrowser { _tasks: tasks, process: None, endpoint: None });
         Ok(Browser { connection, viewport: config.viewport, held })
     }
@@ -145,7 +145,12 @@ impl Browser {
         Page::open(&self.connection, self.viewport).await
     }
 
-    /// Whether the browser has ended by itself.
+    /// Gives up a browser that does not answer: all its commands fail, and it counts as ended.
+    pub fn give_up(&self) {
+        self.connection.give_up();
+    }
+
+    /// Whether the browser has ended by itself, or was given up.
     pub fn has_ended(&self) -> bool {
         self.connection.is_closed()
     }
@@ -161,13 +166,18 @@ impl Browser {
     }
 }
 
+/// The URL for messages, which reports keep: the query may hold an API key.
+fn shown(url: &str) -> String {
+    url.split('?').next().unwrap_or_default().to_owned()
+}
+
 async fn connect_websocket(
     url: &str,
     token: Option<&str>,
     tls: Option<&Arc<ClientConfig>>,
 ) -> Result<(Connection, ConnectionTasks), BrowserConnectError> {
-    let no_url = || BrowserConnectError::Url(url.to_owned());
-    let unreachable = |reason: String| BrowserConnectError::Unreachable { url: url.to_owned(), reason };
+    let no_url = || BrowserConnectError::Url(shown(url));
+    let unreachable = |reason: String| BrowserConnectError::Unreachable { url: shown(url), reason };
     let mut request = url.into_client_request().map_err(|_| no_url())?;
     if let Some(token) = token {
         let value = HeaderValue::from_str(&format!("Bearer {token}"));
@@ -216,8 +226,8 @@ async fn open_websocket(
         Err(tungstenite::Error::Http(response)) => {
             let (status, body) = (response.status().as_u16(), response.into_body().unwrap_or_default());
             let reason = String::from_utf8_lossy(&body).trim().chars().take(500).collect();
-            Err(BrowserConnectError::Refused { url: url.to_owned(), status, reason })
+            Err(BrowserConnectError::Refused { url: shown(url), status, reason })
         }
-        Err(error) => Err(BrowserConnectError::Unreachable { url: url.to_owned(), reason: error.to_string() }),
+        Err(error) => Err(BrowserConnectError::Unreachable { url: shown(url), reason: error.to_string() }),
     }
 }

@@ -179,6 +179,11 @@ impl Connection {
         self.state.sessions.borrow_mut().remove(session);
     }
 
+    /// Ends the connection without waiting for the browser.
+    pub(crate) fn give_up(&self) {
+        self.state.close();
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.state.pending.borrow().is_none()
     }

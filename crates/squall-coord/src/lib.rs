@@ -57,6 +57,6 @@ pub use run::{
 pub use slots::{
     ApiKeyScope, AttachOutcome, ClaimOutcome, EndReason, HeldSession, MemorySlotStore, OfferOutcome, RedisSlotStore,
     ReleaseCause, SlotAttach, SlotClaim, SlotGrant, SlotOffer, SlotSessionId, SlotSessionView, SlotSnapshot, SlotStore,
-    SlotWorkerId, SlotWorkerView, StoredApiKey,
+    SlotWorkerId, SlotWorkerView, StoredApiKey, api_key_id, api_key_name,
 };
 pub use spread::{UnitAssignment, spread};

@@ -17,7 +17,7 @@ const SIGNATURE: &str = "&signature=";
 pub(crate) struct DirectPass {
     pub(crate) session: SlotSessionId,
     pub(crate) server: MemberId,
-    /// The name of the API key; empty without one.
+    /// The id of the API key; empty without one.
     pub(crate) key: String,
     pub(crate) isolation: Option<Isolation>,
     pub(crate) compression: bool,

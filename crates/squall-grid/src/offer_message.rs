@@ -42,6 +42,10 @@ pub(crate) struct LeaveMessage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OfferAnswer {
     drain: bool,
+    #[serde(default)]
+    pending: u64,
+    #[serde(default)]
+    name_taken: bool,
     deleted: Vec<String>,
     server_lost: Vec<String>,
     #[serde(default)]
@@ -123,6 +127,8 @@ impl OfferAnswer {
         };
         Self {
             drain: outcome.drain,
+            pending: outcome.pending,
+            name_taken: outcome.name_taken,
             deleted: of(EndReason::Deleted),
             server_lost: of(EndReason::ServerLost),
             server_unknown: of(EndReason::ServerUnknown),
@@ -136,7 +142,7 @@ impl OfferAnswer {
         let mut end = ids(&self.deleted, EndReason::Deleted);
         end.extend(ids(&self.server_lost, EndReason::ServerLost));
         end.extend(ids(&self.server_unknown, EndReason::ServerUnknown));
-        OfferOutcome { drain: self.drain, end }
+        OfferOutcome { drain: self.drain, pending: self.pending, name_taken: self.name_taken, end }
     }
 }
 
@@ -172,9 +178,12 @@ mod tests {
         assert_eq!(message.into_offer(), Some((offer, Duration::from_secs(3))));
         let ended = |id: &str, reason| (SlotSessionId::parse(id).unwrap(), reason);
         let end = vec![ended("a", EndReason::ServerLost), ended("b", EndReason::ServerUnknown)];
-        let outcome = OfferOutcome { drain: true, end };
+        let outcome = OfferOutcome { drain: true, pending: 1, name_taken: false, end };
         let answer = serde_json::to_string(&OfferAnswer::new(&outcome)).unwrap();
-        assert_eq!(answer, r#"{"drain":true,"deleted":[],"server_lost":["a"],"server_unknown":["b"]}"#);
+        assert_eq!(
+            answer,
+            r#"{"drain":true,"pending":1,"name_taken":false,"deleted":[],"server_lost":["a"],"server_unknown":["b"]}"#
+        );
         assert_eq!(serde_json::from_str::<OfferAnswer>(&answer).unwrap().outcome(), outcome);
     }
 }

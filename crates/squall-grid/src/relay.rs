@@ -225,7 +225,11 @@ impl Relay {
     /// Delivers what is left and the last close frame, and waits until the sides have read it.
     async fn finish(&mut self, end: &RelayEnd, lost: CloseFrame) {
         let close = match end {
-            RelayEnd::Client(_) | RelayEnd::ClientLost | RelayEnd::Worker(_) => None,
+            RelayEnd::Client(_) | RelayEnd::Worker(_) => None,
+            RelayEnd::ClientLost => {
+                let silence = self.timeouts.lost_after.unwrap_or_default();
+                Some(CloseFrame::new(1001, format!("squall: the client was silent for {silence:?}; connect again")))
+            }
             RelayEnd::WorkerLost => Some(lost),
             RelayEnd::Violation(sender, error) => {
                 let side = if *sender == FrameSender::Client { "client" } else { "worker" };
@@ -240,7 +244,7 @@ impl Relay {
             worker.shut_down_write();
         };
         let to_client = async {
-            if matches!(end, RelayEnd::Client(_) | RelayEnd::ClientLost) && !down.holds_back() {
+            if matches!(end, RelayEnd::Client(_)) && !down.holds_back() {
                 return;
             }
             let sent = down.flush(client).await.is_ok();

@@ -14,7 +14,12 @@ mod requested_session;
 mod session_registry;
 mod sessions;
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, header};
@@ -25,6 +30,7 @@ use squall_coord::{ApiKeyScope, MemberId, SlotStore, StoreError};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -108,12 +114,33 @@ pub(crate) struct ServerState<S> {
     api_keys: ApiKeys,
     registry: SessionRegistry,
     metrics: Arc<ServerMetrics>,
+    /// Relays, and clients that are being connected.
     relays: TaskTracker,
     /// Cancelled when the server takes no more sessions.
     draining: CancellationToken,
+    /// When the store last renewed the membership.
+    renewed: Mutex<Option<Instant>>,
 }
 
 impl<S: SlotStore> ServerState<S> {
+    fn new(
+        store: S,
+        id: MemberId,
+        config: ServerConfig,
+        registry: SessionRegistry,
+        draining: CancellationToken,
+    ) -> Self {
+        let (api_keys, renewed) = (ApiKeys::new(config.keys.clone()), Mutex::default());
+        let (metrics, relays) = (Arc::default(), TaskTracker::new());
+        Self { store, id, config, api_keys, registry, metrics, relays, draining, renewed }
+    }
+
+    /// Whether the server is a member, as far as it knows.
+    fn is_member(&self) -> bool {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.is_some_and(|renewed| renewed.elapsed() < self.config.ttl)
+    }
+
     /// The key of a request, which must have the scope.
     async fn authorize(&self, request: &Request<Incoming>, scope: ApiKeyScope) -> Result<access::ClientKey, Refusal> {
         self.api_keys.authorize(&self.store, request.headers(), request.uri(), scope).await
@@ -131,16 +158,7 @@ impl<S: SlotStore> ServerState<S> {
 /// Serves clients on `listener` until `stop`, and then drains.
 pub async fn serve<S: SlotStore>(store: S, config: ServerConfig, listener: TcpListener, stop: CancellationToken) {
     let (registry, releases) = SessionRegistry::new();
-    let state = Arc::new(ServerState {
-        store: store.clone(),
-        id: MemberId::unique(),
-        api_keys: ApiKeys::new(config.keys.clone()),
-        config,
-        registry,
-        metrics: Arc::default(),
-        relays: TaskTracker::new(),
-        draining: stop.clone(),
-    });
+    let state = Arc::new(ServerState::new(store.clone(), MemberId::unique(), config, registry, stop));
     let ended = CancellationToken::new();
     let serving = async {
         tokio::select! {
@@ -150,27 +168,38 @@ pub async fn serve<S: SlotStore>(store: S, config: ServerConfig, listener: TcpLi
         ended.cancel();
     };
     // Releases last longer than the relays, because a session is released after its relay.
-    tokio::join!(serving, release_sessions(store, releases, &ended));
+    let release = |id, cause| {
+        let store = store.clone();
+        async move { store.release(&id, cause).await }
+    };
+    tokio::join!(serving, release_sessions(release, releases, &ended));
     if let Err(error) = state.store.leave_server(&state.id).await {
         let error = with_causes(&error);
         tracing::warn!(error, "the server could not leave; its membership expires");
     }
 }
 
+/// Accepts connections until the server has drained: workers without the store offer their slots here, and
+/// new clients are refused with a reason.
 async fn accept_and_drain<S: SlotStore>(state: &Arc<ServerState<S>>, listener: TcpListener) {
-    accept_clients(state, listener).await;
-    drain(state).await;
+    let drained = CancellationToken::new();
+    let draining = async {
+        state.draining.cancelled().await;
+        drain(state).await;
+        drained.cancel();
+    };
+    tokio::join!(accept_clients(state, listener, &drained), draining);
 }
 
-async fn accept_clients<S: SlotStore>(state: &Arc<ServerState<S>>, listener: TcpListener) {
+async fn accept_clients<S: SlotStore>(state: &Arc<ServerState<S>>, listener: TcpListener, drained: &CancellationToken) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            () = state.draining.cancelled() => break,
+            () = drained.cancelled() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(serve_connection(state.clone(), stream));
+                    connections.spawn(serve_connection(state.clone(), stream, drained.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the server cannot accept a connection");
@@ -179,16 +208,17 @@ async fn accept_clients<S: SlotStore>(state: &Arc<ServerState<S>>, listener: Tcp
             },
         }
     }
-    // Requests that wait for a slot are refused now, and those that are being connected continue.
     let ending = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(SHUTDOWN_GRACE, ending).await.is_err() {
         connections.shutdown().await;
     }
 }
 
-async fn serve_connection<S: SlotStore>(state: Arc<ServerState<S>>, stream: TcpStream) {
+async fn serve_connection<S: SlotStore>(state: Arc<ServerState<S>>, stream: TcpStream, drained: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let draining = state.draining.clone();
+    // hyper ends a connection without a request at once, and one from the time of the drain has none yet.
+    let is_draining = state.draining.is_cancelled();
+    let stop = if is_draining { drained } else { state.draining.clone() };
     let service = service_fn(move |request: Request<Incoming>| {
         let state = state.clone();
         async move { Ok::<_, Infallible>(respond(&state, request).await) }
@@ -197,13 +227,14 @@ async fn serve_connection<S: SlotStore>(state: Arc<ServerState<S>>, stream: TcpS
     // Beyond these limits hyper refuses with an empty body, so they are above those of `api::route`.
     server
         .timer(TokioTimer::new())
+        .keep_alive(!is_draining)
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(2 * MAX_HEAD)
         .max_headers(2 * MAX_HEADERS);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = draining.cancelled() => {
+        () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -243,7 +274,10 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
     loop {
         heartbeat.tick().await;
         match state.store.renew_server(&state.id, state.config.ttl).await {
-            Ok(known) => state.registry.compare(&known),
+            Ok(known) => {
+                *state.renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                state.registry.compare(&known);
+            }
             Err(error) => {
                 let error = with_causes(&error);
                 tracing::warn!(error, "the server could not renew its membership; its sessions continue");
@@ -251,7 +285,7 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
         }
         match state.api_keys.reload(&state.store).await {
             Ok(()) => {
-                state.registry.end_revoked(|key| state.api_keys.is_valid(key));
+                state.registry.end_revoked(|key| state.api_keys.is_revoked(key));
                 if let Err(error) = end_unrelayed_sessions(state).await {
                     let error = with_causes(&error);
                     tracing::warn!(error, "sessions of a revoked API key could not be ended");
@@ -268,7 +302,7 @@ async fn send_heartbeats<S: SlotStore>(state: &ServerState<S>) {
 /// Asks workers to end the sessions of revoked keys that are in no server's registry: their client is
 /// connected to the worker itself, or they have none.
 async fn end_unrelayed_sessions<S: SlotStore>(state: &ServerState<S>) -> Result<(), StoreError> {
-    let revoked = state.api_keys.revoked();
+    let revoked = state.api_keys.unsettled();
     if revoked.is_empty() {
         return Ok(());
     }
@@ -280,6 +314,8 @@ async fn end_unrelayed_sessions<S: SlotStore>(state: &ServerState<S>) -> Result<
             state.store.end_session(&session.id).await?;
         }
     }
+    let has_sessions = |key: &str| snapshot.sessions.iter().any(|session| session.key == key);
+    state.api_keys.settle(has_sessions, state.config.queue_timeout + state.config.dial_timeout);
     Ok(())
 }
 

@@ -101,6 +101,9 @@ pub enum GridWorkerError {
     /// Browsers could not be started.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// Another live worker has this name.
+    #[error("the grid has another worker {0}: give this one a name of its own with --id, or end the other one")]
+    NameTaken(SlotWorkerId),
 }
 
 /// A worker that is ready to run.
@@ -152,25 +155,29 @@ impl<S: SlotOffers> GridWorker<S> {
         let (stop_pool, stop_gateway) = (CancellationToken::new(), CancellationToken::new());
         let close = CloseFrame::new(1001, format!("squall: worker {} was drained", config.id.name()));
         let serving = async {
-            self.offer_until_drained(&pools, &gateway, offer, drain).await;
+            let ended = self.offer_until_drained(&pools, &gateway, offer, drain).await;
             stop_gateway.cancel();
+            ended
         };
         let sessions = async {
-            tokio::join!(serving, gateway.serve(listener, &stop_gateway, close));
-            // The sessions are over, so no server can reach them.
-            if let Err(error) = self.store.leave_worker(&config.id).await {
+            let (ended, ()) = tokio::join!(serving, gateway.serve(listener, &stop_gateway, close));
+            // The sessions are over, so no server can reach them. A membership of another worker is not ours.
+            if ended.is_ok()
+                && let Err(error) = self.store.leave_worker(&config.id).await
+            {
                 let error = with_causes(&error);
                 tracing::warn!(error, "the worker could not leave; its membership expires");
             }
             stop_pool.cancel();
+            ended
         };
         let mut browsers = std::pin::pin!(pools.run(&stop_pool));
-        tokio::select! {
+        let ended = tokio::select! {
             ended = &mut browsers => return ended.map_err(Into::into),
-            () = sessions => {}
-        }
+            ended = sessions => ended,
+        };
         browsers.await?;
-        Ok(())
+        ended
     }
 
     /// Sends offers until the worker drains and has no sessions, or its drain timeout is over.
@@ -180,10 +187,10 @@ impl<S: SlotOffers> GridWorker<S> {
         gateway: &Gateway,
         mut offer: SlotOffer,
         drain: CancellationToken,
-    ) {
+    ) -> Result<(), GridWorkerError> {
         tokio::select! {
             () = pools.wait_until_ready() => {}
-            () = drain.cancelled() => return,
+            () = drain.cancelled() => return Ok(()),
         }
         tracing::info!(
             worker = %offer.worker, endpoint = offer.endpoint, slots = offer.slots,
@@ -207,11 +214,15 @@ impl<S: SlotOffers> GridWorker<S> {
             let at_limit = offer.max_lifetime.is_some_and(|limit| lifetime >= limit);
             offer.draining |= at_limit || drain.is_cancelled();
             self.send_offer(gateway, &mut offer, &mut history).await;
+            // The other worker may be an earlier life of this one that was killed.
+            if history.name_taken_since.is_some_and(|since| since.elapsed() >= 2 * self.config.ttl) {
+                return Err(GridWorkerError::NameTaken(offer.worker));
+            }
             if offer.draining {
-                gateway.drain();
                 let deadline = *drain_deadline.get_or_insert_with(|| Instant::now() + self.config.drain_timeout);
-                if gateway.held_sessions().0.is_empty() || Instant::now() >= deadline {
-                    return;
+                let is_empty = gateway.held_sessions().0.is_empty() && history.pending == 0;
+                if is_empty || Instant::now() >= deadline {
+                    return Ok(());
                 }
             }
         }
@@ -219,10 +230,14 @@ impl<S: SlotOffers> GridWorker<S> {
 
     /// Sends one offer and does what the store asks for.
     async fn send_offer(&self, gateway: &Gateway, offer: &mut SlotOffer, history: &mut OfferHistory) {
+        history.pending = 0;
         let outcome = match self.store.offer(offer, self.config.ttl).await {
             Ok(outcome) => outcome,
             Err(error) => return log_store_error(&error),
         };
+        if outcome.name_taken && history.name_taken_since.is_none() {
+            tracing::warn!(worker = %offer.worker, "the grid has another worker of this name");
+        }
         history.note_answer(&self.config, &outcome);
         if outcome.drain && !offer.draining {
             tracing::info!(worker = %offer.worker, "the worker was asked to drain");
@@ -254,6 +269,10 @@ struct OfferHistory {
     steady_since: Option<Instant>,
     /// Whether the worker has ended sessions after the last answer.
     ending: bool,
+    /// Sessions that the store had granted at the last answer and the worker does not have; 0 without an answer.
+    pending: u64,
+    /// Since when all answers say that another worker has the name.
+    name_taken_since: Option<Instant>,
 }
 
 impl OfferHistory {
@@ -265,6 +284,8 @@ impl OfferHistory {
         }
         self.last_answer = Some(now);
         self.ending = false;
+        self.pending = outcome.pending;
+        self.name_taken_since = outcome.name_taken.then(|| self.name_taken_since.unwrap_or(now));
         self.missing_since.retain(|id, _| outcome.end.iter().any(|(ended, _)| ended == id));
     }
 

@@ -122,6 +122,12 @@ pub(crate) fn start_browser(py: Python<'_>, future: Py<PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// Gives up the browser of this thread, which does not answer; the next start is that of another.
+#[pyfunction]
+pub(crate) fn give_up_browser() -> PyResult<()> {
+    thread_browsers().map(|browsers| browsers.browser.give_up())
+}
+
 /// Counts the process group of Playwright's driver as a part of the generator.
 #[pyfunction]
 pub(crate) fn register_browser_driver(group: i32) -> PyResult<()> {

@@ -69,8 +69,8 @@ mod _squall {
     #[cfg(feature = "browser")]
     #[pymodule_export]
     use super::browser_users::{
-        PythonBrowserStep, browser_page_script, browser_settings, register_browser_driver, release_browser_driver,
-        start_browser,
+        PythonBrowserStep, browser_page_script, browser_settings, give_up_browser, register_browser_driver,
+        release_browser_driver, start_browser,
     };
 
     #[pymodule_init]

@@ -34,7 +34,7 @@
     const paint = performance.getEntriesByName('first-contentful-paint')[0];
     return {
       // Tells the documents of a page apart.
-      document: location.protocol === 'about:' ? null : performance.timeOrigin,
+      document: ['about:', 'chrome-error:'].includes(location.protocol) ? null : performance.timeOrigin,
       ttfb: navigation.responseStart || null,
       fcp: paint ? paint.startTime : null,
       dom_ready: navigation.domContentLoadedEventEnd || null,
@@ -173,7 +173,9 @@
       const element = selector === null ? document.body : find(selector);
       const where = selector === null ? 'the page' : `\`${selector}\``;
       if (!element) return { problem: `the text \`${text}\` in ${where}, which does not exist` };
-      const shown = element.value ?? element.innerText ?? '';
+      // Other elements have a `value` too, which nobody sees: that of a button, the number of a list item.
+      const isControl = ['INPUT', 'TEXTAREA', 'SELECT'].includes(element.tagName);
+      const shown = (isControl ? element.value : element.innerText) ?? '';
       if (!shown.includes(text)) {
         const excerpt = shown.replace(/\s+/g, ' ').slice(0, 120);
         return { problem: `the text \`${text}\` in ${where}, which shows \`${excerpt}\`` };

@@ -312,9 +312,11 @@ impl PageData {
         self.document = Some(Document { loader, url, step, status, loaded: false, painted: false, vitals });
     }
 
-    /// Keeps the figures of the document that is replaced. A document that never loaded is no page load.
+    /// Keeps the figures of the document that is replaced. Neither a document that never loaded nor Chromium's
+    /// own error page is a page load.
     fn leave_document(&mut self) {
-        if let Some(document) = self.document.take().filter(|document| document.loaded) {
+        let is_load = |document: &Document| document.loaded && !document.url.starts_with("chrome-error:");
+        if let Some(document) = self.document.take().filter(is_load) {
             self.finished.loads.push(PageLoad { step: document.step, vitals: document.vitals });
         }
     }

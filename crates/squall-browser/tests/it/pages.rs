@@ -128,6 +128,43 @@ fn a_step_that_fails_says_what_stood_in_its_way() {
 }
 
 #[test]
+fn expected_text_is_what_an_element_shows() {
+    const BODY: &str = r#"<!doctype html><button id="send" value="1">Send</button><ul><li id="item" value="7">Item</li></ul>
+<input id="name" value="Ann"><select id="size"><option value="l">Large</option></select><textarea id="note">Thanks</textarea>"#;
+    run(async {
+        let server = PageServer::start(&[("/", BODY)]);
+        let browser = launch().await;
+        let page = browser.new_page().await.expect("a page");
+        let shows = |selector: &str, text: &str| {
+            let (text, selector) = (Some(text.to_owned()), Some(selector.to_owned()));
+            BrowserStep { action: None, expect: Expectation { text, selector, ..Expectation::default() } }
+        };
+        let steps = [
+            goto(server.url("/")),
+            shows("#send", "Send"),
+            shows("#item", "Item"),
+            shows("#name", "Ann"),
+            shows("#size", "l"),
+            shows("#note", "Thanks"),
+        ];
+        run_steps(&page, &steps).await.unwrap_or_else(|error| panic!("{error}"));
+    });
+}
+
+#[test]
+fn error_page_of_the_browser_is_no_page_load() {
+    run(async {
+        let server = PageServer::start(&[("/", "<h1>Fine</h1>")]);
+        let browser = launch().await;
+        let page = browser.new_page().await.expect("a page");
+        let refused = failure(&page, &goto("http://127.0.0.1:1/".to_owned())).await.to_string();
+        assert!(refused.contains("ERR_"), "{refused}");
+        run_steps(&page, &[goto(server.url("/"))]).await.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(page.close().await.loads.len(), 1);
+    });
+}
+
+#[test]
 fn pages_share_no_cookies() {
     const BODY: &str = r#"<!doctype html><h1></h1><script>
 document.querySelector('h1').textContent = 'cookie:' + document.cookie; document.cookie = 'a=1';</script>"#;

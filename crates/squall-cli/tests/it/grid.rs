@@ -189,6 +189,9 @@ fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
     for address in ["nonsense", "a b:1", "host:0", "host:99999", ":1", "user@host:1"] {
         check(&["worker", "--redis", "redis://127.0.0.1:1", "--advertise", address], "write HOST:PORT");
     }
+    for listen in ["0.0.0.0:3131", "[::]:3131"] {
+        check(&["worker", "--redis", "redis://127.0.0.1:1", "--listen", listen], "add --advertise HOST:3131");
+    }
     check(&["status", "--server", "nonsense"], "--server: `nonsense` is not a URL: write http://HOST:PORT");
     check(&["serve", "--listen", "0.0.0.0:0"], "give --key NAME=@FILE");
     check(&[&["worker"], &up[3..]].concat(), "give --redis URL of the grid, or --server");

@@ -44,3 +44,21 @@ pub struct StoredApiKey {
     /// When it was created, in seconds since 1970.
     pub created: u64,
 }
+
+impl StoredApiKey {
+    /// What the sessions of this key carry.
+    pub fn id(&self) -> String {
+        api_key_id(&self.name, &self.hash)
+    }
+}
+
+/// Tells keys of one name apart, so that a key that was created again owns no session of the key before it:
+/// the name, and the first characters of the hash. No name contains a `:`.
+pub fn api_key_id(name: &str, hash: &str) -> String {
+    format!("{name}:{}", hash.get(..12).unwrap_or(hash))
+}
+
+/// The name in an [id](api_key_id).
+pub fn api_key_name(id: &str) -> &str {
+    id.split_once(':').map_or(id, |(name, _)| name)
+}

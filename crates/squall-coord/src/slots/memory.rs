@@ -22,6 +22,8 @@ use crate::{MemberId, Revision, StoreError};
 /// How long a released session is not adopted again, because an offer that lists it may be on its
 /// way.
 const RELEASED_FOR: Duration = Duration::from_secs(10);
+/// How long the store knows that an API key was revoked.
+const REVOKED_FOR: Duration = Duration::from_secs(86_400);
 
 /// A slot store in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,8 @@ struct SlotState {
     lost: HashMap<MemberId, u64>,
     notifications: u64,
     api_keys: BTreeMap<String, StoredApiKey>,
+    /// Ids of revoked keys, and until when that is known.
+    revoked_api_keys: BTreeMap<String, u64>,
 }
 
 impl Default for SlotState {
@@ -62,6 +66,7 @@ impl Default for SlotState {
             lost: HashMap::new(),
             notifications: 0,
             api_keys: BTreeMap::new(),
+            revoked_api_keys: BTreeMap::new(),
         }
     }
 }
@@ -280,9 +285,6 @@ impl SlotState {
         };
         let waiting =
             |ahead, state: &Self| ClaimOutcome::Waiting { ahead, seen_notifications: Revision(state.notifications) };
-        if let Some((arrival, _)) = self.queue.iter().find(|(_, ticket)| ticket.session == claim.session) {
-            return waiting(self.ahead(&ticket, *arrival), self);
-        }
         let versions: BTreeSet<&String> = self
             .workers
             .iter()
@@ -290,7 +292,12 @@ impl SlotState {
             .flat_map(|(_, entry)| &entry.offer.versions)
             .collect();
         if ticket.version != ANY_VERSION && !versions.is_empty() && !versions.contains(&ticket.version) {
-            return ClaimOutcome::NoVersion(versions.into_iter().cloned().collect());
+            let versions = versions.into_iter().cloned().collect();
+            self.queue.retain(|_, ticket| ticket.session != claim.session);
+            return ClaimOutcome::NoVersion(versions);
+        }
+        if let Some((arrival, _)) = self.queue.iter().find(|(_, ticket)| ticket.session == claim.session) {
+            return waiting(self.ahead(&ticket, *arrival), self);
         }
         if claim.key_limit.is_some_and(|limit| self.count_of_key(&claim.key) >= limit) {
             return ClaimOutcome::KeyFull;
@@ -314,12 +321,19 @@ impl SlotState {
 
     fn offer(&mut self, offer: &SlotOffer, expires_at: u64, now: u64) -> OfferOutcome {
         let mut record = OfferRecord::new(offer);
-        record.drain_wish = self.workers.get(&offer.worker).is_some_and(|old| old.offer.drain_wish);
-        let mut outcome = OfferOutcome { drain: record.drain_wish, end: Vec::new() };
+        let old = self.workers.get(&offer.worker).map(|old| &old.offer);
+        if old.is_some_and(|old| old.secret != record.secret) {
+            return OfferOutcome { name_taken: true, ..OfferOutcome::default() };
+        }
+        record.drain_wish = old.is_some_and(|old| old.drain_wish);
+        let mut outcome = OfferOutcome { drain: record.drain_wish, ..OfferOutcome::default() };
         for held in &offer.sessions {
             if let Some(session) = self.sessions.get_mut(&held.id) {
                 session.record.list(held);
-            } else if !self.released.contains_key(&held.id) {
+            } else if self.released.contains_key(&held.id) {
+                outcome.end.push((held.id.clone(), EndReason::Deleted));
+                continue;
+            } else {
                 let adopted = SessionRecord {
                     worker: offer.worker.to_string(),
                     version: held.version.clone(),
@@ -351,7 +365,8 @@ impl SlotState {
         }
         let unlisted =
             self.sessions.iter().filter(|(id, session)| session.worker == offer.worker && !listed.contains(id));
-        record.lifetime += unlisted.count() as u64;
+        outcome.pending = unlisted.count() as u64;
+        record.lifetime += outcome.pending;
         self.workers.insert(offer.worker.clone(), WorkerEntry { offer: record, expires_at });
         outcome
     }
@@ -485,7 +500,16 @@ impl SlotStore for MemorySlotStore {
     }
 
     async fn revoke_api_key(&self, name: &str) -> Result<bool, StoreError> {
-        Ok(self.lock().api_keys.remove(name).is_some())
+        Ok(self.run_step(|state, now| {
+            let Some(key) = state.api_keys.remove(name) else { return false };
+            state.revoked_api_keys.retain(|_, until| *until > now);
+            state.revoked_api_keys.insert(key.id(), now + millis(REVOKED_FOR));
+            true
+        }))
+    }
+
+    async fn revoked_api_keys(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.lock().revoked_api_keys.keys().cloned().collect())
     }
 
     async fn api_keys(&self) -> Result<Vec<StoredApiKey>, StoreError> {

@@ -10,7 +10,7 @@ mod redis;
 
 use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 
-pub use api_keys::{ApiKeyScope, StoredApiKey};
+pub use api_keys::{ApiKeyScope, StoredApiKey, api_key_id, api_key_name};
 pub use memory::MemorySlotStore;
 pub use redis::RedisSlotStore;
 
@@ -116,7 +116,7 @@ pub struct SlotOffer {
 pub struct HeldSession {
     /// Its id.
     pub id: SlotSessionId,
-    /// The API key of its claim.
+    /// The [id](api_key_id) of the API key of its claim.
     pub key: String,
     /// The version that it uses.
     pub version: String,
@@ -133,6 +133,10 @@ pub struct HeldSession {
 pub struct OfferOutcome {
     /// The worker should take no more sessions, and leave when it has none.
     pub drain: bool,
+    /// How many granted sessions the worker has not listed yet. Their servers or clients still come.
+    pub pending: u64,
+    /// Another live worker has this name, and the offer changed nothing.
+    pub name_taken: bool,
     /// Sessions that it should end.
     pub end: Vec<(SlotSessionId, EndReason)>,
 }
@@ -140,7 +144,7 @@ pub struct OfferOutcome {
 /// Why a worker should end a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// [`SlotStore::end_session`] asked for it.
+    /// [`SlotStore::end_session`] asked for it, or its server has released it.
     Deleted,
     /// The server's membership has ended. After an outage of the store this can be said of a server that
     /// is just about to renew it.
@@ -159,7 +163,7 @@ pub struct SlotClaim {
     pub kind: String,
     /// The version that the worker must have; `None` for any.
     pub version: Option<String>,
-    /// The API key of the client, for limits; empty without one.
+    /// The [id](api_key_id) of the client's API key, for limits; empty without one.
     pub key: String,
     /// The server that claims.
     pub server: MemberId,
@@ -222,7 +226,7 @@ pub struct SlotAttach {
     pub session: SlotSessionId,
     /// The server that attaches.
     pub server: MemberId,
-    /// The API key that the session must belong to; `None` for any.
+    /// The [id](api_key_id) of the API key that the session must belong to; `None` for any.
     pub key: Option<String>,
     /// How long the worker may take to list the session before its slot is free again.
     pub listed_within: Duration,
@@ -288,7 +292,7 @@ pub struct SlotSessionView {
     pub version: String,
     /// The server that claimed it.
     pub server: MemberId,
-    /// The API key of its claim.
+    /// The [id](api_key_id) of the API key of its claim.
     pub key: String,
     /// How long it has its slot, by the store's clock.
     pub age: Duration,
@@ -312,6 +316,11 @@ impl SlotWorkerView {
 }
 
 impl SlotSessionView {
+    /// The name of its API key; empty without one.
+    pub fn key_name(&self) -> &str {
+        api_key_name(&self.key)
+    }
+
     /// Its state, as programs show it. A reserved session is pending until its client connects.
     pub fn state(&self) -> &'static str {
         match (self.ending, self.held, self.attachable) {
@@ -350,8 +359,9 @@ impl SlotSnapshot {
 /// atomic, and first removes what has expired by the store's clock: workers and servers without a
 /// heartbeat, sessions that their worker did not list in time, and claims that waited too long.
 pub trait SlotStore: Clone + Send + Sync + 'static {
-    /// Offers slots for `ttl`. Sessions that the store does not know are adopted, and sessions that the
-    /// worker listed earlier and lists no more are over.
+    /// Offers slots for `ttl`. Sessions that the store does not know are adopted unless they were just
+    /// released, and sessions that the worker listed earlier and lists no more are over. A worker with
+    /// another secret than the live worker of the same name is refused.
     fn offer(&self, offer: &SlotOffer, ttl: Duration) -> impl Future<Output = Result<OfferOutcome, StoreError>> + Send;
 
     /// Ends a worker's membership and its sessions. A second leave changes nothing.
@@ -402,9 +412,13 @@ pub trait SlotStore: Clone + Send + Sync + 'static {
     /// Adds an API key. Returns `false` if its name is taken.
     fn add_api_key(&self, key: &StoredApiKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Removes an API key. Returns whether there was one.
+    /// Removes an API key, and keeps for a day that it was revoked. Returns whether there was one.
     fn revoke_api_key(&self, name: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// All API keys, sorted by name.
     fn api_keys(&self) -> impl Future<Output = Result<Vec<StoredApiKey>, StoreError>> + Send;
+
+    /// The [ids](api_key_id) of the API keys that were revoked during the last day, sorted. A key that the
+    /// store has lost is not among them.
+    fn revoked_api_keys(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 }

@@ -47,6 +47,7 @@ struct SlotScripts {
     end_session: Script,
     drain: Script,
     snapshot: Script,
+    revoke_api_key: Script,
 }
 
 macro_rules! script {
@@ -69,6 +70,7 @@ impl RedisSlotStore {
             end_session: script!("end_session"),
             drain: script!("drain"),
             snapshot: script!("snapshot"),
+            revoke_api_key: script!("revoke_api_key"),
         };
         let grant_listener = TurnListener::new(client.blocking_connection(), format!("{prefix}calls"));
         let skew_ms = AtomicU64::new(0);
@@ -124,7 +126,7 @@ impl RedisSlotStore {
 }
 
 /// The keys whose names do not depend on data, and their types.
-const FIXED_KEYS: [(&str, &str); 17] = [
+const FIXED_KEYS: [(&str, &str); 18] = [
     ("sessions", "hash"),
     ("offers", "hash"),
     ("workers", "zset"),
@@ -139,6 +141,7 @@ const FIXED_KEYS: [(&str, &str); 17] = [
     ("keys:waiting", "hash"),
     ("calls", "stream"),
     ("api_keys", "hash"),
+    ("revoked_api_keys", "zset"),
     ("sweep_at", "string"),
     ("cluster:active_connections", "hash"),
     ("cluster:lifetime_connections", "hash"),
@@ -173,7 +176,10 @@ impl SlotStore for RedisSlotStore {
         call.arg(offer.worker.kind()).arg(offer.worker.name()).arg(to_json(&OfferRecord::new(offer)));
         call.arg(millis(ttl)).arg(to_json(&held));
         let reply: Vec<String> = self.invoke(&call).await?;
-        let end = reply[1..].chunks_exact(2).map(|pair| {
+        if reply[0] == "name_taken" {
+            return Ok(OfferOutcome { name_taken: true, ..OfferOutcome::default() });
+        }
+        let end = reply[2..].chunks_exact(2).map(|pair| {
             let reason = match pair[1].as_str() {
                 "deleted" => EndReason::Deleted,
                 "server_lost" => EndReason::ServerLost,
@@ -181,7 +187,8 @@ impl SlotStore for RedisSlotStore {
             };
             (SlotSessionId(pair[0].clone()), reason)
         });
-        Ok(OfferOutcome { drain: reply[0] == "1", end: end.collect() })
+        let pending = reply[1].parse().unwrap_or_default();
+        Ok(OfferOutcome { drain: reply[0] == "1", pending, end: end.collect(), name_taken: false })
     }
 
     async fn leave_worker(&self, worker: &SlotWorkerId) -> Result<(), StoreError> {
@@ -330,9 +337,19 @@ impl SlotStore for RedisSlotStore {
     }
 
     async fn revoke_api_key(&self, name: &str) -> Result<bool, StoreError> {
-        let mut command = redis::cmd("HDEL");
-        command.arg(self.api_keys_key()).arg(name);
-        self.query(&command).await
+        let mut call = self.invocation(&self.inner.scripts.revoke_api_key);
+        call.arg(name);
+        self.invoke(&call).await
+    }
+
+    async fn revoked_api_keys(&self) -> Result<Vec<String>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(format!("{}revoked_api_keys", self.inner.prefix)).arg(0).arg(-1);
+        let texts: Vec<String> = self.query(&command).await?;
+        let keys = texts.iter().map(|text| Ok(from_json::<StoredApiKey>(text)?.id()));
+        let mut ids = keys.collect::<Result<Vec<String>, StoreError>>()?;
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     async fn api_keys(&self) -> Result<Vec<StoredApiKey>, StoreError> {

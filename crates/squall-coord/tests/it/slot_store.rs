@@ -78,6 +78,11 @@ on_both_slot_stores! {
     reserved_session_is_attached_once_and_only_with_its_key
     detached_session_keeps_its_slot_and_is_attached_by_another_server
     api_key_names_are_unique_and_a_revoked_key_is_gone
+    revoked_api_key_is_known_for_a_day_and_its_name_can_be_used_again
+    waiting_claim_is_told_that_no_worker_has_its_version
+    released_session_that_its_worker_still_has_is_ended
+    second_worker_of_a_name_is_refused_while_the_first_lives
+    offer_is_told_how_many_granted_sessions_have_not_come
 }
 
 pub(crate) fn worker(name: &str) -> SlotWorkerId {
@@ -596,15 +601,18 @@ async fn detached_session_keeps_its_slot_and_is_attached_by_another_server<S: Sl
     assert_eq!(active(&store).await, 0);
 }
 
-async fn api_key_names_are_unique_and_a_revoked_key_is_gone<S: SlotStore>(store: S) {
-    let key = |name: &str, hash: &str| StoredApiKey {
+fn key(name: &str, hash: &str) -> StoredApiKey {
+    StoredApiKey {
         name: name.to_owned(),
         hash: hash.to_owned(),
         scope: ApiKeyScope::Client,
         max_sessions: Some(3),
         max_waiting: None,
         created: 7,
-    };
+    }
+}
+
+async fn api_key_names_are_unique_and_a_revoked_key_is_gone<S: SlotStore>(store: S) {
     assert!(store.add_api_key(&key("red", "1")).await.unwrap());
     assert!(store.add_api_key(&key("blue", "2")).await.unwrap());
     assert!(!store.add_api_key(&key("blue", "3")).await.unwrap());
@@ -612,4 +620,76 @@ async fn api_key_names_are_unique_and_a_revoked_key_is_gone<S: SlotStore>(store:
     assert!(store.revoke_api_key("blue").await.unwrap());
     assert!(!store.revoke_api_key("blue").await.unwrap());
     assert_eq!(store.api_keys().await.unwrap(), [key("red", "1")]);
+}
+
+async fn revoked_api_key_is_known_for_a_day_and_its_name_can_be_used_again<S: AdvanceSlotClock>(store: S) {
+    let (old, new, other) = (key("blue", "0123456789abcdef"), key("blue", "fedcba9876543210"), key("red", "1"));
+    assert!(store.revoked_api_keys().await.unwrap().is_empty());
+    for name in ["blue", "red"] {
+        assert!(!store.revoke_api_key(name).await.unwrap());
+    }
+    assert!(store.add_api_key(&old).await.unwrap());
+    assert!(store.revoke_api_key("blue").await.unwrap());
+    assert!(store.add_api_key(&new).await.unwrap());
+    assert_eq!(store.revoked_api_keys().await.unwrap(), ["blue:0123456789ab"]);
+    assert_ne!(old.id(), new.id());
+    store.advance(Duration::from_secs(86_401));
+    assert!(store.add_api_key(&other).await.unwrap());
+    assert!(store.revoke_api_key("red").await.unwrap());
+    assert_eq!(store.revoked_api_keys().await.unwrap(), ["red:1"]);
+    assert_eq!(store.api_keys().await.unwrap(), [new]);
+}
+
+async fn waiting_claim_is_told_that_no_worker_has_its_version<S: SlotStore>(store: S) {
+    joined(&store, &[]).await;
+    let old = SlotClaim { version: Some("1.58".to_owned()), ..claim() };
+    waiting(&store, &old).await;
+    store.offer(&offer("a", 1), TTL).await.unwrap();
+    // With and without a free slot.
+    assert_eq!(store.claim(&old).await.unwrap(), ClaimOutcome::NoVersion(vec!["1.65".to_owned()]));
+    assert!(store.snapshot().await.unwrap().waiting.is_empty());
+    granted(&store, &claim()).await;
+    assert_eq!(store.claim(&old).await.unwrap(), ClaimOutcome::NoVersion(vec!["1.65".to_owned()]));
+    assert!(!store.release(&old.session, ReleaseCause::Ended).await.unwrap());
+}
+
+async fn released_session_that_its_worker_still_has_is_ended<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 1)]).await;
+    let left = claim();
+    granted(&store, &left).await;
+    store.release(&left.session, ReleaseCause::Ended).await.unwrap();
+    let sessions = vec![HeldSession { detached: true, ..held(&left) }];
+    let late = SlotOffer { sessions, lifetime: 1, ..offer("a", 1) };
+    assert_eq!(store.offer(&late, TTL).await.unwrap().end, [(left.session.clone(), EndReason::Deleted)]);
+    assert_eq!(active(&store).await, 0);
+}
+
+async fn second_worker_of_a_name_is_refused_while_the_first_lives<S: AdvanceSlotClock>(store: S) {
+    joined(&store, &[]).await;
+    let first = claim();
+    store.offer(&offer("a", 1), Duration::from_secs(5)).await.unwrap();
+    granted(&store, &first).await;
+    let listing = SlotOffer { sessions: vec![held(&first)], lifetime: 1, ..offer("a", 1) };
+    store.offer(&listing, Duration::from_secs(5)).await.unwrap();
+    let second = SlotOffer { secret: "another".to_owned(), ..offer("a", 1) };
+    let refused = store.offer(&second, TTL).await.unwrap();
+    assert!(refused.name_taken && refused.end.is_empty(), "{refused:?}");
+    assert_eq!(active(&store).await, 1, "the first keeps its session");
+    assert!(!store.offer(&listing, Duration::from_secs(5)).await.unwrap().name_taken);
+    store.advance(Duration::from_secs(5));
+    assert!(!store.offer(&second, TTL).await.unwrap().name_taken, "the first is lost");
+    assert!(store.offer(&listing, TTL).await.unwrap().name_taken);
+}
+
+async fn offer_is_told_how_many_granted_sessions_have_not_come<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 3)]).await;
+    let (reserved, dialled) = (SlotClaim { reserved: true, ..claim() }, claim());
+    granted(&store, &reserved).await;
+    granted(&store, &dialled).await;
+    let draining = |sessions, lifetime| SlotOffer { draining: true, sessions, lifetime, ..offer("a", 3) };
+    assert_eq!(store.offer(&draining(Vec::new(), 0), TTL).await.unwrap().pending, 2);
+    assert_eq!(store.offer(&draining(vec![held(&dialled)], 1), TTL).await.unwrap().pending, 1);
+    assert!(matches!(store.attach(&attach(&reserved)).await.unwrap(), AttachOutcome::Attached(_)));
+    let both = vec![held(&dialled), held(&reserved)];
+    assert_eq!(store.offer(&draining(both, 2), TTL).await.unwrap().pending, 0);
 }

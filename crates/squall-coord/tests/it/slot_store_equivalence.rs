@@ -18,6 +18,8 @@ const TTL: Duration = Duration::from_secs(100_000);
 enum Step {
     /// Worker, and how many of the sessions that the store gave it the worker lists.
     Offer(u8, usize),
+    /// Another worker of the name of a worker.
+    OfferAgain(u8),
     LeaveWorker(u8),
     RenewServer(u8),
     LeaveServer(u8),
@@ -38,6 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let (who, any) = (0u8..3, any::<usize>());
     let step = prop_oneof![
         6 => (who.clone(), 0usize..4).prop_map(|(who, listed)| Step::Offer(who, listed)),
+        1 => who.clone().prop_map(Step::OfferAgain),
         1 => who.clone().prop_map(Step::LeaveWorker),
         4 => (0u8..2).prop_map(Step::RenewServer),
         1 => (0u8..2).prop_map(Step::LeaveServer),
@@ -124,6 +127,10 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
             Step::Offer(who, listed) => {
                 let offer = self.offer_of(*who, *listed).await;
                 format!("{:?}", store.offer(&offer, TTL).await.unwrap())
+            }
+            Step::OfferAgain(who) => {
+                let other = SlotOffer { secret: "another".to_owned(), ..numbered_offer(*who) };
+                format!("{:?}", store.offer(&other, TTL).await.unwrap())
             }
             Step::LeaveWorker(who) => format!("{:?}", store.leave_worker(&worker(&format!("w{who}"))).await.unwrap()),
             Step::RenewServer(who) => {

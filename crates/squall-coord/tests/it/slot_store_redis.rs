@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use redis::AsyncTypedCommands;
 use squall_coord::{
-    ClaimOutcome, EndReason, RedisClient, RedisSlotStore, ReleaseCause, SlotOffer, SlotStore, StoreError,
+    ApiKeyScope, ClaimOutcome, EndReason, RedisClient, RedisSlotStore, ReleaseCause, SlotOffer, SlotStore, StoreError,
+    StoredApiKey,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -82,4 +83,23 @@ async fn key_of_another_type_is_named() {
     client.connection().set("offers", "text").await.unwrap();
     let error = RedisSlotStore::new(&client, "").offer(&offer("w1", 2), TTL).await.unwrap_err();
     assert!(matches!(&error, StoreError::WrongType { key, .. } if key == "offers"), "{error:?}");
+}
+
+#[tokio::test]
+async fn key_that_was_lost_with_all_data_is_not_revoked() {
+    let redis = RedisServer::start();
+    let client = RedisClient::open(&redis.url()).await.unwrap();
+    let store = RedisSlotStore::new(&client, "");
+    let scope = ApiKeyScope::Client;
+    let key = |name: &str| StoredApiKey {
+        name: name.to_owned(),
+        hash: "1".to_owned(),
+        scope,
+        max_sessions: None,
+        max_waiting: None,
+        created: 7,
+    };
+    assert!(store.add_api_key(&key("ci")).await.unwrap());
+    client.connection().flushall().await.unwrap();
+    assert!(store.api_keys().await.unwrap().is_empty() && store.revoked_api_keys().await.unwrap().is_empty());
 }

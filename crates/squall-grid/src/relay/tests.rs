@@ -222,6 +222,25 @@ async fn silent_side_is_pinged_and_given_up() {
     assert_eq!(setup.running.await.unwrap().end, RelayEnd::WorkerLost);
 }
 
+#[tokio::test]
+async fn silent_client_gets_the_reason() {
+    let setup = start(RelayTimeouts { lost_after: Some(Duration::from_millis(50)), ..PATIENT }).await;
+    let mut worker = setup.worker;
+    let sending = tokio::spawn(async move { while worker.write_all(&unmasked(0x82, &[0; 100])).await.is_ok() {} });
+    // It sends neither messages nor pongs.
+    let mut client = WebSocketStream::from_raw_socket(setup.client, Role::Client, None).await;
+    let close = loop {
+        match client.next().await.unwrap().unwrap() {
+            Message::Binary(_) => {}
+            other => break close_of(other),
+        }
+    };
+    assert_eq!(close, (1001, "squall: the client was silent for 50ms; connect again".to_owned()));
+    drop(client);
+    assert_eq!(setup.running.await.unwrap().end, RelayEnd::ClientLost);
+    sending.await.unwrap();
+}
+
 /// The relay does not read from the worker meanwhile, so the worker's silence means nothing.
 #[tokio::test]
 async fn client_that_does_not_read_is_not_a_lost_worker() {

@@ -3,7 +3,7 @@
 //! [`ApiKeys`]; the server's heartbeat reloads the keys of the store.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use http::{HeaderMap, Uri, header};
 use ring::{digest, rand::SecureRandom};
-use squall_coord::{ApiKeyScope, SlotStore, StoreError, StoredApiKey};
+use squall_coord::{ApiKeyScope, SlotStore, StoreError, StoredApiKey, api_key_id};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
@@ -42,6 +42,11 @@ impl ApiKey {
     /// A key with a name for sessions and logs.
     pub fn new(name: &str, secret: &str, scope: ApiKeyScope, limits: KeyLimits) -> Self {
         Self { name: name.to_owned(), hash: hash_of(secret), scope, limits }
+    }
+
+    /// What its sessions carry. A key with another secret has another id, also under the same name.
+    fn id(&self) -> String {
+        api_key_id(&self.name, &self.hash)
     }
 
     /// Whether both have one secret, so that a server could not tell whose session it opens.
@@ -86,8 +91,8 @@ fn to_hex(bytes: &[u8]) -> String {
 /// The key of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientKey {
-    /// Empty if the server has no keys.
-    pub(crate) name: String,
+    /// What its sessions carry; empty if the server has no keys.
+    pub(crate) id: String,
     pub(crate) limits: KeyLimits,
     pub(crate) admin: bool,
 }
@@ -105,8 +110,15 @@ struct StoredKeys {
     loaded: Option<Instant>,
     /// A server that had a key never becomes open to everybody, not even if the store loses its data.
     required: bool,
-    /// Names of keys that the store had and has no more.
-    revoked: BTreeSet<String>,
+    /// The ids of revoked keys.
+    revoked: BTreeMap<String, RevokedKey>,
+}
+
+/// A key that the store names as revoked.
+struct RevokedKey {
+    since: Instant,
+    /// Whether no session of the key can be left.
+    settled: bool,
 }
 
 impl ApiKeys {
@@ -119,29 +131,39 @@ impl ApiKeys {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the keys of the store.
+    /// Reads the keys of the store. A key that is gone without being revoked opens no more sessions and ends
+    /// none, because the store may have lost its data.
     pub(crate) async fn reload<S: SlotStore>(&self, store: &S) -> Result<(), StoreError> {
         let keys: Vec<ApiKey> = store.api_keys().await?.into_iter().map(ApiKey::from).collect();
+        let valid: BTreeSet<String> = self.configured.iter().chain(&keys).map(ApiKey::id).collect();
+        let revoked: BTreeSet<String> = store.revoked_api_keys().await?.into_iter().collect();
         let mut stored = self.lock();
         stored.required |= !keys.is_empty();
         stored.loaded = Some(Instant::now());
-        let before = std::mem::replace(&mut stored.keys, keys);
-        let StoredKeys { keys, revoked, .. } = &mut *stored;
-        revoked.extend(before.into_iter().map(|key| key.name));
-        revoked.retain(|name| !self.configured.iter().chain(&*keys).any(|key| key.name == *name));
+        stored.keys = keys;
+        stored.revoked.retain(|id, key| !valid.contains(id) && (revoked.contains(id) || !key.settled));
+        for id in revoked.difference(&valid) {
+            stored.revoked.entry(id.clone()).or_insert(RevokedKey { since: Instant::now(), settled: false });
+        }
         Ok(())
     }
 
-    /// The names of revoked keys. A key that this server has never had is not among them, because it may
-    /// be a key of another server.
-    pub(crate) fn revoked(&self) -> BTreeSet<String> {
-        self.lock().revoked.clone()
+    /// Whether the sessions of the key with this id must end.
+    pub(crate) fn is_revoked(&self, id: &str) -> bool {
+        self.lock().revoked.contains_key(id)
     }
 
-    /// Whether a session of this key may continue.
-    pub(crate) fn is_valid(&self, name: &str) -> bool {
+    /// The ids of revoked keys that may have sessions.
+    pub(crate) fn unsettled(&self) -> BTreeSet<String> {
         let stored = self.lock();
-        name.is_empty() || self.configured.iter().chain(&stored.keys).any(|key| key.name == name)
+        stored.revoked.iter().filter(|(_, key)| !key.settled).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Settles the revoked keys that have no session, if no claim from the time before can be left.
+    pub(crate) fn settle(&self, has_sessions: impl Fn(&str) -> bool, longest_claim: Duration) {
+        for (id, key) in &mut self.lock().revoked {
+            key.settled |= key.since.elapsed() > longest_claim && !has_sessions(id);
+        }
     }
 
     /// Finds the key of a request: the header `Authorization: Bearer KEY`, or `?token=KEY`, because
@@ -168,7 +190,7 @@ impl ApiKeys {
     fn find(&self, headers: &HeaderMap, uri: &Uri, scope: ApiKeyScope) -> Result<ClientKey, Refusal> {
         let stored = self.lock();
         if !stored.required {
-            return Ok(ClientKey { name: String::new(), limits: KeyLimits::default(), admin: true });
+            return Ok(ClientKey { id: String::new(), limits: KeyLimits::default(), admin: true });
         }
         let given = bearer(headers).or_else(|| query_value(uri.query().unwrap_or_default(), "token"));
         let hash = hash_of(&given.ok_or(Refusal::NoKey)?);
@@ -182,7 +204,7 @@ impl ApiKeys {
         let key = found.ok_or(Refusal::WrongKey)?;
         let admin = key.scope == ApiKeyScope::Admin;
         match admin || key.scope == scope {
-            true => Ok(ClientKey { name: key.name.clone(), limits: key.limits, admin }),
+            true => Ok(ClientKey { id: key.id(), limits: key.limits, admin }),
             false => Err(Refusal::Scope { has: key.scope.name(), needs: scope.name() }),
         }
     }
@@ -205,7 +227,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::MemorySlotStore;
+    use squall_coord::{MemorySlotStore, api_key_name};
 
     async fn check(uri: &str, authorization: Option<&str>, scope: ApiKeyScope) -> Result<String, u16> {
         let key = |name: &str, scope| ApiKey::new(name, &format!("{name}+secret"), scope, KeyLimits::default());
@@ -217,7 +239,7 @@ mod tests {
             [key("blue", ApiKeyScope::Client), key("host", ApiKeyScope::Worker), key("root", ApiKeyScope::Admin)];
         let (keys, store) = (ApiKeys::new(keys.to_vec()), MemorySlotStore::new());
         let found = keys.authorize(&store, &headers, &uri.parse().unwrap(), scope).await;
-        found.map(|key| key.name).map_err(|refusal| refusal.status().as_u16())
+        found.map(|key| api_key_name(&key.id).to_owned()).map_err(|refusal| refusal.status().as_u16())
     }
 
     #[tokio::test]
@@ -251,36 +273,60 @@ mod tests {
             let (store, keys) = (&store, &keys);
             async move { keys.authorize(store, &HeaderMap::new(), &uri.parse().unwrap(), ApiKeyScope::Client).await }
         };
-        assert_eq!(ask("/".to_owned()).await.unwrap().name, "");
+        assert_eq!(ask("/".to_owned()).await.unwrap().id, "");
         store.add_api_key(&stored).await.unwrap();
         keys.reload(&store).await.unwrap();
         assert_eq!(ask("/".to_owned()).await.unwrap_err().status(), 401);
-        assert_eq!(ask(format!("/?token={secret}")).await.unwrap().name, "ci");
+        assert_eq!(ask(format!("/?token={secret}")).await.unwrap().id, stored.id());
+        assert!(!keys.is_revoked(&stored.id()));
         store.revoke_api_key("ci").await.unwrap();
         keys.reload(&store).await.unwrap();
-        assert!(!keys.is_valid("ci"));
+        assert!(keys.is_revoked(&stored.id()));
         assert_eq!(ask(format!("/?token={secret}")).await.unwrap_err().status(), 401);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn revoked_key_is_known_until_it_is_created_again_whoever_reloads_the_keys() {
+    #[tokio::test]
+    async fn key_that_the_store_lost_ends_no_session_and_opens_none() {
         let (store, keys) = (MemorySlotStore::new(), ApiKeys::new(Vec::new()));
-        let generate = |name: &str| ApiKey::generate(name, ApiKeyScope::Client, KeyLimits::default(), 0);
-        let ((_, old), (secret, new)) = (generate("old"), generate("new"));
-        store.add_api_key(&old).await.unwrap();
+        let (secret, stored) = ApiKey::generate("ci", ApiKeyScope::Client, KeyLimits::default(), 0);
+        store.add_api_key(&stored).await.unwrap();
         keys.reload(&store).await.unwrap();
-        store.revoke_api_key("old").await.unwrap();
-        store.add_api_key(&new).await.unwrap();
-        tokio::time::advance(RELOAD_PAUSE).await;
-        // The unknown key makes a request reload them.
+        let emptied = MemorySlotStore::new();
+        keys.reload(&emptied).await.unwrap();
+        assert!(!keys.is_revoked(&stored.id()) && keys.unsettled().is_empty());
         let uri = format!("/?token={secret}").parse().unwrap();
-        keys.authorize(&store, &HeaderMap::new(), &uri, ApiKeyScope::Client).await.unwrap();
-        for _ in 0..2 {
-            assert_eq!(keys.revoked(), BTreeSet::from(["old".to_owned()]));
-            keys.reload(&store).await.unwrap();
-        }
+        let refused = keys.authorize(&emptied, &HeaderMap::new(), &uri, ApiKeyScope::Client).await;
+        assert_eq!(refused.unwrap_err().status(), 401);
+    }
+
+    #[tokio::test]
+    async fn key_that_is_created_again_is_another_key() {
+        let (store, keys) = (MemorySlotStore::new(), ApiKeys::new(Vec::new()));
+        let generate = || ApiKey::generate("ci", ApiKeyScope::Client, KeyLimits::default(), 0).1;
+        let (old, new) = (generate(), generate());
         store.add_api_key(&old).await.unwrap();
         keys.reload(&store).await.unwrap();
-        assert!(keys.revoked().is_empty());
+        store.revoke_api_key("ci").await.unwrap();
+        store.add_api_key(&new).await.unwrap();
+        keys.reload(&store).await.unwrap();
+        assert!(keys.is_revoked(&old.id()) && !keys.is_revoked(&new.id()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn revoked_key_is_settled_when_neither_a_session_nor_a_claim_is_left() {
+        let (store, keys) = (MemorySlotStore::new(), ApiKeys::new(Vec::new()));
+        let (_, stored) = ApiKey::generate("ci", ApiKeyScope::Client, KeyLimits::default(), 0);
+        store.add_api_key(&stored).await.unwrap();
+        store.revoke_api_key("ci").await.unwrap();
+        keys.reload(&store).await.unwrap();
+        let longest = Duration::from_secs(40);
+        keys.settle(|_| false, longest);
+        assert_eq!(keys.unsettled(), BTreeSet::from([stored.id()]), "a client may still wait");
+        tokio::time::advance(longest * 2).await;
+        keys.settle(|_| true, longest);
+        assert_eq!(keys.unsettled().len(), 1);
+        keys.settle(|_| false, longest);
+        keys.reload(&store).await.unwrap();
+        assert!(keys.unsettled().is_empty() && keys.is_revoked(&stored.id()));
     }
 }

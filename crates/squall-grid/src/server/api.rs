@@ -43,7 +43,7 @@ pub(crate) async fn route<S: SlotStore>(
         // Playwright asks here where to connect if it was given an http:// URL.
         (&Method::GET, ["json"]) => Ok(json_response(StatusCode::OK, &json!({"wsEndpointPath": "/"}))),
         (&Method::GET, ["healthz"]) => Ok(text_response(StatusCode::OK, "ok\n".to_owned())),
-        (&Method::GET, ["readyz"]) => ready(state).await,
+        (&Method::GET, ["readyz"]) => ready(state),
         (&Method::GET, ["favicon.ico"]) => Ok(text_response(StatusCode::NO_CONTENT, String::new())),
         _ => route_with_key(state, request, &parts).await,
     }
@@ -104,11 +104,13 @@ fn show_cdp_url(request: &Request<Incoming>) -> ApiResponse {
     json_response(StatusCode::OK, &body)
 }
 
-async fn ready<S: SlotStore>(state: &ServerState<S>) -> Result<ApiResponse, Refusal> {
+fn ready<S: SlotStore>(state: &ServerState<S>) -> Result<ApiResponse, Refusal> {
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
     }
-    state.store.snapshot().await?;
+    if !state.is_member() {
+        return Err(Refusal::NotMember);
+    }
     Ok(text_response(StatusCode::OK, "ready\n".to_owned()))
 }
 

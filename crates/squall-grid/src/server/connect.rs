@@ -66,6 +66,8 @@ pub(crate) async fn connect<S: SlotStore>(
     }
     let key = state.authorize(&request, ApiKeyScope::Client).await?;
     let requested = read_request(&request, &key, protocol)?;
+    // The drain waits for the client. Before the check, so that it cannot begin and end between the two.
+    let _connecting = state.relays.token();
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
     }
@@ -124,9 +126,9 @@ async fn redirect<S: SlotStore>(
     let listed_within = state.config.dial_timeout + LISTING_TIME;
     let (mut session, grant) = match target {
         Target::New => {
-            let session = state.registry.claim();
+            let mut session = state.registry.claim();
             let deadline = Instant::now() + state.config.queue_timeout;
-            let grant = claim(state, requested, &session.id, deadline, Reservation::Dialled(listed_within)).await?;
+            let grant = claim(state, requested, &mut session, deadline, Reservation::Dialled(listed_within)).await?;
             (session, grant)
         }
         Target::Existing(id) => attach(state, requested, key, id).await?,
@@ -174,7 +176,7 @@ async fn open_session<S: SlotStore>(
     loop {
         let mut session = state.registry.claim();
         let listed_within = state.config.dial_timeout + LISTING_TIME;
-        let grant = claim(state, requested, &session.id, deadline, Reservation::Dialled(listed_within)).await?;
+        let grant = claim(state, requested, &mut session, deadline, Reservation::Dialled(listed_within)).await?;
         let reason = match dial(state, requested, headers, &session.id, &grant).await {
             Ok((headers, worker)) => return Ok(OpenedSession { session, grant, headers, worker }),
             Err(DialError::Refused(refusal)) => return Err(refusal),
@@ -224,7 +226,7 @@ async fn attach<S: SlotStore>(
     let attach = SlotAttach {
         session: id.clone(),
         server: state.id.clone(),
-        key: (!key.admin).then(|| key.name.clone()),
+        key: (!key.admin).then(|| key.id.clone()),
         listed_within: state.config.dial_timeout + LISTING_TIME,
     };
     // A client that left and comes back may be faster than the news that it left.
@@ -256,7 +258,7 @@ pub(crate) enum Reservation {
 pub(crate) async fn claim<S: SlotStore>(
     state: &ServerState<S>,
     requested: &RequestedSession,
-    session: &SlotSessionId,
+    session: &mut ClaimedSession,
     deadline: Instant,
     reservation: Reservation,
 ) -> Result<SlotGrant, Refusal> {
@@ -268,7 +270,7 @@ pub(crate) async fn claim<S: SlotStore>(
     loop {
         let wait = deadline.saturating_duration_since(Instant::now());
         let claim = SlotClaim {
-            session: session.clone(),
+            session: session.id.clone(),
             kind: requested.browser.clone(),
             version: requested.version.clone(),
             key: requested.key.clone(),
@@ -280,7 +282,15 @@ pub(crate) async fn claim<S: SlotStore>(
             key_limit: requested.key_limits.sessions,
             key_queue_limit: requested.key_limits.waiting,
         };
-        match state.store.claim(&claim).await? {
+        let outcome = state.store.claim(&claim).await?;
+        if matches!(
+            outcome,
+            ClaimOutcome::NoVersion(_) | ClaimOutcome::KeyFull | ClaimOutcome::KeyQueueFull | ClaimOutcome::QueueFull
+        ) {
+            // The store has neither a session nor a place in the queue to release.
+            session.cause = None;
+        }
+        match outcome {
             ClaimOutcome::Granted(grant) => {
                 state.metrics.queue_wait.record(begun.elapsed());
                 return Ok(grant);
@@ -297,7 +307,7 @@ pub(crate) async fn claim<S: SlotStore>(
             ClaimOutcome::QueueFull => return Err(Refusal::QueueFull(state.config.queue_limit)),
             ClaimOutcome::Waiting { seen_notifications, .. } => {
                 tokio::select! {
-                    waited = state.store.wait_for_grant(session, seen_notifications, POLL.min(wait)) => waited?,
+                    waited = state.store.wait_for_grant(&session.id, seen_notifications, POLL.min(wait)) => waited?,
                     () = state.draining.cancelled() => return Err(Refusal::Draining),
                 }
             }
@@ -389,4 +399,38 @@ fn worker_headers<S>(
 /// `ws://host:port/` → `host:port`.
 fn host_of(endpoint: &str) -> &str {
     endpoint.trim_start_matches("ws://").trim_end_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{
+        ServerConfig,
+        access::KeyLimits,
+        session_registry::{ReleaseReceiver, SessionRegistry},
+    };
+    use squall_coord::{MemberId, MemorySlotStore};
+
+    fn server_without_a_queue() -> (ServerState<MemorySlotStore>, ReleaseReceiver) {
+        let config = ServerConfig { queue_limit: 0, ..ServerConfig::default() };
+        let (registry, releases) = SessionRegistry::new();
+        let state = ServerState::new(MemorySlotStore::new(), MemberId::unique(), config, registry, Default::default());
+        (state, releases)
+    }
+
+    #[tokio::test]
+    async fn refused_claim_leaves_nothing_to_release() {
+        let (state, mut releases) = server_without_a_queue();
+        let key = ClientKey { id: String::new(), limits: KeyLimits::default(), admin: true };
+        let requested = RequestedSession::new(&key, Protocol::Playwright);
+        let mut session = state.registry.claim();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let refused = claim(&state, &requested, &mut session, deadline, Reservation::Reserved(POLL)).await;
+        assert!(matches!(refused, Err(Refusal::QueueFull(0))));
+        drop(session);
+        assert!(releases.try_recv().is_err());
+        // A claim whose outcome is unknown is released.
+        drop(state.registry.claim());
+        assert!(releases.try_recv().is_ok());
+    }
 }

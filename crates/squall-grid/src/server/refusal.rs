@@ -22,9 +22,9 @@ pub(crate) enum Refusal {
     NotWebSocket,
     #[error("an API key is required: add ?token=KEY to the URL, or the header Authorization: Bearer KEY")]
     NoKey,
-    #[error("the API key is unknown or revoked")]
+    #[error("the API key is unknown or revoked: `squall grid key list` shows those that are valid")]
     WrongKey,
-    #[error("web pages may not use the grid")]
+    #[error("web pages may not use the grid: connect from a program, which sends no Origin")]
     WebPage,
     #[error(
         "the API key has the scope {has}, and this needs {needs}: `squall grid key create --scope {needs}` makes one"
@@ -32,9 +32,9 @@ pub(crate) enum Refusal {
     Scope { has: &'static str, needs: &'static str },
     #[error("there is nothing at this path; docs/grid.md lists the routes")]
     NotFound,
-    #[error("there is no session {0}")]
+    #[error("there is no session {0} of this API key; open another, or list yours at /v1/sessions")]
     NoSession(String),
-    #[error("session {0} has a client already")]
+    #[error("session {0} has a client already: end that one first, or open another session")]
     SessionTaken(String),
     #[error("session {0} has ended; open another")]
     SessionEnded(String),
@@ -62,9 +62,12 @@ pub(crate) enum Refusal {
     Version { client: String, browser: String, workers: Vec<String> },
     #[error("the queue is full: {0} clients wait for a browser; add workers or raise --queue")]
     QueueFull(u64),
-    #[error("the API key has {0} sessions, which is its limit")]
+    #[error("the API key has {0} sessions, which is its limit: end one, or create a key with more --sessions")]
     KeyFull(u64),
-    #[error("{0} clients of the API key wait for a browser, which is its limit")]
+    #[error(
+        "{0} clients of the API key wait for a browser, which is its limit: connect later, or create a key with more \
+         --waiting"
+    )]
     KeyQueueFull(u64),
     #[error("worker {worker} could not be reached: {reason}")]
     Worker { worker: String, reason: String },
@@ -79,6 +82,8 @@ pub(crate) enum Refusal {
     NoWorkerOf { browser: String, seconds: u64 },
     #[error("the server is shutting down; connect again")]
     Draining,
+    #[error("the server cannot renew its membership in the grid's store; see the log of the server")]
+    NotMember,
     #[error("the grid's store does not respond; try again")]
     Store(#[from] StoreError),
 }
@@ -105,7 +110,7 @@ impl Refusal {
             Self::QueueFull(_) | Self::KeyFull(_) | Self::KeyQueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Worker { .. } => StatusCode::BAD_GATEWAY,
             Self::Passed { status, .. } => StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY),
-            Self::Timeout { .. } | Self::NoWorkerOf { .. } | Self::Draining | Self::Store(_) => {
+            Self::Timeout { .. } | Self::NoWorkerOf { .. } | Self::Draining | Self::NotMember | Self::Store(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }

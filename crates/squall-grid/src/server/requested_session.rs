@@ -29,6 +29,7 @@ pub(crate) struct RequestedSession {
     pub(crate) protocol: Protocol,
     /// How long the browser stays after its client left.
     pub(crate) keep_alive: Option<Duration>,
+    /// The id of the API key; empty without one.
     pub(crate) key: String,
     pub(crate) key_limits: KeyLimits,
 }
@@ -41,7 +42,7 @@ impl RequestedSession {
             isolation: None,
             protocol,
             keep_alive: None,
-            key: key.name.clone(),
+            key: key.id.clone(),
             key_limits: key.limits,
         }
     }

@@ -4,11 +4,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-use squall_coord::{ReleaseCause, SlotSessionId, SlotStore};
+use futures_util::{StreamExt, stream};
+use squall_coord::{ReleaseCause, SlotSessionId, StoreError, api_key_name};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -19,11 +21,17 @@ use crate::{error_text::with_causes, relay::frame::CloseFrame};
 const MAX_MISSES: u32 = 4;
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const RELEASE_ATTEMPTS: u32 = 20;
+/// Releases at once, so that a slow one does not keep the slots of others.
+const CONCURRENT_RELEASES: usize = 32;
+/// How long releases may take when the server has ended. Afterwards the sessions end with its membership.
+const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// The sessions of a server. Clones share them.
 #[derive(Clone)]
 pub(crate) struct SessionRegistry {
     open: Arc<Mutex<HashMap<SlotSessionId, OpenSession>>>,
+    /// Ends sessions whose relay begins after [`SessionRegistry::end_all`].
+    ended: Arc<OnceLock<CloseFrame>>,
     releases: mpsc::UnboundedSender<(SlotSessionId, ReleaseCause)>,
 }
 
@@ -57,9 +65,9 @@ impl Drop for ClaimedSession {
 
 impl SessionRegistry {
     pub(crate) fn new() -> (Self, ReleaseReceiver) {
-        // Unbounded, because dropping cannot wait; it holds at most one entry per client.
+        // Unbounded, because dropping cannot wait; each entry is a session that had a client.
         let (releases, receiver) = mpsc::unbounded_channel();
-        (Self { open: Arc::default(), releases }, receiver)
+        (Self { open: Arc::default(), ended: Arc::default(), releases }, receiver)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SlotSessionId, OpenSession>> {
@@ -79,8 +87,12 @@ impl SessionRegistry {
     /// Adds a session whose relay begins.
     pub(crate) fn open(&self, session: &ClaimedSession, worker: &str, key: &str) -> oneshot::Receiver<CloseFrame> {
         let (stop, stopped) = oneshot::channel();
-        let open = OpenSession { worker: worker.to_owned(), key: key.to_owned(), misses: 0, stop: Some(stop) };
-        self.lock().insert(session.id.clone(), open);
+        let mut open = OpenSession { worker: worker.to_owned(), key: key.to_owned(), misses: 0, stop: Some(stop) };
+        let mut sessions = self.lock();
+        if let Some(close) = self.ended.get() {
+            open.stop.take().map(|stop| stop.send(close.clone()));
+        }
+        sessions.insert(session.id.clone(), open);
         stopped
     }
 
@@ -89,17 +101,19 @@ impl SessionRegistry {
         self.lock().len()
     }
 
-    /// Ends all sessions with `close`.
+    /// Ends all sessions with `close`, and those that begin later.
     pub(crate) fn end_all(&self, close: &CloseFrame) {
-        for open in self.lock().values_mut() {
+        let mut sessions = self.lock();
+        let close = self.ended.get_or_init(|| close.clone());
+        for open in sessions.values_mut() {
             open.stop.take().map(|stop| stop.send(close.clone()));
         }
     }
 
-    /// Ends the sessions of keys that are not valid.
-    pub(crate) fn end_revoked(&self, is_valid: impl Fn(&str) -> bool) {
-        for open in self.lock().values_mut().filter(|open| !is_valid(&open.key)) {
-            let close = CloseFrame::new(1008, format!("squall: the API key {} was revoked", open.key));
+    /// Ends the sessions of revoked keys.
+    pub(crate) fn end_revoked(&self, is_revoked: impl Fn(&str) -> bool) {
+        for open in self.lock().values_mut().filter(|open| is_revoked(&open.key)) {
+            let close = CloseFrame::new(1008, format!("squall: the API key {} was revoked", api_key_name(&open.key)));
             open.stop.take().map(|stop| stop.send(close));
         }
     }
@@ -123,22 +137,43 @@ pub(crate) fn worker_lost(worker: &str, session: &SlotSessionId) -> CloseFrame {
     CloseFrame::new(1011, format!("squall: worker {worker} was lost (session {session})"))
 }
 
-/// Releases sessions in the store until `ended`, and then those that are left.
-pub(crate) async fn release_sessions<S: SlotStore>(store: S, mut releases: ReleaseReceiver, ended: &CancellationToken) {
-    loop {
+/// Calls `release` for each session until `ended`, and then, for a while, for those that are left.
+pub(crate) async fn release_sessions<F>(
+    release: impl Fn(SlotSessionId, ReleaseCause) -> F,
+    releases: ReleaseReceiver,
+    ended: &CancellationToken,
+) where
+    F: Future<Output = Result<bool, StoreError>>,
+{
+    let released = stream::unfold(releases, |mut releases| async move {
         let next = tokio::select! {
             biased;
             next = releases.recv() => next,
             () = ended.cancelled() => None,
         };
-        let Some((id, cause)) = next else { return };
-        release_with_retries(&store, &id, cause).await;
+        next.map(|next| (next, releases))
+    });
+    let releasing =
+        released.for_each_concurrent(CONCURRENT_RELEASES, |(id, cause)| release_with_retries(&release, id, cause));
+    let too_late = async {
+        ended.cancelled().await;
+        tokio::time::sleep(LAST_RELEASES).await;
+    };
+    tokio::select! {
+        () = releasing => {}
+        () = too_late => tracing::warn!("sessions could not be released; they end with the server's membership"),
     }
 }
 
-async fn release_with_retries<S: SlotStore>(store: &S, id: &SlotSessionId, cause: ReleaseCause) {
+async fn release_with_retries<F>(
+    release: impl Fn(SlotSessionId, ReleaseCause) -> F,
+    id: SlotSessionId,
+    cause: ReleaseCause,
+) where
+    F: Future<Output = Result<bool, StoreError>>,
+{
     for _ in 0..RELEASE_ATTEMPTS {
-        match store.release(id, cause).await {
+        match release(id.clone(), cause).await {
             Ok(_) => return,
             Err(error) => {
                 let error = with_causes(&error);
@@ -146,5 +181,39 @@ async fn release_with_retries<S: SlotStore>(store: &S, id: &SlotSessionId, cause
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable() -> StoreError {
+        StoreError::Unreachable(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn releases_do_not_wait_for_one_another_and_end_with_the_server_if_the_store_is_away() {
+        let (registry, releases) = SessionRegistry::new();
+        let sessions: Vec<SlotSessionId> = (0..100).map(|_| SlotSessionId::unique()).collect();
+        sessions.iter().for_each(|id| drop(registry.attached(id.clone())));
+        let (ended, answered) = (CancellationToken::new(), Mutex::new(HashSet::new()));
+        let release = |id: SlotSessionId, _| {
+            // The store does not answer for every tenth, and is away for every other.
+            let hangs = sessions.iter().position(|other| *other == id).is_some_and(|at| at % 10 == 0);
+            answered.lock().unwrap().insert(id);
+            async move { if hangs { std::future::pending().await } else { Err(unreachable()) } }
+        };
+        ended.cancel();
+        release_sessions(release, releases, &ended).await;
+        assert!(answered.lock().unwrap().len() > 30, "the first release has not kept the others");
+    }
+
+    #[tokio::test]
+    async fn session_whose_relay_begins_after_the_end_ends_at_once() {
+        let (registry, _releases) = SessionRegistry::new();
+        registry.end_all(&CloseFrame::new(1001, "the end"));
+        let session = registry.claim();
+        assert_eq!(registry.open(&session, "w1", "").await.unwrap().code, Some(1001));
     }
 }

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use squall_coord::{SlotSessionId, SlotSessionView, SlotStore};
+use squall_coord::{SlotSessionId, SlotSessionView, SlotStore, api_key_name};
 use tokio::time::Instant;
 
 use super::{
@@ -55,7 +55,7 @@ pub(crate) async fn reserve<S: SlotStore>(
     let deadline = Instant::now() + state.config.queue_timeout;
     let mut session = state.registry.claim();
     let pending = state.config.pending_timeout;
-    let grant = claim(state, &requested, &session.id, deadline, Reservation::Reserved(pending)).await?;
+    let grant = claim(state, &requested, &mut session, deadline, Reservation::Reserved(pending)).await?;
     // From here the session ends by the store, if no client connects in time.
     session.cause = None;
     let path = match protocol {
@@ -73,7 +73,7 @@ pub(crate) async fn reserve<S: SlotStore>(
         "worker_id": grant.worker.to_string(),
         "playwright_version": grant.version,
         "status": "pending",
-        "key": requested.key,
+        "key": api_key_name(&requested.key),
         "url": format!("{base}{path}{query}"),
         "expires_in_seconds": pending.as_secs_f64(),
     });
@@ -124,7 +124,7 @@ pub(crate) async fn read_json<T: for<'a> Deserialize<'a>>(
 /// A key sees its own sessions; an administrator sees all.
 async fn own_sessions<S: SlotStore>(state: &ServerState<S>, key: &ClientKey) -> Result<Vec<SlotSessionView>, Refusal> {
     let mut sessions = state.store.snapshot().await?.sessions;
-    sessions.retain(|session| key.admin || session.key == key.name);
+    sessions.retain(|session| key.admin || session.key == key.id);
     Ok(sessions)
 }
 
@@ -146,7 +146,7 @@ fn session_json(view: &SlotSessionView) -> Value {
         "worker_id": view.worker.to_string(),
         "playwright_version": view.version,
         "status": view.state(),
-        "key": view.key,
+        "key": view.key_name(),
         "server": view.server.as_str(),
         "age_seconds": view.age.as_secs_f64(),
     })

@@ -228,7 +228,7 @@ impl BrowserPool {
 
     fn try_take(&self, key: &str, isolation: Isolation) -> Option<BrowserLease> {
         let mut state = self.lock();
-        let id = state.set.take(key, isolation, Instant::now())?;
+        let id = state.set.take(key, isolation)?;
         let socket = state.browsers.get(&id)?.socket.clone();
         drop(state);
         self.shared.changed.notify_one();
@@ -471,6 +471,10 @@ async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome 
         timeout: config.launch_timeout.as_millis(),
     };
     let launched = host.launch(&call, LAUNCH_CALL_TIMEOUT).await;
+    if launched.is_err() {
+        // Chromium may still write for a moment; the worker's folder is removed at its end.
+        let _ = std::fs::remove_dir_all(&folder);
+    }
     let browser = launched.map(|pid| RunningBrowser {
         socket: socket.clone(),
         folder: folder.clone(),

@@ -115,8 +115,7 @@ impl BrowserSet {
     }
 
     /// The browser for a new session, which counts from now on; `None` if one must be launched first.
-    pub(crate) fn take(&mut self, key: &str, isolation: Isolation, now: Instant) -> Option<u64> {
-        self.retire_old(now);
+    pub(crate) fn take(&mut self, key: &str, isolation: Isolation) -> Option<u64> {
         let wanted = match isolation {
             Isolation::Shared => Owner::Everyone,
             Isolation::Key => Owner::Key(key.to_owned()),
@@ -154,28 +153,26 @@ impl BrowserSet {
         finished.map(|(id, _)| *id).collect()
     }
 
-    /// How many browsers to launch as spares. If the limit leaves no room, an idle browser of a key
-    /// retires first.
+    /// How many browsers to launch as spares. Old browsers retire when the spares that follow them run, so
+    /// that no session waits for a launch. If the limit leaves no room, an idle browser retires first.
     pub(crate) fn missing_spares(&mut self, now: Instant) -> usize {
-        self.retire_old(now);
-        let spares = self.browsers.values().filter(|browser| browser.owner == Owner::None && !browser.retired).count();
+        let max_age = self.rules.max_age;
+        let is_old = |browser: &Browser| now.duration_since(browser.started) >= max_age;
+        let is_spare = |browser: &Browser| browser.owner == Owner::None && !browser.retired && !is_old(browser);
+        let spares = self.browsers.values().filter(|browser| is_spare(browser)).count();
         let missing = self.rules.spares.saturating_sub(spares);
+        if missing == 0 {
+            self.browsers.values_mut().for_each(|browser| browser.retired |= is_old(browser));
+        }
         let room = self.rules.limit.saturating_sub(self.browsers.len());
         if missing > room
-            && let Some(idle) = self
-                .browsers
-                .values_mut()
-                .find(|browser| !browser.retired && browser.sessions == 0 && browser.owner != Owner::None)
+            && let Some(idle) = self.browsers.values_mut().find(|browser| {
+                !browser.retired && browser.sessions == 0 && (browser.owner != Owner::None || is_old(browser))
+            })
         {
             idle.retired = true;
         }
         missing.min(room)
-    }
-
-    fn retire_old(&mut self, now: Instant) {
-        for browser in self.browsers.values_mut() {
-            browser.retired |= now.duration_since(browser.started) >= self.rules.max_age;
-        }
     }
 }
 
@@ -194,24 +191,24 @@ mod tests {
 
     #[test]
     fn keys_never_share_a_browser() {
-        let (mut set, now) = set(1, 100);
-        assert_eq!(set.take("blue", Isolation::Key, now), Some(1));
-        assert_eq!(set.take("red", Isolation::Key, now), Some(2));
-        assert_eq!(set.take("blue", Isolation::Key, now), Some(1));
-        assert_eq!(set.take("green", Isolation::Key, now), None);
+        let (mut set, _) = set(1, 100);
+        assert_eq!(set.take("blue", Isolation::Key), Some(1));
+        assert_eq!(set.take("red", Isolation::Key), Some(2));
+        assert_eq!(set.take("blue", Isolation::Key), Some(1));
+        assert_eq!(set.take("green", Isolation::Key), None);
         set.give_back(2);
-        assert_eq!(set.take("green", Isolation::Key, now), None, "an empty browser of another key is not reused");
-        assert_eq!(set.take("green", Isolation::Shared, now), None, "nor by a shared session");
+        assert_eq!(set.take("green", Isolation::Key), None, "an empty browser of another key is not reused");
+        assert_eq!(set.take("green", Isolation::Shared), None, "nor by a shared session");
     }
 
     #[test]
     fn session_isolation_never_reuses_a_browser() {
-        let (mut set, now) = set(1, 100);
-        assert_eq!(set.take("", Isolation::Session, now), Some(1));
-        assert_eq!(set.take("", Isolation::Key, now), Some(2));
+        let (mut set, _) = set(1, 100);
+        assert_eq!(set.take("", Isolation::Session), Some(1));
+        assert_eq!(set.take("", Isolation::Key), Some(2));
         set.give_back(1);
         assert_eq!(set.finished(), [1]);
-        assert_eq!(set.take("", Isolation::Session, now), None);
+        assert_eq!(set.take("", Isolation::Session), None);
         assert_eq!(Isolation::Key.or_stricter(Isolation::Session), Isolation::Session);
         assert_eq!(Isolation::Key.or_stricter(Isolation::Shared), Isolation::Key);
     }
@@ -219,8 +216,8 @@ mod tests {
     #[test]
     fn browser_retires_after_its_sessions_and_ends_when_empty() {
         let (mut set, now) = set(1, 2);
-        assert_eq!((set.take("", Isolation::Key, now), set.take("", Isolation::Key, now)), (Some(1), Some(1)));
-        assert_eq!(set.take("", Isolation::Key, now), Some(2), "the spare takes over at once");
+        assert_eq!((set.take("", Isolation::Key), set.take("", Isolation::Key)), (Some(1), Some(1)));
+        assert_eq!(set.take("", Isolation::Key), Some(2), "the spare takes over at once");
         assert!(set.finished().is_empty());
         set.give_back(1);
         set.give_back(1);
@@ -229,12 +226,33 @@ mod tests {
     }
 
     #[test]
-    fn old_browser_retires() {
+    fn old_browsers_retire_when_their_spares_run() {
         let (mut set, now) = set(2, 100);
         assert_eq!(set.missing_spares(now), 0);
         let later = now + Duration::from_secs(60);
         assert_eq!(set.missing_spares(later), 2);
+        assert!(set.finished().is_empty(), "a session that comes now has a browser");
+        set.add(3, later);
+        assert_eq!(set.missing_spares(later), 1);
+        assert_eq!(set.take("", Isolation::Key), Some(1));
+        set.add(4, later);
+        assert_eq!(set.missing_spares(later), 0);
+        assert_eq!(set.finished(), [2]);
+        assert_eq!(set.take("", Isolation::Key), Some(3), "an old browser takes no more sessions");
+        set.give_back(1);
         assert_eq!(set.finished(), [1, 2]);
+    }
+
+    #[test]
+    fn old_idle_browser_makes_room_for_its_spare() {
+        let (mut set, now) = set(1, 100);
+        set.add(3, now);
+        set.add(4, now);
+        let later = now + Duration::from_secs(60);
+        assert_eq!(set.missing_spares(later), 0, "the limit is reached");
+        assert_eq!(set.finished(), [1]);
+        set.remove(1);
+        assert_eq!(set.missing_spares(later), 1);
     }
 
     #[test]
@@ -243,7 +261,7 @@ mod tests {
         set.add(3, now);
         set.add(4, now);
         for key in ["a", "b", "c", "d"] {
-            assert!(set.take(key, Isolation::Key, now).is_some());
+            assert!(set.take(key, Isolation::Key).is_some());
         }
         assert_eq!(set.missing_spares(now), 0);
         assert!(set.finished().is_empty(), "no browser with a session retires");

@@ -25,7 +25,7 @@ use tokio::{
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
-        Message,
+        self, Message,
         handshake::derive_accept_key,
         protocol::{
             Role, WebSocketConfig,
@@ -101,12 +101,18 @@ impl CdpSession {
         Self { browser, input, output, splitter, last_request: 0, probe_every }
     }
 
-    /// Serves clients until the session is over. `on_leave` is called when a client has left and
-    /// another may come.
-    pub(crate) async fn run(mut self, first: CdpClient, mut life: CdpLife, on_leave: impl Fn()) {
+    /// Serves clients until the session is over. `on_answer` is called when the browser has answered, and
+    /// `on_leave` when a client has left and another may come. Returns the browser, which the caller ends.
+    pub(crate) async fn run(
+        mut self,
+        first: CdpClient,
+        mut life: CdpLife,
+        on_answer: impl Fn(),
+        on_leave: impl Fn(),
+    ) -> CdpBrowser {
         let mut client = first;
         loop {
-            let left = self.serve(client, &mut life).await;
+            let left = self.serve(client, &mut life, &on_answer).await;
             let (true, Some((keep_alive, clients))) = (left, &mut life.next) else { break };
             on_leave();
             let deadline = Instant::now() + *keep_alive;
@@ -117,16 +123,17 @@ impl CdpSession {
                 () = self.discard_output() => break,
             };
         }
-        self.browser.end().await;
+        self.browser
     }
 
     /// Serves one client. Returns whether it left and the browser can have another.
-    async fn serve(&mut self, client: CdpClient, life: &mut CdpLife) -> bool {
+    async fn serve(&mut self, client: CdpClient, life: &mut CdpLife, on_answer: impl Fn()) -> bool {
         let CdpClient { side: RelaySide { socket, received }, websocket_key } = client;
         let Some(session) = self.attach().await else {
             let _ = handshake::refuse(&socket, 502, "the browser does not answer").await;
             return false;
         };
+        on_answer();
         let mut headers = Headers::default();
         headers.push("upgrade", "websocket");
         headers.push("connection", "Upgrade");
@@ -206,6 +213,7 @@ impl CdpSession {
             Ended::Client => return !writing.load(Relaxed),
             Ended::Browser => life.lost.clone(),
             Ended::Stopped(close) => close,
+            Ended::TooLarge => CloseFrame::new(1009, "squall: a message is larger than 64 MiB; send less at once"),
             Ended::Violation => CloseFrame::new(1007, "squall: a message is not a JSON object"),
         };
         close_client(to_client, from_client, &close).await;
@@ -218,6 +226,7 @@ enum Ended {
     Client,
     Browser,
     Stopped(CloseFrame),
+    TooLarge,
     Violation,
 }
 
@@ -228,7 +237,12 @@ async fn forward_to_browser(
     session: &str,
     writing: &AtomicBool,
 ) -> Ended {
-    while let Some(Ok(message)) = from_client.next().await {
+    loop {
+        let message = match from_client.next().await {
+            Some(Ok(message)) => message,
+            Some(Err(tungstenite::Error::Capacity(_))) => return Ended::TooLarge,
+            Some(Err(_)) | None => return Ended::Client,
+        };
         let text = match &message {
             Message::Text(text) => text.as_str(),
             Message::Binary(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
@@ -241,7 +255,6 @@ async fn forward_to_browser(
         }
         writing.store(false, Relaxed);
     }
-    Ended::Client
 }
 
 /// An answer to the worker's probe resets `misses`.

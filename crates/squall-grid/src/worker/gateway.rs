@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -48,7 +48,8 @@ pub(crate) const KEEP_ALIVE_HEADER: &str = "x-squall-keep-alive";
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a client of a kept session waits until the client before it has left.
+/// How long a client waits for a slot, or of a kept session until the client before it has left: the store
+/// may know either a moment earlier.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// As the server's defaults for the clients that it relays.
 const PING_AFTER: Duration = Duration::from_secs(20);
@@ -80,10 +81,10 @@ struct Shared {
     sessions: Mutex<BTreeMap<SlotSessionId, HeldConnection>>,
     /// Sessions of one-time paths that were used, with the time at which the path expires.
     used_paths: Mutex<BTreeMap<SlotSessionId, u64>>,
+    /// Sessions whose browser has answered.
     lifetime: AtomicU64,
-    draining: AtomicBool,
-    /// Wakes clients that wait until the client before them has left.
-    detached: Notify,
+    /// Wakes clients that wait until a client has left or a session has ended.
+    client_left: Notify,
     /// Tells the worker's loop that a session has ended.
     session_ended: Notify,
 }
@@ -95,6 +96,8 @@ struct HeldConnection {
     /// Where the next client of a kept session goes.
     next_client: Option<mpsc::Sender<CdpClient>>,
     detached: bool,
+    /// Whether its browser has answered, so that it counts in the worker's lifetime.
+    counted: bool,
 }
 
 /// Who asks for a session, and how.
@@ -119,8 +122,7 @@ impl Gateway {
             sessions: Mutex::default(),
             used_paths: Mutex::default(),
             lifetime: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
-            detached: Notify::new(),
+            client_left: Notify::new(),
             session_ended: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
@@ -130,7 +132,8 @@ impl Gateway {
         self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sessions, and how many there have been. Read at one instant.
+    /// The sessions, and how many there have been with these. Read at one instant. A session that ends before
+    /// its browser has answered counts no more.
     pub(crate) fn held_sessions(&self) -> (Vec<HeldSession>, u64) {
         let sessions = self.lock();
         let held = sessions.iter().map(|(id, open)| HeldSession {
@@ -141,17 +144,13 @@ impl Gateway {
             direct: open.request.direct,
             detached: open.detached,
         });
-        (held.collect(), self.shared.lifetime.load(Relaxed))
+        let uncounted = sessions.values().filter(|open| !open.counted).count() as u64;
+        (held.collect(), self.shared.lifetime.load(Relaxed) + uncounted)
     }
 
     /// Waits until a session has ended since the last call.
     pub(crate) async fn session_ended(&self) {
         self.shared.session_ended.notified().await;
-    }
-
-    /// Takes no more sessions.
-    pub(crate) fn drain(&self) {
-        self.shared.draining.store(true, Relaxed);
     }
 
     /// Ends a session with a close frame for its client.
@@ -225,6 +224,7 @@ impl Gateway {
         };
         drop(head);
         let Opened { session, stopped, headers, browser, lease, direct } = opened;
+        session.count();
         let accepted = Box::pin(handshake::accept_websocket(&client.socket, &headers)).await;
         drop(headers);
         if accepted.is_ok() {
@@ -247,7 +247,7 @@ impl Gateway {
         let websocket_key = head.headers.get("sec-websocket-key").unwrap_or_default().to_owned();
         let client = CdpClient { side, websocket_key };
         let Some(client) = self.pass_on(head, client).await else { return Ok(()) };
-        let (session, stopped, launched) = match self.open_cdp(head) {
+        let (session, stopped, launched) = match self.open_cdp(head).await {
             Ok(opened) => opened,
             Err((status, body)) => {
                 let _ = handshake::refuse(&client.side.socket, status, &body).await;
@@ -267,15 +267,17 @@ impl Gateway {
             if let Some(open) = self.lock().get_mut(&session.id) {
                 open.detached = true;
             }
-            self.shared.detached.notify_waiters();
+            self.shared.client_left.notify_waiters();
         };
-        launched.run(client, life, on_leave).await;
+        let browser = launched.run(client, life, || session.count(), on_leave).await;
         tracing::debug!(session = %session.id, "a CDP session ended");
+        // The slot is free now; the end of the browser's processes takes longer.
         drop(session);
+        browser.end().await;
         Ok(())
     }
 
-    fn open_cdp(
+    async fn open_cdp(
         &self,
         head: &RequestHead,
     ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>, CdpSession), GatewayRefusal> {
@@ -286,7 +288,7 @@ impl Gateway {
             config.cdp.executable.as_deref().ok_or_else(|| {
                 (400, format!("worker {} has no --executable, which CDP sessions need", config.worker))
             })?;
-        let (session, stopped) = self.register(head, request)?;
+        let (session, stopped) = self.register(head, request).await?;
         let launched = config.cdp.launch(program, session.id.as_str());
         let (browser, input, output) = launched.map_err(|error| (502, format!("cannot launch a browser: {error}")))?;
         Ok((session, stopped, CdpSession::new(browser, input, output, config.probe_every)))
@@ -298,12 +300,12 @@ impl Gateway {
         // The server may know that the client left a moment earlier.
         let waiting = async {
             loop {
-                let mut detached = std::pin::pin!(self.shared.detached.notified());
-                detached.as_mut().enable();
+                let mut left = std::pin::pin!(self.shared.client_left.notified());
+                left.as_mut().enable();
                 if self.lock().get(&id).is_none_or(|open| open.detached || open.next_client.is_none()) {
                     return;
                 }
-                detached.await;
+                left.await;
             }
         };
         let _ = tokio::time::timeout(LEAVE_TIME, waiting).await;
@@ -330,7 +332,7 @@ impl Gateway {
         request: Result<SessionRequest, GatewayRefusal>,
     ) -> Result<Opened, GatewayRefusal> {
         let request = request?;
-        let (session, stopped) = self.register(head, request.clone())?;
+        let (session, stopped) = self.register(head, request.clone()).await?;
         let isolation = self.shared.config.isolation.or_stricter(request.isolation.unwrap_or(Isolation::Shared));
         let pool = &self.shared.config.pools.for_client(head.headers.get("user-agent")).pool;
         let lease = pool.take(&request.key, isolation, BROWSER_TIMEOUT).await;
@@ -405,30 +407,54 @@ impl Gateway {
         Ok(SessionRequest { id, server, key, isolation, compression, direct: true })
     }
 
-    /// Registers a session, if there is a slot.
-    fn register(
+    /// Registers a session, and waits a moment for a slot. A draining worker takes sessions that were granted
+    /// before; the store grants no more.
+    async fn register(
         &self,
         head: &RequestHead,
         request: SessionRequest,
     ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>), GatewayRefusal> {
+        let registering = async {
+            loop {
+                let mut left = std::pin::pin!(self.shared.client_left.notified());
+                left.as_mut().enable();
+                if let Some(registered) = self.try_register(head, &request)? {
+                    return Ok(registered);
+                }
+                left.await;
+            }
+        };
+        let full = |_| Err((503, format!("worker {} has no free slot", self.shared.config.worker)));
+        tokio::time::timeout(LEAVE_TIME, registering).await.unwrap_or_else(full)
+    }
+
+    /// Registers a session; `None` if there is no slot.
+    fn try_register(
+        &self,
+        head: &RequestHead,
+        request: &SessionRequest,
+    ) -> Result<Option<(RegisteredSession, oneshot::Receiver<CloseFrame>)>, GatewayRefusal> {
         let id = request.id.clone();
         let mut sessions = self.lock();
         // First, because the server releases a session that is refused for another reason.
         if sessions.contains_key(&id) {
             return Err((409, format!("session {id} is open already")));
         }
-        if self.shared.draining.load(Relaxed) {
-            return Err((503, format!("worker {} is draining", self.shared.config.worker)));
-        }
         if sessions.len() >= self.shared.config.slots {
-            return Err((503, format!("worker {} has no free slot", self.shared.config.worker)));
+            return Ok(None);
         }
         let (stop, stopped) = oneshot::channel();
         let version = self.shared.config.pools.for_client(head.headers.get("user-agent")).version.clone();
-        let open = HeldConnection { request, version, stop: Some(stop), next_client: None, detached: false };
+        let open = HeldConnection {
+            request: request.clone(),
+            version,
+            stop: Some(stop),
+            next_client: None,
+            detached: false,
+            counted: false,
+        };
         sessions.insert(id.clone(), open);
-        self.shared.lifetime.fetch_add(1, Relaxed);
-        Ok((RegisteredSession { gateway: self.clone(), id }, stopped))
+        Ok(Some((RegisteredSession { gateway: self.clone(), id }, stopped)))
     }
 }
 
@@ -448,10 +474,21 @@ struct RegisteredSession {
     id: SlotSessionId,
 }
 
+impl RegisteredSession {
+    /// Counts it in the worker's lifetime, because its browser has answered.
+    fn count(&self) {
+        if let Some(open) = self.gateway.lock().get_mut(&self.id).filter(|open| !open.counted) {
+            open.counted = true;
+            self.gateway.shared.lifetime.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 impl Drop for RegisteredSession {
     fn drop(&mut self) {
         self.gateway.lock().remove(&self.id);
         self.gateway.shared.session_ended.notify_one();
+        self.gateway.shared.client_left.notify_waiters();
     }
 }
 

@@ -4,10 +4,11 @@ use rustix::process::{Signal, kill_process};
 use squall_coord::{ApiKeyScope, MemorySlotStore, SlotSnapshot, SlotStore};
 use squall_grid::{ApiKey, GridWorkerConfig, KeyLimits};
 use std::{path::Path, time::Duration};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     recovery::browsers,
-    support::{Grid, HoldingClient, cdp_client, get, post, run, send, server_config, worker_config},
+    support::{DEADLINE, Grid, HoldingClient, cdp_client, get, post, run, send, server_config, worker_config},
 };
 
 const LIBRARIES: [&str; 2] = ["puppeteer", "playwright"];
@@ -110,9 +111,7 @@ async fn worker_without_a_program_for_cdp_stays_reachable() {
         ..worker_config("w1", 1)
     };
     let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
-    let upgrade = "Host: grid\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n\
-                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
-    let refused = send(grid.address, &format!("GET /devtools/browser HTTP/1.1\n{upgrade}")).await;
+    let refused = send(grid.address, &format!("GET /devtools/browser HTTP/1.1\n{UPGRADE}")).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
     assert!(refused.text.contains("worker w1 has no --executable, which CDP sessions need"), "{}", refused.text);
     assert!(!grid.snapshot().await.workers[0].unreachable);
@@ -147,4 +146,67 @@ async fn killed_and_stopped_cdp_browsers_end_their_session_with_a_reason() {
     }
     grid.end().await;
     assert_eq!(browsers(&flag), []);
+}
+
+const UPGRADE: &str = "Host: grid\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+
+/// The worker offers once, because an offer makes it reachable again.
+#[tokio::test]
+async fn slot_of_a_cdp_session_serves_the_next_client_while_its_browser_ends() {
+    let config = GridWorkerConfig { heartbeat: DEADLINE * 2, ttl: DEADLINE * 4, ..worker_config("w1", 1) };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let url = format!("ws://{}/devtools/browser", grid.address);
+    for _ in 0..3 {
+        let mut first = HoldingClient::connect_with(cdp_client(&["puppeteer", "hold", &url])).await;
+        let next = tokio::spawn(run(cdp_client(&["puppeteer", "job", &url, "next"])));
+        grid.wait_for("waiting client", |snapshot| snapshot.waiting.len() == 1).await;
+        first.child.kill().await.unwrap();
+        assert_eq!(next.await.unwrap(), ok("next"));
+        assert!(!grid.snapshot().await.workers[0].unreachable);
+        grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    }
+    grid.worker.task.abort();
+    grid.stop.cancel();
+    grid.server.await.unwrap();
+}
+
+#[tokio::test]
+async fn session_whose_browser_never_answered_is_no_session_of_the_worker() {
+    let config = GridWorkerConfig {
+        executable: Some("/bin/false".into()),
+        playwright: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stand_in")],
+        ..worker_config("w1", 1)
+    };
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    let refused = send(grid.address, &format!("GET /devtools/browser HTTP/1.1\n{UPGRADE}")).await;
+    assert_eq!(refused.status, 502, "{}", refused.text);
+    grid.wait_for("offer", |snapshot| !snapshot.workers[0].unreachable).await;
+    let snapshot = grid.snapshot().await;
+    assert_eq!((snapshot.workers[0].lifetime, snapshot.workers[0].active), (0, 0));
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn message_that_is_too_large_ends_its_session_with_a_reason() {
+    let grid = Grid::start(1).await;
+    let stream = tokio::net::TcpStream::connect(grid.address).await.unwrap();
+    let url = format!("ws://{}/devtools/browser", grid.address);
+    let (client, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
+    let mut stream = client.into_inner();
+    // The header of a masked text frame of 65 MiB.
+    let mut header = vec![0x81, 0xff];
+    header.extend((65u64 << 20).to_be_bytes());
+    header.extend([0; 4]);
+    stream.write_all(&header).await.unwrap();
+    let mut close = [0; 4];
+    tokio::time::timeout(DEADLINE, stream.read_exact(&mut close)).await.expect("a frame").unwrap();
+    assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1009));
+    let mut reason = vec![0; usize::from(close[1]) - 2];
+    stream.read_exact(&mut reason).await.unwrap();
+    let reason = String::from_utf8(reason).unwrap();
+    assert!(reason.starts_with("squall: a message is larger than 64 MiB"), "{reason}");
+    drop(stream);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
 }

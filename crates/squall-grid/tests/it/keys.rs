@@ -1,11 +1,13 @@
 //! API keys of the store are created, limited and revoked while the server runs.
 
-use squall_coord::{ApiKeyScope, MemorySlotStore, SlotStore};
+use redis::AsyncTypedCommands;
+use squall_coord::{ApiKeyScope, RedisClient, RedisSlotStore, SlotStore};
 use squall_grid::{ApiKey, KeyLimits};
+use squall_testkit::redis::RedisServer;
 
-use crate::support::{Grid, HoldingClient, node_client, post_with, run};
+use crate::support::{Grid, HoldingClient, get, node_client, post_with, run, server_config, worker_config};
 
-async fn create(grid: &Grid<MemorySlotStore>, name: &str, limits: KeyLimits) -> String {
+async fn create<S: SlotStore>(grid: &Grid<S>, name: &str, limits: KeyLimits) -> String {
     let (secret, stored) = ApiKey::generate(name, ApiKeyScope::Client, limits, 0);
     assert!(grid.store.add_api_key(&stored).await.unwrap());
     secret
@@ -59,5 +61,54 @@ async fn key_at_its_waiting_limit_is_refused_and_leaves_the_queue_to_others() {
     of_red.close().await;
     assert_eq!(third.line().await, "connected");
     third.close().await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn sessions_of_a_recreated_key_end() {
+    let grid = Grid::start(2).await;
+    let old = create(&grid, "blue", KeyLimits::default()).await;
+    let url = |secret: &str| format!("{}&token={secret}", grid.url());
+    let mut of_old = HoldingClient::connect(&url(&old), "old").await;
+    // No heartbeat sees the grid without the key.
+    assert!(grid.store.revoke_api_key("blue").await.unwrap());
+    let new = create(&grid, "blue", KeyLimits::default()).await;
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    let message = of_old.evaluate("1 + 1").await;
+    assert!(message.contains("squall: the API key blue was revoked"), "{message}");
+    let mut of_new = HoldingClient::connect(&url(&new), "new").await;
+    assert_eq!(of_new.evaluate("document.title").await, "new");
+    let listed = get(grid.address, &format!("/v1/sessions?token={new}")).await.json();
+    assert_eq!(listed["sessions"][0]["key"], "blue");
+    of_old.close().await;
+    of_new.close().await;
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn sessions_of_a_stored_key_survive_a_store_that_lost_all_data() {
+    let redis = RedisServer::start();
+    let client = RedisClient::open(&redis.url()).await.unwrap();
+    let store = RedisSlotStore::new(&client, "squall-grid:{test}:");
+    let grid = Grid::start_with(store, server_config(), worker_config("w1", 1)).await;
+    let secret = create(&grid, "blue", KeyLimits::default()).await;
+    let url = format!("{}&token={secret}", grid.url());
+    let mut session = HoldingClient::connect(&url, "page").await;
+    client.connection().flushall().await.unwrap();
+    // A heartbeat has read the keys.
+    let closed = async { while get(grid.address, "/v1/capacity?token=wrong").await.status != 401 {} };
+    closed.await;
+    grid.wait_for("session", |snapshot| snapshot.sessions.len() == 1 && !snapshot.servers.is_empty()).await;
+    for _ in 0..8 {
+        let before = grid.snapshot().await.sessions[0].age;
+        grid.wait_for("another heartbeat", |snapshot| {
+            snapshot.sessions.first().is_none_or(|session| session.age > before + worker_config("w1", 1).heartbeat)
+        })
+        .await;
+        assert_eq!(session.evaluate("document.title").await, "page");
+    }
+    let (ok, message) = run(node_client(&["job", &url])).await;
+    assert!(!ok && message.contains("unknown or revoked"), "{message}");
+    session.close().await;
     grid.end().await;
 }

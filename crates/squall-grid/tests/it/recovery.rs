@@ -8,11 +8,13 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use squall_coord::{MemorySlotStore, SlotStore};
-use squall_grid::{GridWorkerConfig, Isolation, ServerConfig};
+use squall_grid::{GridWorker, GridWorkerConfig, GridWorkerError, Isolation, ServerConfig, ServerOffers};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    DEADLINE, EXECUTABLE, Grid, HoldingClient, node_client, run, send, server_config, start_worker, worker_config,
+    DEADLINE, EXECUTABLE, Grid, HoldingClient, RunningWorker, get, node_client, post, run, send, server_config,
+    start_worker, worker_config,
 };
 
 /// The browsers whose command line has `flag`; other tests of this process have browsers too.
@@ -243,4 +245,64 @@ async fn lost_worker_is_told_to_its_client() {
     client.close().await;
     grid.stop.cancel();
     grid.server.await.unwrap();
+}
+
+/// A grid without Redis: the worker offers its slots to the server.
+#[tokio::test]
+async fn draining_server_keeps_its_sessions_and_refuses_new_ones_with_a_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, stop, drain) = (listener.local_addr().unwrap(), CancellationToken::new(), CancellationToken::new());
+    let (store, config) = (MemorySlotStore::new(), ServerConfig { drain_timeout: DEADLINE, ..server_config() });
+    let server = tokio::spawn(squall_grid::serve(store.clone(), config, listener, stop.clone()));
+    let offers = ServerOffers::new(&format!("http://{address}"), None).unwrap();
+    let task = tokio::spawn(GridWorker::new(offers, worker_config("w1", 1)).run(drain.clone()));
+    let grid = Grid { store, address, stop, server, worker: RunningWorker { drain, task } };
+    grid.wait_for("a worker", |snapshot| !snapshot.workers.is_empty()).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    grid.wait_for("held session", |snapshot| snapshot.sessions.iter().any(|session| session.held)).await;
+    grid.stop.cancel();
+    let draining = async { while get(grid.address, "/readyz").await.status != 503 {} };
+    tokio::time::timeout(DEADLINE, draining).await.expect("the server drains");
+    let (ok, message) = run(node_client(&["job", &grid.url()])).await;
+    assert!(!ok && message.contains("the server is shutting down; connect again"), "{message}");
+    let refused = post(grid.address, "/v1/sessions", "").await;
+    assert!(refused.status == 503 && refused.text.contains("retry-after: 1"), "{}", refused.text);
+    assert_eq!(get(grid.address, "/metrics").await.status, 200);
+    // The worker's membership would have ended by now.
+    let since = grid.snapshot().await.sessions[0].age;
+    grid.wait_for("more heartbeats", |snapshot| {
+        snapshot.sessions.first().is_none_or(|session| session.age > since + worker_config("w1", 1).ttl * 2)
+    })
+    .await;
+    assert_eq!(client.evaluate("document.title").await, "page");
+    client.close().await;
+    tokio::time::timeout(DEADLINE, grid.server).await.expect("the server ends after its last session").unwrap();
+    grid.worker.task.abort();
+}
+
+#[tokio::test]
+async fn reserved_session_of_a_draining_worker_gets_its_client() {
+    let grid = Grid::start(1).await;
+    let reserved = post(grid.address, "/v1/sessions", "").await.json()["id"].as_str().unwrap().to_owned();
+    grid.worker.drain.cancel();
+    grid.wait_for("draining worker", |snapshot| snapshot.workers.iter().any(|worker| worker.draining)).await;
+    let url = format!("ws://{}/sessions/{reserved}", grid.address);
+    assert_eq!(run(node_client(&["job", &url])).await, (true, "squall".to_owned()));
+    grid.end().await;
+}
+
+#[tokio::test]
+async fn second_worker_of_a_name_ends_and_leaves_the_first_its_sessions() {
+    let grid = Grid::start(1).await;
+    let mut client = HoldingClient::connect(&grid.url(), "page").await;
+    grid.wait_for("held session", |snapshot| snapshot.sessions.iter().any(|session| session.held)).await;
+    let again = GridWorkerConfig { ttl: Duration::from_secs(1), ..worker_config("w1", 1) };
+    let second = start_worker(&grid.store, again);
+    let ended = tokio::time::timeout(DEADLINE, second.task).await.expect("the second worker ends").unwrap();
+    assert!(matches!(ended, Err(GridWorkerError::NameTaken(_))), "{ended:?}");
+    assert_eq!(client.evaluate("document.title").await, "page");
+    let snapshot = grid.snapshot().await;
+    assert_eq!((snapshot.workers.len(), snapshot.sessions.len()), (1, 1));
+    client.close().await;
+    grid.end().await;
 }

@@ -63,7 +63,7 @@ impl ScenarioBuilder<'_, '_> {
         };
         let base = base.trim_end_matches('/').to_owned();
         if !["ws://", "wss://"].iter().any(|scheme| base.strip_prefix(scheme).is_some_and(|host| !host.is_empty())) {
-            let message = format!("`{}` is no URL of a grid", given.value);
+            let message = format!("`{base}` is no URL of a grid");
             self.problems.add_with_hint(&given.location, message, "write grid = \"ws://host:8080\"");
         }
         let tls = match base.starts_with("wss://") {

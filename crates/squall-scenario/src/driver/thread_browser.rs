@@ -4,7 +4,7 @@
 
 use squall_browser::{Browser, BrowserConfig, Page};
 use squall_engine::HelperProcesses;
-use std::cell::RefCell;
+use std::{cell::RefCell, time::Duration};
 use tokio::sync::Mutex;
 
 use crate::compiled_scenario::{BrowserSettings, GridSettings};
@@ -12,6 +12,8 @@ use crate::compiled_scenario::{BrowserSettings, GridSettings};
 /// The browsers of one engine thread.
 pub struct ThreadBrowser {
     config: BrowserConfig,
+    /// How long opening a page may take.
+    page_timeout: Duration,
     source: BrowserSource,
 }
 
@@ -60,7 +62,7 @@ impl ThreadBrowser {
             None => BrowserSource::Launched(Mutex::default()),
             Some(grid) => BrowserSource::Grid { grid: grid.clone(), idle: RefCell::default() },
         };
-        ThreadBrowser { config, source }
+        ThreadBrowser { config, page_timeout: settings.step_timeout, source }
     }
 
     /// The same, with a browser that listens for clients in other processes.
@@ -81,10 +83,27 @@ impl ThreadBrowser {
         used.browser.endpoint().map(str::to_owned).ok_or_else(|| "this browser does not listen".to_owned())
     }
 
+    /// Opens a page. A browser that opens none in time is given up, so that the next call gets another.
     pub(super) async fn open_page(&self) -> Result<(Page, UsedBrowser<'_>), String> {
         let used = self.acquire().await?;
-        let page = used.browser.new_page().await.map_err(|error| error.to_string())?;
-        Ok((page, used))
+        match tokio::time::timeout(self.page_timeout, used.browser.new_page()).await {
+            Ok(opened) => Ok((opened.map_err(|error| error.to_string())?, used)),
+            Err(_) => {
+                used.browser.give_up();
+                Err(format!("the browser opened no page within {:?}", self.page_timeout))
+            }
+        }
+    }
+
+    /// Gives up the browser that the run started, which does not answer.
+    pub fn give_up(&self) {
+        // A browser that is just being started is another one.
+        if let BrowserSource::Launched(running) = &self.source
+            && let Ok(running) = running.try_lock()
+            && let Some(running) = &*running
+        {
+            running.browser.give_up();
+        }
     }
 
     async fn acquire(&self) -> Result<UsedBrowser<'_>, String> {
@@ -115,5 +134,37 @@ impl ThreadBrowser {
         let usage = browser.process_group().map(HelperProcesses::register);
         *running = Some(RunningBrowser { _usage: usage, browser: browser.clone() });
         Ok(browser)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn browser_that_opens_no_page_is_replaced() {
+        let settings = BrowserSettings {
+            executable: None,
+            args: Vec::new(),
+            viewport: None,
+            screenshots: None,
+            step_timeout: Duration::from_secs(5),
+            grid: None,
+        };
+        let browsers = ThreadBrowser::new(&settings);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(tokio::task::LocalSet::new().run_until(async {
+            let used = browsers.acquire().await.unwrap();
+            let group = used.browser.process_group().unwrap();
+            drop(used);
+            let stopped = Command::new("kill").args(["-STOP", "--", &format!("-{group}")]).status().unwrap();
+            assert!(stopped.success());
+            let error = browsers.open_page().await.err().expect("the browser is stopped");
+            assert_eq!(error, "the browser opened no page within 5s");
+            let (page, used) = browsers.open_page().await.unwrap_or_else(|error| panic!("{error}"));
+            assert_ne!(used.browser.process_group(), Some(group));
+            page.close().await;
+        }));
     }
 }

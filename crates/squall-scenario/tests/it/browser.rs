@@ -221,6 +221,18 @@ fn a_grid_behind_tls_is_verified_with_its_own_authority() {
 }
 
 #[test]
+fn messages_about_a_grid_do_not_show_the_token_of_its_url() {
+    let target = target();
+    let text =
+        |grid: &str| format!("[browser]\ngrid = {grid:?}\n[[task]]\nname = \"a\"\nkind = \"browser\"\ngoto = \"/\"");
+    let refused = connect_error(&scenario(&target, &text(&format!("ws://{}/?token=sqg_secret", target.addr()))));
+    assert!(refused.contains("refused a session") && !refused.contains("sqg_secret"), "{refused}");
+    let text = format!("target = \"http://127.0.0.1:1\"\n{}", text("grid:8080?token=sqg_secret"));
+    let wrong = Scenario::parse("shop.toml", &text, &mut NoFiles, ScenarioOverrides::default()).expect_err("a mistake");
+    assert!(wrong.to_string().contains("`grid:8080` is no URL of a grid"), "{wrong}");
+}
+
+#[test]
 fn a_plan_lists_the_steps_and_takes_thresholds_on_figures() {
     let text = format!(
         "target = \"http://127.0.0.1:1\"\n[load]\nthresholds = [\"buy/catalogue:lcp_p75<2.5s\", \"buy/order:cls_p75<0.1\"]\n{SHOPPING}"

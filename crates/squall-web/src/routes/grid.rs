@@ -95,7 +95,7 @@ fn session_json(view: &SlotSessionView) -> Value {
         "id": view.id.as_str(),
         "worker": view.worker.to_string(),
         "server": view.server.to_string(),
-        "key": view.key,
+        "key": view.key_name(),
         "age_s": view.age.as_secs_f64(),
         "state": view.state(),
     })

@@ -61,6 +61,13 @@ fn api_key<'a>(
 }
 
 pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, CliError> {
+    if args.listen.ip().is_unspecified() && args.advertise.is_none() {
+        return Err(CliError::new(format!(
+            "--listen {}: no server can connect to this address; add --advertise HOST:{} with a name of this machine",
+            args.listen,
+            args.listen.port()
+        )));
+    }
     let name = args.id.clone().unwrap_or_else(|| {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();

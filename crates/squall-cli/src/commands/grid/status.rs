@@ -48,7 +48,7 @@ fn render(snapshot: &SlotSnapshot) -> String {
         worker: view.worker.to_string(),
         seconds: view.age.as_secs(),
         status: view.state().to_owned(),
-        key: view.key.clone(),
+        key: view.key_name().to_owned(),
     });
     let table = GridTable {
         workers: workers.collect(),

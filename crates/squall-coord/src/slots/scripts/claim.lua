@@ -4,7 +4,8 @@
 --   sessions and waiting claims of the key, 8 most waiting claims of the key; -1 for no limit of the key.
 -- Reply: {'granted', worker, version, endpoint, secret}, {'waiting', ahead, last call},
 --   {'queue_full'}, {'key_full'}, {'key_queue_full'}, {'no_version', version, …}, or {'not_member'}.
--- Invariant: a repeated claim counts once; a claim that no worker could ever serve does not wait.
+-- Invariant: a repeated claim counts once; a claim that no worker could serve does not wait, and leaves the
+--   queue when it is repeated.
 local id, claim, wait = ARGV[3], cjson.decode(ARGV[4]), tonumber(ARGV[5])
 local queue_limit, key_limit, key_queue_limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 if not alive('servers', claim.server) then return {'not_member'} end
@@ -21,15 +22,16 @@ local ranked = key('rank:' .. claim.kind .. ':' .. claim.version)
 local nearest = redis.call('ZRANGE', ranked, 0, 0, 'WITHSCORES')
 -- While a worker has a free slot, no claim that fits it waits, and its version is there.
 if #nearest == 0 then
-  local rank = redis.call('ZRANK', queue, id)
-  if rank then return {'waiting', whole(rank), whole(last_call())} end
   if workers_of_version() == 0 and redis.call('HEXISTS', counts, '*') == 1 then
+    remove_ticket(id)
     local answer = {'no_version'}
     for _, version in ipairs(redis.call('HKEYS', counts)) do
       if version ~= '*' then answer[#answer + 1] = version end
     end
     return answer
   end
+  local rank = redis.call('ZRANK', queue, id)
+  if rank then return {'waiting', whole(rank), whole(last_call())} end
 end
 local function of_key(hash) return tonumber(redis.call('HGET', key(hash), claim.key) or '0') end
 if key_limit >= 0 and of_key('keys') >= key_limit then return {'key_full'} end

@@ -10,7 +10,9 @@
 --   membership ended → until when that is known), queue:<kind>:<version> (sorted set,
 --   session by arrival), tickets (hash, session → JSON), tickets:by:<server> (set), waiting (sorted
 --   set, session → deadline in ms), arrivals (string), keys (hash, API key → sessions and waiting
---   claims), keys:waiting (hash, API key → waiting claims), api_keys (hash, name → JSON; no script uses it), calls (stream, claims that were granted a slot while they waited),
+--   claims), keys:waiting (hash, API key → waiting claims), api_keys (hash, name → JSON),
+--   revoked_api_keys (sorted set, JSON of a revoked key → until when that is known), calls (stream, claims
+--   that were granted a slot while they waited),
 --   sweep_at (string, no later than the earliest deadline in ms).
 --   Views for other programs: worker:<kind>:<name> (hash), worker:cmd:<kind>:<name> (string, read
 --   only), cluster:active_connections and cluster:lifetime_connections (hashes, worker → number).
@@ -22,7 +24,7 @@
 local prefix = ARGV[1]
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + tonumber(ARGV[2])
-local UNLIMITED, RELEASED_FOR = 1048575, 10000
+local UNLIMITED, RELEASED_FOR, REVOKED_FOR = 1048575, 10000, 86400000
 local touched = {}
 
 local function whole(number) return string.format('%.0f', number) end
