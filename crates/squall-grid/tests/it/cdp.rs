@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    recovery::browsers,
+    recovery::{browsers, wait_for_no_browsers},
     support::{DEADLINE, Grid, HoldingClient, cdp_client, get, post, run, send, server_config, worker_config},
 };
 
@@ -145,7 +145,7 @@ async fn killed_and_stopped_cdp_browsers_end_their_session_with_a_reason() {
         client.child.kill().await.unwrap();
     }
     grid.end().await;
-    assert_eq!(browsers(&flag), []);
+    wait_for_no_browsers(&flag).await;
 }
 
 const UPGRADE: &str = "Host: grid\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n\

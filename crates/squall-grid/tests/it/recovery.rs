@@ -27,6 +27,16 @@ pub(crate) fn browsers(flag: &str) -> Vec<Pid> {
     matching.filter_map(Pid::from_raw).collect()
 }
 
+/// Waits until no browser with `flag` is left. A killed process ends when the kernel runs it again.
+pub(crate) async fn wait_for_no_browsers(flag: &str) {
+    let ended = async {
+        while !browsers(flag).is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, ended).await.expect("the end of all browsers");
+}
+
 /// The Node host that started a browser.
 fn parent(browser: Pid) -> Pid {
     let status = std::fs::read_to_string(format!("/proc/{}/status", browser.as_raw_nonzero())).unwrap();
@@ -56,7 +66,7 @@ async fn parts_that_die_are_replaced_and_the_client_gets_the_reason() {
     assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
     grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;
-    assert_eq!(browsers(&flag), [], "the worker has ended its browsers");
+    wait_for_no_browsers(&flag).await;
 }
 
 #[tokio::test]
@@ -150,7 +160,7 @@ async fn stopped_browser_is_replaced() {
     client.close().await;
     assert_eq!(run(node_client(&["job", &grid.url()])).await, (true, "squall".to_owned()));
     grid.end().await;
-    assert_eq!(browsers(&flag), []);
+    wait_for_no_browsers(&flag).await;
 }
 
 #[tokio::test]
@@ -168,7 +178,7 @@ async fn stopped_browser_host_is_replaced() {
     grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;
     assert!(!std::path::Path::new(&format!("/proc/{}/stat", host.as_raw_nonzero())).exists());
-    assert_eq!(browsers(&flag), []);
+    wait_for_no_browsers(&flag).await;
 }
 
 #[tokio::test]
