@@ -64,6 +64,8 @@ pub enum FleetError {
     UnknownWorker { worker: String },
     #[error("worker {worker} cannot be asked to leave: {reason}; stop its process instead")]
     CannotDrain { worker: String, reason: &'static str },
+    #[error("this run has {limit} notes, and no more are kept")]
+    TooManyNotes { limit: usize },
     #[error("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}")]
     LevelOutOfRange { level: f64 },
     #[error(
