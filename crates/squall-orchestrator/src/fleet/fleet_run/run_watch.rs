@@ -316,12 +316,11 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             }
             stored.facts.started_unix_ms = unix_ms();
         }
-        let plan = self.last_known.plan(&self.bundle.plan, stored.facts.active);
-        self.show_result(&plan, &stored, observers);
-        Ok(RunResult { plan, view: stored.view, facts: stored.facts })
+        self.show_result(&stored, observers);
+        Ok(RunResult { plan: stored.plan, view: stored.view, facts: stored.facts })
     }
 
-    fn show_result(&self, plan: &Plan, stored: &StoredRunResult, observers: &mut [&mut dyn RunObserver]) {
+    fn show_result(&self, stored: &StoredRunResult, observers: &mut [&mut dyn RunObserver]) {
         let facts = &stored.facts;
         let live = LiveStatus {
             elapsed: facts.elapsed,
@@ -334,7 +333,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             busy_users: 0,
             thresholds: facts.thresholds.clone(),
         };
-        observers.iter_mut().for_each(|observer| observer.on_update(plan, &stored.view, &live));
+        observers.iter_mut().for_each(|observer| observer.on_update(&stored.plan, &stored.view, &live));
     }
 
     fn into_partial_result(self, reason: &str) -> RunResult {
