@@ -33,6 +33,8 @@ export interface Result {
   stop: string;
   elapsed_s: number;
   saturated_because: string[];
+  /** The id of the run in the history. */
+  saved_as: string | null;
 }
 
 export type Phase = "IDLE" | "PREPARING" | "RUNNING" | "STOPPING";
@@ -76,6 +78,8 @@ export interface KeyFigures {
   dropped: number;
   late: number;
   iterations: number;
+  /** Why the generator is the limit. */
+  saturated_because: string[];
 }
 
 export interface Threshold {
