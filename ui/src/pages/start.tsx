@@ -15,7 +15,7 @@ import { ProfileShape } from "../parts/profile_shape";
 import { Segments } from "../parts/segments";
 import { go, setQuery, useRoute } from "../route";
 import { ALL_RUNS, dateText, fetchRuns, type Run, repeatRun } from "../runs";
-import { useStoreOn } from "../store";
+import { type Store, useStoreOn } from "../store";
 
 /** The form is checked this long after the latest change. */
 const CHECK_MS = 400;
@@ -25,8 +25,13 @@ const RUN_PREFIX = "run:";
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
+/** Whether it is known that no worker can take a run. */
+const withoutWorker = ({ fleet }: Pick<Store, "fleet">): boolean => fleet !== null && !fleet.workers.some(({ present }) => present);
+
 export default function Start(): JSX.Element {
-  const { state, stale, access } = useStoreOn((store) => `${store.state?.phase} ${store.stale} ${store.access}`);
+  const { state, stale, access, fleet } = useStoreOn(
+    (store) => `${store.state?.phase} ${store.stale} ${store.access} ${withoutWorker(store)}`,
+  );
   const [names, setNames] = useState<string[] | null>(null);
   const [runs, setRuns] = useState<Run[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
@@ -46,7 +51,8 @@ export default function Start(): JSX.Element {
   const busy = state?.phase !== undefined && state.phase !== "IDLE";
   const chosen = wanted ?? names?.[0] ?? (runs[0] ? RUN_PREFIX + runs[0].id : "");
   const run = runs.find(({ id }) => RUN_PREFIX + id === chosen);
-  const off = busy || stale;
+  const alone = withoutWorker({ fleet });
+  const off = busy || stale || alone;
   return (
     <section class="card start">
       <h2>Start a run</h2>
@@ -55,6 +61,7 @@ export default function Start(): JSX.Element {
           {visible(problem)}
         </p>
       ) : null}
+      {alone && !busy ? <p role="status">This fleet has no worker that could make the load.</p> : null}
       {busy ? <p role="status">A run is under way. Stop it before you start another one.</p> : null}
       {names?.length === 0 && runs.length === 0 ? <WithoutScenario /> : null}
       {names && (names.length > 0 || runs.length > 0) ? (
