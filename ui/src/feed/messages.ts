@@ -1,7 +1,7 @@
-// The messages of /api/v1/live, schema squall.live/3. Times are microseconds unless the name says
+// The messages of /api/v1/live, schema squall.live/4. Times are microseconds unless the name says
 // otherwise. crates/squall-web/src/live.rs writes them, and its golden files show each.
 
-export const SCHEMA = "squall.live/3";
+export const SCHEMA = "squall.live/4";
 
 export interface Hello {
   type: "hello";

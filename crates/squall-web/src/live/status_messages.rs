@@ -15,7 +15,7 @@ use super::{
 use crate::run_watcher::WatchedRun;
 
 /// The version of the messages. A page of another version asks for a reload.
-const SCHEMA: &str = "squall.live/3";
+const SCHEMA: &str = "squall.live/4";
 
 pub(crate) fn hello_message(version: &str) -> String {
     json!({

@@ -35,7 +35,7 @@ async fn reader_gets_hello_state_and_snapshot_and_then_each_second_once() {
     let world = world(2).await;
     let mut socket = Socket::open(&world, "/api/v1/live").await;
     let hello = socket.message().await;
-    assert_eq!((&hello["type"], &hello["schema"]), (&"hello".into(), &"squall.live/3".into()));
+    assert_eq!((&hello["type"], &hello["schema"]), (&"hello".into(), &"squall.live/4".into()));
     assert_eq!(socket.message_of("snapshot").await["run"], Value::Null);
     start(&world).await;
     let state = socket.message_of("state").await;
