@@ -35,19 +35,22 @@ export interface Changed {
   revision: number;
 }
 
+/** The event on the document after an answer that says that the session has ended. */
+export const SIGNED_OUT = "squall-signed-out";
+
 export async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
   const init: RequestInit = { method, credentials: "same-origin" };
   if (body !== undefined) init.body = JSON.stringify(body);
   const response = await fetch(path, init);
   const answer: unknown = await response.json().catch(() => null);
   if (response.ok) return answer as T;
+  if (response.status === 401) document.dispatchEvent(new Event(SIGNED_OUT));
   const error = (answer as { error?: { message?: string; details?: { field?: string } } } | null)?.error;
   throw new ApiError(response.status, error?.message ?? `the server answered ${response.status}`, error?.details?.field);
 }
 
 export const fetchSession = (): Promise<Session> => request("GET", "/api/v1/session");
 export const signIn = (token: string): Promise<Session> => request("POST", "/api/v1/sign-in", { token });
-export const signOut = (): Promise<Session> => request("POST", "/api/v1/sign-out", {});
 
 export const changeUsers = (users: number): Promise<Changed> => request("POST", "/api/v1/tests/current/scale", { users });
 export const changeRate = (rate: number): Promise<Changed> => request("POST", "/api/v1/tests/current/rate", { rate });

@@ -6,6 +6,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { count } from "./format";
 import { Keys } from "./keys";
 import Live from "./pages/live";
+import { NotePanel } from "./parts/add_note";
 import { Bands } from "./parts/bands";
 import { Icon, type IconName, Logo } from "./parts/icons";
 import { Panel } from "./parts/panel";
@@ -85,6 +86,7 @@ export function App(): JSX.Element {
       </div>
       <Announcer />
       <Keys shown={keysShown} onShow={setKeysShown} />
+      <NotePanel />
       {access === "sign-in" ? <Panel show={({ SignIn }) => <SignIn />} /> : null}
     </div>
   );

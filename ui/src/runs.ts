@@ -35,7 +35,10 @@ export interface RunList {
   skipped: { file: string; reason: string }[];
 }
 
-/** One of the two compared runs. The baseline has the id `baseline`. */
+/** Stands for the id of the baseline. */
+export const BASELINE = ".baseline";
+
+/** One of the two compared runs. */
 export type ComparedRun = Pick<
   Run,
   "id" | "name" | "target" | "started_unix_ms" | "load" | "active_s" | "verdict" | "breached_thresholds" | "workers" | "note"
@@ -81,8 +84,12 @@ export interface Comparison {
 
 export const runPath = (id: string, part = ""): string => `/api/v1/runs/${encodeURIComponent(id)}${part}`;
 
-export function fetchRuns(search: string, verdict: string): Promise<RunList> {
-  const query = new URLSearchParams({ search });
+/** Runs of one answer, unless all are asked for. */
+export const SOME_RUNS = 200;
+export const ALL_RUNS = 10_000;
+
+export function fetchRuns(search: string, verdict: string, count: number): Promise<RunList> {
+  const query = new URLSearchParams({ search, count: String(count) });
   if (verdict) query.set("verdict", verdict);
   return request("GET", `/api/v1/runs?${query}`);
 }

@@ -2,7 +2,7 @@
 // components render at most once per frame, and not at all while the tab is hidden.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { fetchSession } from "./api";
+import { fetchSession, SIGNED_OUT } from "./api";
 import { Connection, SILENCE_MS } from "./feed/connection";
 import { type Fleet, type Hello, type Message, SCHEMA, type State } from "./feed/messages";
 import { RunData } from "./feed/run_data";
@@ -50,6 +50,7 @@ export class Store {
       if (Date.now() - this.renderedAt > TICK_MS) this.changed();
     }, TICK_MS);
     document.addEventListener("visibilitychange", () => this.changed());
+    document.addEventListener(SIGNED_OUT, () => void this.checkAccess());
   }
 
   get stale(): boolean {
@@ -135,7 +136,10 @@ export class Store {
   }
 
   private greet(hello: Hello): void {
-    this.outdated ||= hello.schema !== SCHEMA || (this.hello !== null && this.hello.version !== hello.version);
+    const understood = hello.schema === SCHEMA;
+    // The messages that follow have another form.
+    if (!understood) this.connection.stop();
+    this.outdated ||= !understood || (this.hello !== null && this.hello.version !== hello.version);
     if (this.hello === null) this.data = new RunData(hello.columns);
     this.hello = hello;
   }

@@ -123,7 +123,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     } finally {
       process.kill(fleet.pid("redis-server"), "SIGCONT");
     }
-    await until("no band", async () => (await page.locator(".band").count()) === 0);
+    await until("no band", async () => (await page.locator('.band[role="status"]').count()) === 0);
     await page.locator(".chip", { hasText: "Running" }).waitFor();
   });
 
@@ -143,7 +143,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await page.goto(fleet.api);
     const total = page.locator(".metrics tr.total td").first();
     await total.waitFor();
-    assert.equal(await page.locator(".band").count(), 0);
+    assert.equal(await page.locator('.band[role="status"]').count(), 0);
     version = "999.0.0";
     update();
     await page.locator(".band", { hasText: "This page is of an older Squall: reload." }).waitFor();
@@ -153,7 +153,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     assert.deepEqual(await seriousFindings(page, AXE), []);
     version = "";
     await page.getByRole("button", { name: "Reload" }).click();
-    await page.locator(".band").waitFor({ state: "detached" });
+    await page.locator('.band[role="status"]').waitFor({ state: "detached" });
     await other.close();
   });
 
@@ -177,7 +177,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     const { page } = wide;
     await fleet.restartOrchestrator();
     await page.locator(".chip", { hasText: /^Running/ }).waitFor();
-    await page.locator(".band").first().waitFor({ state: "detached" });
+    await page.locator('.band[role="status"]').first().waitFor({ state: "detached" });
     await page.getByRole("button", { name: "Show as table" }).first().click();
     const texts = await until("seconds after the restart", async () => {
       const shown = await page.locator(".chart-table tbody th").allInnerTexts();

@@ -309,7 +309,7 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     assert.deepEqual(await seriousFindings(page, AXE), []);
     process.kill(fleet.pid("orchestrator"), "SIGCONT");
     await page.locator(".chip", { hasText: "Running" }).waitFor();
-    await until("no band", async () => (await page.locator(".band").count()) === 0);
+    await until("no band", async () => (await page.locator('.band[role="status"]').count()) === 0);
     await page.getByRole("button", { name: "Show as table" }).first().click();
     const texts = await until("seconds after the silence", async () => {
       const shown = await page.locator(".chart-table tbody th").allInnerTexts();

@@ -98,6 +98,19 @@ describe("an orchestrator with a token and a scenario", { timeout: 10 * PATIENCE
     assert.deepEqual(await seriousFindings(page, AXE), []);
   });
 
+  test("a page whose session has ended asks for the token again, whatever key is pressed", async () => {
+    const { page, context } = view;
+    await context.clearCookies();
+    await page.goto(`${fleet.api}/#/resources`);
+    const dialog = page.getByRole("dialog", { name: "Sign in" });
+    await dialog.waitFor();
+    for (let press = 0; press < 3; press += 1) await page.keyboard.press("Escape");
+    await page.getByLabel(/The token of this orchestrator/).fill(TOKEN);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("row", { name: /accounts 5/ }).waitFor();
+    await dialog.waitFor({ state: "detached" });
+  });
+
   test("no script failed, and nothing was asked of another host", () => {
     assert.deepEqual(view.problems, []);
   });

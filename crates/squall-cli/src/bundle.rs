@@ -22,7 +22,7 @@ use std::{
 use crate::{
     any_driver::AnyDriver,
     args::RunArgs,
-    commands::run::{read_text, run_options},
+    commands::run::{read_text, run_options, schedule_rule},
     exit::CliError,
     flag_settings::{self, ONLY_PROCESS},
     input_files::{self, TrackedFiles},
@@ -89,6 +89,7 @@ pub(crate) fn build<H: ScriptHost>(input: &RunInput, args: &RunArgs, host: &H) -
         },
         hooks: scenario.hooks().is_some(),
         together,
+        schedule_rule: schedule_rule(args),
     };
     Ok((bundle, scenario.describe()))
 }

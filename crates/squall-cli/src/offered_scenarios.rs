@@ -30,6 +30,9 @@ const FLAGS: [(&str, &str); 7] = [
     ("--param", "params"),
 ];
 
+/// What begins an expression of a template.
+const TEMPLATE_START: &str = "{{";
+
 /// The scenarios of an orchestrator.
 pub(crate) struct OfferedScenarios<H> {
     /// The value of `--scenario`, which is a scenario of the list too.
@@ -117,6 +120,24 @@ fn param_text(value: &Value) -> String {
     }
 }
 
+/// Refuses a target and parameters that could be read as anything but a value. The command line takes a template
+/// in both, and `env()` in a template would give the variables of this machine to a person who uses the API.
+fn check_values(order: &StartOrder) -> Result<(), CatalogError> {
+    let refuse = |field: &str, message: String| Err(CatalogError::Refused { message, field: Some(field.to_owned()) });
+    if order.target.as_ref().is_some_and(|target| target.contains(TEMPLATE_START)) {
+        return refuse("target", format!("`{TEMPLATE_START}` cannot be used here: a target is a URL, not a template"));
+    }
+    for (name, value) in &order.params {
+        if name.contains('=') {
+            return refuse("params", format!("`{name}` cannot be the name of a parameter: it contains `=`"));
+        }
+        if param_text(value).contains(TEMPLATE_START) {
+            return refuse("params", format!("{name}: `{TEMPLATE_START}` cannot be used here: a value is no template"));
+        }
+    }
+    Ok(())
+}
+
 /// The message of the command line, at the field whose flag it names first.
 fn refused(error: &CliError) -> CatalogError {
     let text = error.to_string();
@@ -155,6 +176,7 @@ impl<H: ScriptHost> ScenarioCatalog for OfferedScenarios<H> {
     }
 
     fn build(&self, name: &str, order: &StartOrder) -> Result<OrderedRun, CatalogError> {
+        check_values(order)?;
         let path = self.path(name)?;
         let words = self.words(&path, order);
         let build = || {
@@ -263,6 +285,29 @@ get = "/api/shelves/{{ shelf }}"
         for text in ["@/etc/passwd", "$HOME", "@@x", "$$x", "$5"] {
             let run = offered(folder.path()).build("shop.toml", &order(json!({"params": {"shelf": text}}))).unwrap();
             assert_eq!(run.bundle.params["shelf"], text);
+        }
+    }
+
+    #[test]
+    fn target_and_parameters_of_an_order_are_no_templates() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("shop.toml"), SHOP).unwrap();
+        let offered = offered(folder.path());
+        let template = r#"{{ env("PATH") }}"#;
+        for (fields, expected) in [
+            (json!({"target": format!("http://127.0.0.1:1/{template}")}), "target"),
+            (json!({"params": {"shelf": template}}), "params"),
+            (json!({"params": {"shelf": [template]}}), "params"),
+            (json!({"params": {"shelf={{ env('PATH') }}#": "x"}}), "params"),
+        ] {
+            match offered.build("shop.toml", &order(fields.clone())) {
+                Err(CatalogError::Refused { field, message }) => {
+                    assert_eq!(field.as_deref(), Some(expected), "{fields}: {message}");
+                    assert!(!message.contains("/bin"), "{message}");
+                    assert!(message.contains("{{") || message.contains('='), "{message}");
+                }
+                other => panic!("{fields}: {other:?}"),
+            }
         }
     }
 }

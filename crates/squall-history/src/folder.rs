@@ -3,13 +3,14 @@
 
 use squall_report::ResultFile;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::RandomState},
     fs::{self, File, Metadata, OpenOptions},
+    hash::BuildHasher,
     io::{self, ErrorKind, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use crate::{FindRunError, ReadRunError, RunEntry, RunId, RunList, SaveRunError, SkippedFile, WriteNoteError};
@@ -25,6 +26,9 @@ const NOTE_ENDING: &str = ".note.txt";
 const BUNDLE_ENDING: &str = ".bundle";
 /// A larger file is not a result. Reading it would fill the memory.
 const MAX_RESULT_BYTES: u64 = 1 << 30;
+const TOO_LARGE: &str = "larger than 1 GiB";
+/// A bundle without a result is of a run that is just being saved, unless it is older than this.
+const ORPHAN_AGE: Duration = Duration::from_secs(3600);
 /// The word for the latest run, in place of an id.
 const LATEST: &str = "latest";
 /// Ids with a smaller similarity are not suggested.
@@ -74,7 +78,7 @@ impl RunFolder {
     pub fn create(&self) -> Result<(), SaveRunError> {
         let folder_error = |cause| SaveRunError::Folder { folder: self.path.clone(), cause };
         fs::create_dir_all(&self.path).map_err(folder_error)?;
-        let probe = self.path.join(format!(".{}.tmp", std::process::id()));
+        let probe = temporary_path(&self.path.join("probe"));
         let written = File::create(&probe).and_then(|_| fs::remove_file(&probe));
         written.map_err(|cause| SaveRunError::Write { file: probe, cause })
     }
@@ -107,6 +111,7 @@ impl RunFolder {
                 }
             }
         }
+        self.remove_orphaned_bundles();
         let removed = self.remove_oldest(&id);
         Ok(SavedRun { file: self.result_path(&id), id, removed })
     }
@@ -168,8 +173,9 @@ impl RunFolder {
     /// The text of a result file.
     pub fn read_text(&self, id: &RunId) -> Result<String, ReadRunError> {
         let file = self.result_path(id);
-        if !fs::metadata(&file).is_ok_and(|found| found.is_file()) {
-            return Err(self.unknown(id));
+        let found = fs::metadata(&file).ok().filter(Metadata::is_file).ok_or_else(|| self.unknown(id))?;
+        if found.len() > MAX_RESULT_BYTES {
+            return Err(ReadRunError::Read { file, cause: io::Error::other(TOO_LARGE) });
         }
         fs::read_to_string(&file).map_err(|cause| ReadRunError::Read { file, cause })
     }
@@ -282,13 +288,28 @@ impl RunFolder {
             return known.entry.clone();
         }
         let entry = match bytes > MAX_RESULT_BYTES {
-            true => Err("larger than 1 GiB".to_owned()),
+            true => Err(TOO_LARGE.to_owned()),
             false => fs::read(self.result_path(id))
                 .map_err(|error| error.to_string())
                 .and_then(|text| RunEntry::read(id.clone(), &text)),
         };
         self.cache().insert(id.clone(), CachedEntry { bytes, modified, entry: entry.clone() });
         entry
+    }
+
+    /// Removes old bundles that have no result, because their writer ended before it wrote the result.
+    fn remove_orphaned_bundles(&self) {
+        // A folder that cannot be read is not cleaned; the run is saved.
+        let entries = fs::read_dir(&self.path).into_iter().flatten().filter_map(Result::ok);
+        for entry in entries {
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(BUNDLE_ENDING)).and_then(RunId::new);
+            let Some(id) = id.filter(|id| !self.result_path(id).exists()) else { continue };
+            let modified = entry.metadata().and_then(|found| found.modified());
+            if modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ORPHAN_AGE)) {
+                let _ = fs::remove_file(self.bundle_path(&id));
+            }
+        }
     }
 
     /// Removes saved runs other than `kept`, the oldest first, while the saved runs exceed the limit.
@@ -330,18 +351,17 @@ fn nearest(word: &str, ids: &[RunId]) -> Option<RunId> {
 
 /// Writes the whole file under another name first, so that a reader or a crash never leaves a part.
 fn write_atomically(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_by_rename(file, bytes, OpenOptions::new().write(true).create(true).truncate(true))
+    write_by_rename(file, bytes, OpenOptions::new().write(true).create_new(true))
 }
 
 /// As [`write_atomically`], readable by its owner only.
 fn write_private(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    write_by_rename(file, bytes, options.write(true).create(true).truncate(true).mode(0o600))
+    write_by_rename(file, bytes, options.write(true).create_new(true).mode(0o600))
 }
 
 fn write_by_rename(file: &Path, bytes: &[u8], options: &OpenOptions) -> io::Result<()> {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = file.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let temporary = temporary_path(file);
     let write = || {
         let mut open = options.open(&temporary)?;
         open.write_all(bytes)?;
@@ -353,9 +373,28 @@ fn write_by_rename(file: &Path, bytes: &[u8], options: &OpenOptions) -> io::Resu
     })
 }
 
+/// A hidden name beside `file`. It is random, because processes in containers that share a folder may have
+/// equal ids.
+fn temporary_path(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    file.with_file_name(format!(".{name}.{:016x}.tmp", RandomState::new().hash_one(std::process::id())))
+}
+
 fn remove_if_present(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_with_equal_process_ids_use_different_temporary_files() {
+        let file = Path::new("/runs/a.json");
+        assert_ne!(temporary_path(file), temporary_path(file));
+        assert_eq!(temporary_path(file).parent(), file.parent());
     }
 }

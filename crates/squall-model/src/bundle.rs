@@ -41,6 +41,28 @@ pub struct Bundle {
     /// scenario.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<Load>,
+    /// By which the API judges the finished run.
+    #[serde(default, skip_serializing_if = "ScheduleRule::is_default")]
+    pub schedule_rule: ScheduleRule,
+}
+
+/// Whether a run that did not make its planned load can pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleRule {
+    /// `--strict`: no start may be missing, and the generator must have kept its schedule.
+    Strict,
+    /// At least 99 % of the planned starts must have been made.
+    #[default]
+    MostStarts,
+    /// `--allow-missing`.
+    AllowMissing,
+}
+
+impl ScheduleRule {
+    fn is_default(&self) -> bool {
+        *self == ScheduleRule::default()
+    }
 }
 
 impl Bundle {
@@ -56,6 +78,7 @@ impl Bundle {
             limits,
             hooks: false,
             together: Vec::new(),
+            schedule_rule: ScheduleRule::default(),
         }
     }
 

@@ -18,7 +18,7 @@ mod run_spec;
 mod share_set;
 mod threshold;
 
-pub use bundle::{Bundle, BundleVersion, EncodedSettings};
+pub use bundle::{Bundle, BundleVersion, EncodedSettings, ScheduleRule};
 pub use duration::{ParseDurationError, format_duration, parse_duration};
 pub use engine_limits::EngineLimits;
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError, user_id};

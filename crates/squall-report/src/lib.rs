@@ -63,13 +63,14 @@ pub use live_run::{
     DASHBOARD_SCHEMA, LiveEngine, LiveMetric, LiveRun, LiveRunPhase, LiveRunState, LiveSecond, LiveTimes,
 };
 pub use loadpilot::{loadpilot_line, loadpilot_metrics};
-pub use report_input::{InterruptionRule, ReportInput, ScheduleRule, TerminalStyle, second_length};
+pub use report_input::{InterruptionRule, ReportInput, TerminalStyle, second_length};
 pub use result::{
     AccountingJson, ErrorJson, FleetEventJson, FleetJson, GeneratorJson, LatencyJson, LoadJson, MetricJson,
     MetricSecondJson, OutcomeJson, Percentiles, ReadResultError, RecordedRun, RestoreRunError, ResultFile,
     ResultSummary, RunJson, SCHEMA, SecondJson, ThresholdJson, TotalsJson, WorkerJson, build_result, result_summary,
 };
 pub use search_file::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson};
+pub use squall_model::ScheduleRule;
 pub use summary::{summary, threshold_lines};
 pub use terminal_text::truncate_to_width;
 pub use verdict::{RunVerdict, exit_code, verdict};

@@ -2,7 +2,7 @@
 //! holds references only and renders nothing itself, except the load in words.
 
 use squall_metrics::{MetricView, RunView};
-use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, RunFacts, format_duration};
+use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, RunFacts, ScheduleRule, format_duration};
 use std::time::Duration;
 
 use crate::format::number;
@@ -19,18 +19,6 @@ pub struct ReportInput<'a> {
     pub command: Option<&'a str>,
     /// Version of Squall.
     pub version: &'a str,
-}
-
-/// Whether a run that did not make its planned load can pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ScheduleRule {
-    /// `--strict`: no start may be missing, and the generator must have kept its schedule.
-    Strict,
-    /// At least 99 % of the planned starts must have been made.
-    #[default]
-    MostStarts,
-    /// `--allow-missing`.
-    AllowMissing,
 }
 
 /// Whether the command succeeds although its run was interrupted.

@@ -100,7 +100,9 @@ impl From<FleetError> for ApiError {
                     .with_details(json!({"action": action, "current": current, "expected": [expected]}))
             }
             FleetError::UnknownWorker { .. } => ApiError::not_found(error.to_string()),
-            FleetError::CannotDrain { .. } => ApiError::new(StatusCode::CONFLICT, "invalid_state", error.to_string()),
+            FleetError::CannotDrain { .. } | FleetError::TooManyNotes { .. } => {
+                ApiError::new(StatusCode::CONFLICT, "invalid_state", error.to_string())
+            }
             FleetError::LevelOutOfRange { .. }
             | FleetError::RecordNotWritable
             | FleetError::BundleUnreadable(_)

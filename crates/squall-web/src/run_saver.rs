@@ -2,17 +2,14 @@
 //! every run: equal runs have equal ids, so a folder that several share has each run once. The watcher
 //! calls it.
 
-use squall_coord::FleetStores;
-use squall_history::RunFolder;
-use squall_model::error_chain;
-use squall_report::{InterruptionRule, ReportInput, ScheduleRule, build_result};
+use squall_history::{RunFolder, RunId};
+use squall_model::{Bundle, error_chain};
+use squall_report::{ReportInput, build_result};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tracing::{info, warn};
-
-use crate::run_watcher::WatchedRun;
 
 /// Clocks of the store and of this machine may differ by this much.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
@@ -29,32 +26,32 @@ impl RunSaver {
         RunSaver { folder, since: now.saturating_sub(CLOCK_TOLERANCE) }
     }
 
-    /// Saves a finished run. A failure is logged, because the run itself is not affected.
-    pub(crate) async fn save<C: FleetStores>(&self, watched: &WatchedRun<C>, version: &'static str) {
-        let Some(facts) = watched.facts() else { return };
+    /// Saves a finished run with the bundle that started it, and returns its id. A failure is logged, because the run itself is not
+    /// affected.
+    pub(crate) async fn save(&self, report: &ReportInput<'_>, bundle: &Bundle) -> Option<RunId> {
+        let facts = report.facts;
         if Duration::from_millis(facts.started_unix_ms) + facts.elapsed < self.since {
-            return;
+            return None;
         }
-        let result = build_result(&ReportInput {
-            plan: &watched.bundle.plan,
-            view: watched.view(),
-            facts,
-            schedule_rule: ScheduleRule::default(),
-            interruption_rule: InterruptionRule::default(),
-            command: None,
-            version,
-        });
+        let result = build_result(report);
         let folder = self.folder.clone();
-        let bundle = serde_json::to_vec(&watched.bundle).expect("a bundle is text and numbers");
+        let bundle = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
         match tokio::task::spawn_blocking(move || folder.save_with_bundle(&result, &bundle)).await {
             Ok(Ok(saved)) => {
                 info!(id = %saved.id, "the run is saved");
                 for id in saved.removed {
                     info!(%id, "a run left the history, because the folder is full");
                 }
+                Some(saved.id)
             }
-            Ok(Err(error)) => warn!(error = error_chain(&error), "the run is not saved"),
-            Err(error) => warn!(%error, "the run is not saved"),
+            Ok(Err(error)) => {
+                warn!(error = error_chain(&error), "the run is not saved");
+                None
+            }
+            Err(error) => {
+                warn!(%error, "the run is not saved");
+                None
+            }
         }
     }
 }

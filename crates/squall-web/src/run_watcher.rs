@@ -4,8 +4,9 @@
 
 use squall_coord::{FleetStores, StoreError};
 use squall_metrics::RunView;
-use squall_model::{Bundle, RunFacts, RunPhase, ThresholdResult};
+use squall_model::{Bundle, Plan, RunFacts, RunPhase, ThresholdResult};
 use squall_orchestrator::{FleetClient, FleetError, FleetStatus, RunAggregator};
+use squall_report::{InterruptionRule, ReportInput};
 use std::{
     sync::{
         Arc,
@@ -19,7 +20,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::{
     cpu_history::CpuHistory,
@@ -27,7 +28,7 @@ use crate::{
     run_saver::RunSaver,
     vikhry_json,
 };
-use squall_history::RunFolder;
+use squall_history::{RunFolder, RunId};
 
 /// Messages of vikhry's feed that are buffered for a slow subscriber; if more wait, the oldest is
 /// dropped and counted.
@@ -43,6 +44,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A poll gives up after this time and the next one retries, so that handlers do not wait for a
 /// slow store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most runs that are saved when another run is found in place of the watched one. The fleet runs one at a
+/// time, so more of them between two polls mean that the store was away.
+const MOST_REPLACED_RUNS: u64 = 16;
 
 /// Counters of the API itself.
 #[derive(Debug, Default)]
@@ -71,8 +75,10 @@ pub(crate) struct WatchedRun<C: FleetStores> {
     pub(crate) epoch: u64,
     /// Distinguishes runs with equal epochs: a store that lost its data counts epochs from 1 again.
     run_id: String,
-    /// The bundle with the current load profile.
+    /// As the run started.
     pub(crate) bundle: Bundle,
+    /// The plan with the current load profile.
+    pub(crate) plan: Plan,
     /// Unix time of the start by the store's clock.
     pub(crate) started_ms: u64,
     pub(crate) elapsed: Duration,
@@ -83,6 +89,8 @@ pub(crate) struct WatchedRun<C: FleetStores> {
     /// When the notes of people were read.
     notes_read_at: Option<Instant>,
     pub(crate) finished: bool,
+    /// The id in the history, once the run is saved.
+    pub(crate) saved_as: Option<RunId>,
     pub(crate) cpu: CpuHistory,
     source: WatchedRunSource<C>,
 }
@@ -90,6 +98,16 @@ pub(crate) struct WatchedRun<C: FleetStores> {
 enum WatchedRunSource<C: FleetStores> {
     Aggregating(Box<RunAggregator<C>>),
     Finished(Box<(RunView, RunFacts)>),
+}
+
+/// The input of every rendering of a finished run of the fleet, so that all of them agree.
+pub(crate) fn report_input<'a>(
+    bundle: &Bundle,
+    (plan, view, facts): (&'a Plan, &'a RunView, &'a RunFacts),
+    version: &'a str,
+) -> ReportInput<'a> {
+    let (schedule_rule, interruption_rule) = (bundle.schedule_rule, InterruptionRule::default());
+    ReportInput { plan, view, facts, schedule_rule, interruption_rule, command: None, version }
 }
 
 /// The name of the run in its specification.
@@ -104,6 +122,7 @@ impl<C: FleetStores> WatchedRun<C> {
         WatchedRun {
             epoch: 3,
             run_id: "r1".to_owned(),
+            plan: bundle.plan.clone(),
             bundle,
             started_ms: facts.started_unix_ms,
             elapsed: facts.elapsed,
@@ -111,6 +130,7 @@ impl<C: FleetStores> WatchedRun<C> {
             polled_at: Instant::now(),
             notes_read_at: None,
             finished: true,
+            saved_as: None,
             cpu: CpuHistory::default(),
             source: WatchedRunSource::Finished(Box::new((view, facts))),
         }
@@ -156,10 +176,35 @@ impl<C: FleetStores> WatchedRun<C> {
         }
     }
 
+    /// The run as the report of it sees it; `None` until it is over.
+    pub(crate) fn report_input<'a>(&'a self, version: &'a str) -> Option<ReportInput<'a>> {
+        let WatchedRunSource::Finished(finished) = &self.source else { return None };
+        let (view, facts) = &**finished;
+        Some(report_input(&self.bundle, (&self.plan, view, facts), version))
+    }
+
+    /// Why the generator is the limit, or was it in a finished run.
+    pub(crate) fn saturated_because(&self) -> Vec<String> {
+        match &self.source {
+            WatchedRunSource::Aggregating(aggregator) => aggregator.saturation_reasons(&self.plan, self.elapsed),
+            WatchedRunSource::Finished(finished) => finished.1.generator.saturated_because.clone(),
+        }
+    }
+
     /// The measured time as in the report: without the warm-up and without the time in which the
-    /// last requests ended.
+    /// last requests ended. During the run it is that of the closed seconds, because only their
+    /// requests are in the view.
     pub(crate) fn measured_duration(&self) -> Duration {
-        self.load_duration.saturating_sub(self.bundle.plan.load.warm_up)
+        let load_duration = match self.finished {
+            true => self.load_duration,
+            false => self.load_duration.min(Duration::from_secs(self.view().timeline.len() as u64)),
+        };
+        load_duration.saturating_sub(self.plan.load.warm_up)
+    }
+
+    /// The age of the run and when it was read; `None` once the run is over.
+    pub(crate) fn age(&self) -> Option<(Instant, Duration)> {
+        (!self.finished).then_some((self.polled_at, self.elapsed))
     }
 
     /// Whether the view is older than it should be, because a worker is lost or the store does not
@@ -293,10 +338,36 @@ impl<C: FleetStores> RunWatcher<C> {
         let known = self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status));
         match (known, status.phase) {
             _ if status.epoch == 0 => Ok(false),
-            (_, RunPhase::Idle) => Ok(self.load_finished(status).await?),
+            (true, RunPhase::Idle) => Ok(self.load_finished(status).await?),
             (true, _) => self.advance(status).await,
-            (false, _) => self.start_run(status).await,
+            (false, phase) => {
+                self.save_replaced_runs(status.epoch).await?;
+                match phase {
+                    RunPhase::Idle => Ok(self.load_finished(status).await?),
+                    _ => self.start_run(status).await,
+                }
+            }
         }
+    }
+
+    /// Saves the watched run, unless it is saved, and the runs after it up to that of `epoch`: the fleet may start
+    /// the next run between two polls.
+    async fn save_replaced_runs(&self, epoch: u64) -> Result<(), PollError> {
+        let Some(saver) = &self.history else { return Ok(()) };
+        let first = self.run.read().await.as_ref().map(|watched| watched.epoch + u64::from(watched.finished));
+        let Some(first) = first else { return Ok(()) };
+        for replaced in first.max(epoch.saturating_sub(MOST_REPLACED_RUNS))..epoch {
+            match self.fleet.stored_result(replaced).await {
+                Ok(Some(run)) => {
+                    let parts = (&run.plan, &run.view, &run.facts);
+                    saver.save(&report_input(&run.bundle, parts, self.live.version()), &run.bundle).await;
+                }
+                Ok(None) => {}
+                Err(FleetError::Store(error)) => return Err(error.into()),
+                Err(error) => warn!(epoch = replaced, %error, "the run is not saved"),
+            }
+        }
+        Ok(())
     }
 
     async fn start_run(&self, status: &FleetStatus) -> Result<bool, PollError> {
@@ -306,6 +377,7 @@ impl<C: FleetStores> RunWatcher<C> {
         *self.run.write().await = Some(WatchedRun {
             epoch: status.epoch,
             run_id: spec.run_id.clone(),
+            plan: bundle.plan.clone(),
             bundle,
             started_ms: 0,
             elapsed: Duration::ZERO,
@@ -313,6 +385,7 @@ impl<C: FleetStores> RunWatcher<C> {
             polled_at: Instant::now(),
             notes_read_at: None,
             finished: false,
+            saved_as: None,
             cpu: CpuHistory::default(),
             source: WatchedRunSource::Aggregating(Box::new(aggregator)),
         });
@@ -323,7 +396,7 @@ impl<C: FleetStores> RunWatcher<C> {
         let mut watched = self.run.write().await;
         let Some(watched) = watched.as_mut() else { return Ok(false) };
         if let Some(spec) = &status.spec {
-            watched.bundle.plan.load.model.set_profile(spec.profile.clone());
+            watched.plan.load.model.set_profile(spec.profile.clone());
             watched.started_ms = spec.start_at_ms.unwrap_or(0);
         }
         watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
@@ -360,11 +433,7 @@ impl<C: FleetStores> RunWatcher<C> {
         if self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status) && watched.finished) {
             return Ok(false);
         }
-        let Some(mut run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
-        // The stored bundle is as it was at the start. The record keeps the changes until the next run.
-        if let Some(spec) = &status.spec {
-            run.bundle.plan.load.model.set_profile(spec.profile.clone());
-        }
+        let Some(run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
         let mut watched = self.run.write().await;
         // The result has no CPU use by second.
         let cpu = watched.take_if(|watched| watched.is_run_of(status)).map(|watched| watched.cpu).unwrap_or_default();
@@ -372,18 +441,27 @@ impl<C: FleetStores> RunWatcher<C> {
             epoch: status.epoch,
             run_id: run_id_of(status).to_owned(),
             bundle: run.bundle,
+            plan: run.plan,
             started_ms: run.facts.started_unix_ms,
             elapsed: run.facts.elapsed,
             load_duration: run.facts.active,
             polled_at: Instant::now(),
             notes_read_at: None,
             finished: true,
+            saved_as: None,
             cpu,
             source: WatchedRunSource::Finished(Box::new((run.view, run.facts))),
         });
         drop(watched);
-        if let (Some(saver), Some(watched)) = (&self.history, self.run.read().await.as_ref()) {
-            saver.save(watched, self.live.version()).await;
+        let saved_as = match (&self.history, self.run.read().await.as_ref()) {
+            (Some(saver), Some(watched)) => match watched.report_input(self.live.version()) {
+                Some(report) => saver.save(&report, &watched.bundle).await,
+                None => None,
+            },
+            _ => None,
+        };
+        if let Some(watched) = self.run.write().await.as_mut().filter(|watched| watched.is_run_of(status)) {
+            watched.saved_as = saved_as;
         }
         Ok(true)
     }
@@ -433,7 +511,7 @@ mod tests {
 
     /// Epoch and name of the watched run.
     async fn watched_run(watcher: &RunWatcher<MemoryFleetStores>) -> Option<(u64, String)> {
-        watcher.current_run().await.as_ref().map(|watched| (watched.epoch, watched.bundle.plan.name.clone()))
+        watcher.current_run().await.as_ref().map(|watched| (watched.epoch, watched.plan.name.clone()))
     }
 
     /// A Redis without persistence counts epochs from 1 again.
@@ -467,5 +545,34 @@ mod tests {
         let watcher = RunWatcher::new(FleetClient::new(MemoryFleetStores::default()), "test");
         watcher.count_failed_poll(&error);
         assert_eq!(watcher.counters.failed_polls.load(Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn age_of_the_run_grows_while_the_store_is_away() {
+        let cell = MemoryFleetStores::default();
+        let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell), "test"));
+        put_run(&run, "first", true).await;
+        watcher.poll().await.unwrap();
+        if let Some(watched) = watcher.run.write().await.as_mut() {
+            (watched.elapsed, watched.polled_at) = (Duration::from_secs(5), Instant::now());
+        }
+        for expected in [7.0, 9.0] {
+            tokio::time::advance(Duration::from_secs(2)).await;
+            watcher.live.publish(StoreContact::Lost, watcher.current_run().await.as_ref());
+            assert_eq!(watcher.live.elapsed_s(), Some(expected));
+        }
+    }
+
+    #[tokio::test]
+    async fn rates_of_a_run_in_progress_are_those_of_its_closed_seconds() {
+        let cell = MemoryFleetStores::default();
+        let (run, watcher) = (cell.run(), RunWatcher::new(FleetClient::new(cell), "test"));
+        put_run(&run, "first", true).await;
+        watcher.poll().await.unwrap();
+        let mut watched = watcher.run.write().await;
+        let watched = watched.as_mut().unwrap();
+        watched.load_duration = Duration::from_millis(2_700);
+        assert_eq!(watched.view().timeline.len(), 0, "no second has closed");
+        assert_eq!(watched.measured_duration(), Duration::ZERO);
     }
 }

@@ -33,15 +33,23 @@ pub(crate) fn removed_cookie(tls: bool) -> HeaderValue {
 
 /// Whether the request has the cookie of a session under `token` that has not expired.
 pub(crate) fn has_session(headers: &HeaderMap, token: &ApiToken) -> bool {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == COOKIE_NAME).any(|(_, value)| is_valid(value, token))
+    session_rest(headers, token).is_some()
 }
 
-fn is_valid(value: &str, token: &ApiToken) -> bool {
-    let Some((expiry, tag)) = value.split_once('.') else { return false };
-    let (Ok(expiry), Some(tag)) = (expiry.parse::<u64>(), unhex(tag)) else { return false };
-    expiry > unix_now() && hmac::verify(&key(token), &signed_text(expiry), &tag).is_ok()
+/// How long the request's session under `token` still lasts; `None` without a session.
+pub(crate) fn session_rest(headers: &HeaderMap, token: &ApiToken) -> Option<Duration> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == COOKIE_NAME).filter_map(|(_, value)| rest_of(value, token)).max()
+}
+
+/// How long the session of a cookie still lasts; `None` if the cookie is not valid.
+fn rest_of(value: &str, token: &ApiToken) -> Option<Duration> {
+    let (expiry, tag) = value.split_once('.')?;
+    let (expiry, tag) = (expiry.parse::<u64>().ok()?, unhex(tag)?);
+    let rest = expiry.checked_sub(unix_now()).filter(|rest| *rest > 0)?;
+    hmac::verify(&key(token), &signed_text(expiry), &tag).ok()?;
+    Some(Duration::from_secs(rest))
 }
 
 fn cookie_header(value: &str, max_age_s: u64, tls: bool) -> HeaderValue {
@@ -134,6 +142,8 @@ mod tests {
         let cookie = text.split(';').next().unwrap();
         assert!(has_session(&headers(&format!("other=1; {cookie}")), &own));
         assert!(!has_session(&headers(cookie), &token("0123456789abcdeX")));
+        let rest = session_rest(&headers(cookie), &own).unwrap();
+        assert!(rest <= SESSION_LENGTH && rest > SESSION_LENGTH / 2, "{rest:?}");
         let (expiry, tag) = cookie.split_once('=').unwrap().1.split_once('.').unwrap();
         let later = expiry.parse::<u64>().unwrap() + 1;
         assert!(!has_session(&headers(&format!("squall_session={later}.{tag}")), &own), "the expiry is signed");

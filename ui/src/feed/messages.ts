@@ -1,7 +1,7 @@
-// The messages of /api/v1/live, schema squall.live/3. Times are microseconds unless the name says
+// The messages of /api/v1/live, schema squall.live/4. Times are microseconds unless the name says
 // otherwise. crates/squall-web/src/live.rs writes them, and its golden files show each.
 
-export const SCHEMA = "squall.live/3";
+export const SCHEMA = "squall.live/4";
 
 export interface Hello {
   type: "hello";
@@ -33,6 +33,8 @@ export interface Result {
   stop: string;
   elapsed_s: number;
   saturated_because: string[];
+  /** The id of the run in the history. */
+  saved_as: string | null;
 }
 
 export type Phase = "IDLE" | "PREPARING" | "RUNNING" | "STOPPING";
@@ -76,6 +78,8 @@ export interface KeyFigures {
   dropped: number;
   late: number;
   iterations: number;
+  /** Why the generator is the limit. */
+  saturated_because: string[];
 }
 
 export interface Threshold {

@@ -9,6 +9,8 @@ import { OverlayChart, type Point } from "../parts/overlay_chart";
 import { Segments } from "../parts/segments";
 import { currentRoute, go, setQuery, useRoute } from "../route";
 import {
+  ALL_RUNS,
+  BASELINE,
   type ComparedRun,
   type Comparison,
   comparePath,
@@ -22,6 +24,8 @@ import {
   type RunList,
   runChip,
 } from "../runs";
+import { useStoreOn } from "../store";
+import { NoRuns } from "./history";
 
 const DEFAULT_TOLERANCE = 5;
 
@@ -29,13 +33,14 @@ export default function Compare(): JSX.Element {
   const { query } = useRoute();
   const [base, newer] = [query.get("base") ?? "", query.get("new") ?? ""];
   const percent = Number(query.get("tolerance") ?? DEFAULT_TOLERANCE);
+  const { access } = useStoreOn(({ access }) => access);
   const [list, setList] = useState<RunList | null>(null);
   const [found, setFound] = useState<Comparison | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const asked = base && newer ? compareQuery(base, newer, percent / 100) : "";
   useEffect(() => {
-    fetchRuns("", "").then(setList, (error: Error) => setProblem(error.message));
-  }, []);
+    fetchRuns("", "", ALL_RUNS).then(setList, (error: Error) => setProblem(error.message));
+  }, [access]);
   useEffect(() => {
     let ended = false;
     setFound(null);
@@ -48,7 +53,7 @@ export default function Compare(): JSX.Element {
     return () => {
       ended = true;
     };
-  }, [asked]);
+  }, [asked, access]);
   useEffect(() => {
     const listen = (event: KeyboardEvent): void => {
       const typing = event.target instanceof HTMLElement && event.target.matches("input, select, textarea");
@@ -59,6 +64,7 @@ export default function Compare(): JSX.Element {
     return () => document.removeEventListener("keydown", listen);
   }, []);
   const runs = list?.runs ?? [];
+  if (list?.folder === null) return <NoRuns kept={false} />;
   return (
     <>
       <div class="pickers">
@@ -100,7 +106,7 @@ interface PickerProps {
 
 function Picker({ side, id, runs, hasBaseline, run }: PickerProps): JSX.Element {
   const chip = run ? runChip(run) : null;
-  const known = id === "" || id === "baseline" || runs.some((other) => other.id === id);
+  const known = id === "" || id === BASELINE || runs.some((other) => other.id === id);
   return (
     <section class="card picker" aria-label={side === "base" ? "Base" : "New"}>
       <div>
@@ -119,7 +125,7 @@ function Picker({ side, id, runs, hasBaseline, run }: PickerProps): JSX.Element 
         onChange={(event) => setQuery(side, event.currentTarget.value || null)}
       >
         <option value="">Choose a run</option>
-        {hasBaseline || id === "baseline" ? <option value="baseline">The baseline</option> : null}
+        {hasBaseline || id === BASELINE ? <option value={BASELINE}>The baseline</option> : null}
         {known ? null : <option value={id}>{visible(id)}</option>}
         {runs.map((other) => (
           <option key={other.id} value={other.id}>

@@ -1,37 +1,10 @@
-// What a page of the run shows before there was one: how to start a worker and a run.
+// What a page of the run shows before there was one. What to do then loads after the first paint.
 
 import type { JSX } from "preact";
-import { count } from "../format";
-import { useStore } from "../store";
+import { Panel } from "../parts/panel";
+import { useStoreOn } from "../store";
 
 export function Empty(): JSX.Element {
-  const { fleet } = useStore();
-  const workers = (fleet?.workers ?? []).filter((worker) => worker.present).length;
-  const api = window.location.origin;
-  return (
-    <section class="card start">
-      <h2>No run yet</h2>
-      {workers === 0 ? (
-        <>
-          <p>This fleet has no workers. Start one with the Redis server of this orchestrator:</p>
-          <pre>squall worker --redis redis://HOST:6379</pre>
-        </>
-      ) : (
-        <p>
-          {count(workers)} {workers === 1 ? "worker is" : "workers are"} ready.
-        </p>
-      )}
-      <p>Start a run from the command line:</p>
-      <pre>
-        squall test start shop.toml --users 50 --for 5m --api {api}
-        {"\n"}
-        squall test start shop.toml --rate 200 --for 5m --api {api}
-        {"\n"}
-        squall test status --watch --api {api}
-      </pre>
-      <p>
-        Or <a href="#/start">start one here</a>.
-      </p>
-    </section>
-  );
+  const { state } = useStoreOn(({ state }) => state === null);
+  return state ? <Panel show={({ FirstSteps }) => <FirstSteps />} /> : <p class="empty">Connecting…</p>;
 }

@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import type { Table } from "../feed/run_data";
 import { clock, count, percent, shorten, visible } from "../format";
 import { failingNodes } from "../parts/failing_nodes";
+import { lines } from "../parts/lines";
 import { ForeignText } from "../parts/text";
 import { useFlags } from "../parts/use_flags";
 import { setQuery, useRoute } from "../route";
@@ -144,7 +145,7 @@ function Kinds({ kinds, requests }: { kinds: Kind[]; requests: number }): JSX.El
             <th scope="col" class="number">
               Share <span class="unit">%</span>
             </th>
-            <th scope="col">First and last</th>
+            <th scope="col">First and last of the code</th>
             <th scope="col">Messages</th>
           </tr>
         </thead>
@@ -174,15 +175,15 @@ function KindRow({ kind, requests }: { kind: Kind; requests: number }): JSX.Elem
       <td class="message">
         {first === undefined ? (
           <span class="soft">none recorded</span>
-        ) : kind.messages.length === 1 && first.text.length < 80 ? (
+        ) : kind.messages.length === 1 && first.text.length < 80 && !first.text.includes("\n") ? (
           <ForeignText text={first.text} />
         ) : (
           <details>
-            <summary>{visible(first.text.slice(0, 80))}</summary>
+            <summary>{visible(first.text.split("\n", 1)[0]?.slice(0, 80) ?? "")}</summary>
             <ul>
               {kind.messages.map((message) => (
                 <li key={message.text}>
-                  <span class="soft">{count(message.count)} ×</span> <pre>{visible(message.text)}</pre>
+                  <span class="soft">{count(message.count)} ×</span> <pre>{lines(message.text)}</pre>
                 </li>
               ))}
             </ul>

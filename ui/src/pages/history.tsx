@@ -8,8 +8,8 @@ import { Icon } from "../parts/icons";
 import { usePolled } from "../parts/polled";
 import { ForeignText } from "../parts/text";
 import { go, setQuery, useRoute } from "../route";
-import { dateText, deleteRun, fetchRuns, type Run, type RunList, runChip, runPath, setNote } from "../runs";
-import { useStoreOn } from "../store";
+import { ALL_RUNS, BASELINE, dateText, deleteRun, fetchRuns, type Run, type RunList, runChip, runPath, SOME_RUNS, setNote } from "../runs";
+import { store, useStoreOn } from "../store";
 
 const MIB = 2 ** 20;
 const POLL_S = 5;
@@ -32,8 +32,9 @@ export default function History(): JSX.Element {
   // A run that ends is in the list a moment later.
   const { state } = useStoreOn((store) => String(store.state?.phase));
   const [changes, setChanges] = useState(0);
-  const question = JSON.stringify([search, verdict, state?.phase, changes]);
-  const { value, problem } = usePolled(question, POLL_S, () => fetchRuns(search, verdict));
+  const [most, setMost] = useState(SOME_RUNS);
+  const question = JSON.stringify([search, verdict, state?.phase, changes, most]);
+  const { value, problem } = usePolled(question, POLL_S, () => fetchRuns(search, verdict, most));
   // The list of another search stays until the answer is there, so that its field does.
   const known = useRef<RunList | null>(null);
   known.current = value ?? known.current;
@@ -45,7 +46,9 @@ export default function History(): JSX.Element {
           {problem}
         </p>
       ) : null}
-      {list ? <Runs list={list} search={search} verdict={verdict} onChange={() => setChanges(changes + 1)} /> : null}
+      {list ? (
+        <Runs list={list} search={search} verdict={verdict} onChange={() => setChanges(changes + 1)} onAll={() => setMost(ALL_RUNS)} />
+      ) : null}
       {list || problem ? null : <p class="empty">Loading…</p>}
     </>
   );
@@ -57,9 +60,10 @@ interface RunsProps {
   verdict: string;
   /** A note was written, or a run deleted. */
   onChange: () => void;
+  onAll: () => void;
 }
 
-function Runs({ list, search, verdict, onChange }: RunsProps): JSX.Element {
+function Runs({ list, search, verdict, onChange, onAll }: RunsProps): JSX.Element {
   const [ticked, setTicked] = useState<string[]>([]);
   const [asked, setAsked] = useState<Asked>(null);
   if (list.folder === null || list.total === 0) return <NoRuns kept={list.folder !== null} />;
@@ -137,6 +141,14 @@ function Runs({ list, search, verdict, onChange }: RunsProps): JSX.Element {
           </tbody>
         </table>
       </section>
+      {(list.matching ?? 0) > list.runs.length ? (
+        <p class="empty">
+          {count(list.runs.length)} of {count(list.matching ?? 0)} runs are shown.{" "}
+          <button type="button" class="link" onClick={onAll}>
+            Show all
+          </button>
+        </p>
+      ) : null}
       {list.skipped.length > 0 ? (
         <p class="empty">
           Skipped, because they are not results:{" "}
@@ -157,7 +169,7 @@ function sizeText({ total, folder, used_bytes = 0, limit_bytes = 0 }: RunList): 
 function CompareButton({ chosen, runs, hasBaseline }: { chosen: string[]; runs: Run[]; hasBaseline: boolean }): JSX.Element {
   const ordered = runs.filter((run) => chosen.includes(run.id)).sort((a, b) => a.started_unix_ms - b.started_unix_ms);
   const withBaseline = ordered.length === 1 && hasBaseline;
-  const [base, newer] = withBaseline ? ["baseline", ordered[0]?.id] : [ordered[0]?.id, ordered[1]?.id];
+  const [base, newer] = withBaseline ? [BASELINE, ordered[0]?.id] : [ordered[0]?.id, ordered[1]?.id];
   const compare = (): void => {
     const query = new URLSearchParams({ base: base ?? "", new: newer ?? "" });
     go(`compare?${query}`);
@@ -215,7 +227,7 @@ function RunRow({ run, ticked, onTick, onAsk }: RowProps): JSX.Element {
         </a>
       </td>
       <td class="links">
-        {run.can_start ? (
+        {run.can_start && !store.resultsOnly ? (
           <button type="button" class="link" onClick={() => go(`start?${new URLSearchParams({ scenario: `run:${run.id}` })}`)}>
             Run again<span class="hidden-text"> {visible(run.name)}</span>
           </button>
@@ -270,7 +282,7 @@ function Ask({ asked, onDone, onClose }: { asked: NonNullable<Asked>; onDone: ()
   );
 }
 
-function NoRuns({ kept }: { kept: boolean }): JSX.Element {
+export function NoRuns({ kept }: { kept: boolean }): JSX.Element {
   return (
     <section class="card start">
       <h2>{kept ? "No runs yet" : "This server keeps no runs"}</h2>

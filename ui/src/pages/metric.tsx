@@ -4,9 +4,11 @@ import type { JSX } from "preact";
 import * as api from "../api";
 import { bytes, count, percent, shorten, three, timeText, visible } from "../format";
 import { Chart, type Line } from "../parts/chart";
+import { PollProblem } from "../parts/poll_problem";
 import { usePolled } from "../parts/polled";
 import { Segments } from "../parts/segments";
 import { useFlags } from "../parts/use_flags";
+import { stepOf, withGaps } from "../parts/with_gaps";
 import { setQuery, useRoute } from "../route";
 import { store } from "../store";
 
@@ -19,10 +21,12 @@ export default function Metric(): JSX.Element {
   const id = Number(query.get("id") ?? "0");
   const wanted = query.get("of");
   const times = isTimes(wanted) ? wanted : "response";
-  const { value, problem } = usePolled(`${store.data.run} ${id}`, POLL_S, () => api.fetchMetric(id));
+  const polled = usePolled(`${store.data.run} ${id}`, POLL_S, () => api.fetchMetric(id));
+  const { value, problem } = polled;
   if (!value) return <p class={problem ? "empty problem" : "empty"}>{problem ?? "Loading…"}</p>;
   return (
     <>
+      <PollProblem {...polled} />
       <div class="tools metric-head">
         <h2>{visible(shorten(value.name))}</h2>
         <a href="#/metrics">All metrics</a>
@@ -53,11 +57,13 @@ export default function Metric(): JSX.Element {
 }
 
 function Figures({ metric }: { metric: api.MetricDetail }): JSX.Element {
-  const seconds = metric.seconds.t.length;
+  // From the first to the last second with a request.
+  const { t } = metric.seconds;
+  const seconds = t.length === 0 ? 0 : (t.at(-1) ?? 0) - (t[0] ?? 0) + stepOf(t);
   const { response } = metric;
   const at = (wanted: number): number => response.percentiles.find(([p]) => p === wanted)?.[1] ?? 0;
   const figures = [
-    ["Requests", count(metric.requests), `in ${count(seconds)} seconds`],
+    ["Requests", count(metric.requests), `in ${count(seconds)} ${seconds === 1 ? "second" : "seconds"}`],
     ["Errors", `${percent(metric.requests ? metric.errors / metric.requests : 0)} %`, `${count(metric.errors)} requests`],
     ["p50 response", timeText(at(50)), `mean ${timeText(response.mean)}`],
     ["p99 response", timeText(at(99)), `highest ${timeText(response.max)}`],
@@ -76,21 +82,24 @@ function Figures({ metric }: { metric: api.MetricDetail }): JSX.Element {
   );
 }
 
-/** The values of the seconds with a request; a second without one is a gap. */
-function series(metric: api.MetricDetail, name: "requests" | "errors" | "p50" | "p95" | "p99"): Pick<Line, "at"> {
+type Column = "requests" | "errors" | "p50" | "p95" | "p99";
+
+/** The values of the seconds with a request, without the empty times of gaps. */
+function series(metric: api.MetricDetail, places: (number | null)[], name: Column): Pick<Line, "at"> {
   const values = metric.seconds[name];
-  return { at: (index) => values[index] };
+  return { at: (index) => values[places[index] ?? -1] ?? null };
 }
 
 function Charts({ metric }: { metric: api.MetricDetail }): JSX.Element {
   const flags = useFlags();
   const latest = metric.seconds.t.at(-1) ?? 0;
-  const shared = { generation: latest, times: metric.seconds.t, flags };
+  const { times: seconds, places } = withGaps(metric.seconds.t);
+  const shared = { generation: latest, times: seconds, flags };
   const requests: Line[] = [
-    { label: "requests", color: "rate", filled: true, ...series(metric, "requests") },
-    { label: "errors", color: "error-1", ...series(metric, "errors") },
+    { label: "requests", color: "rate", filled: true, ...series(metric, places, "requests") },
+    { label: "errors", color: "error-1", ...series(metric, places, "errors") },
   ];
-  const times = (["p50", "p95", "p99"] as const).map((name): Line => ({ label: name, color: name, ...series(metric, name) }));
+  const times = (["p50", "p95", "p99"] as const).map((name): Line => ({ label: name, color: name, ...series(metric, places, name) }));
   return (
     <div class="charts">
       <Chart

@@ -2,6 +2,7 @@
 
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
+import { copyText } from "../parts/copy_text";
 import { arrangeGroups } from "../parts/metric_groups";
 import { COLUMNS, type Column, type Entry, MetricsTable, nameOf } from "../parts/metrics_table";
 import { Segments } from "../parts/segments";
@@ -81,25 +82,29 @@ export default function Metrics(): JSX.Element {
   );
 }
 
+/** The names of the columns whose cells have a unit of their own on the page. */
+const csvHead = (name: string, title: string): string => ({ bytes_in: "Bytes received", now: "Now 1/s", rate: "Mean 1/s" })[name] ?? title;
+
+/** The value as a number in the unit of the head: the server sends microseconds and shares of 1. */
+function csvValue(value: number | undefined, unit: string | undefined): string {
+  if (value === undefined) return "";
+  return String(unit === "ms" ? value / 1000 : unit === "%" ? value * 100 : value);
+}
+
 function CopyButton({ columns, entries }: { columns: Column[]; entries: Entry[] }): JSX.Element {
-  const [copied, setCopied] = useState(false);
+  const [copied, setCopied] = useState<boolean | null>(null);
   const copy = async (): Promise<void> => {
     const quote = (text: string): string => `"${text.replaceAll('"', '""')}"`;
-    const head = ["metric", ...columns.map(({ title, unit }) => (unit ? `${title} ${unit}` : title))].map(quote).join(",");
+    const head = ["metric", ...columns.map(({ name, title, unit }) => csvHead(name, unit ? `${title} ${unit}` : title))]
+      .map(quote)
+      .join(",");
     const line = (entry: Entry): string =>
-      [
-        quote(nameOf(entry)),
-        ...columns.map(({ name, show }) => {
-          const value = entry.figure(name);
-          return quote(value === undefined ? "" : show(value));
-        }),
-      ].join(",");
-    await navigator.clipboard.writeText([head, ...entries.map(line)].join("\n"));
-    setCopied(true);
+      [quote(nameOf(entry)), ...columns.map(({ name, unit }) => csvValue(entry.figure(name), unit))].join(",");
+    setCopied(await copyText([head, ...entries.map(line)].join("\n")));
   };
   return (
     <button type="button" class="button tiny" onClick={() => void copy()}>
-      {copied ? "Copied" : "Copy as CSV"}
+      {copied === null ? "Copy as CSV" : copied ? "Copied" : "The browser refuses"}
     </button>
   );
 }

@@ -5,6 +5,7 @@ import { addSheet } from "../parts/sheet";
 import sheet from "./more.css" with { type: "text" };
 
 export { KeyList } from "../key_list";
+export { FirstSteps } from "../parts/first_steps";
 export { ChangeLoad, StopRun } from "../parts/load_panels";
 export { NoteForm } from "../parts/note_form";
 export { PageList } from "../parts/page_list";

@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import * as api from "../api";
 import { count, shorten, timeText, visible } from "../format";
 import { Chart, type Values } from "../parts/chart";
+import { PollProblem } from "../parts/poll_problem";
 import { usePolled } from "../parts/polled";
 import { ForeignText } from "../parts/text";
 import { useFlags } from "../parts/use_flags";
@@ -12,7 +13,8 @@ import { store } from "../store";
 const POLL_S = 2;
 
 export default function Probes(): JSX.Element {
-  const { value, problem } = usePolled("probes", POLL_S, api.fetchProbes);
+  const polled = usePolled("probes", POLL_S, api.fetchProbes);
+  const { value, problem } = polled;
   if (!value) return <p class={problem ? "empty problem" : "empty"}>{problem ?? "Loading…"}</p>;
   if (value.probes.length === 0)
     return (
@@ -25,11 +27,14 @@ export default function Probes(): JSX.Element {
       </section>
     );
   return (
-    <div class="charts">
-      {value.probes.map((probe) => (
-        <ProbeCard key={probe.probe_name} probe={probe} now={value.generated_at * 1000} />
-      ))}
-    </div>
+    <>
+      <PollProblem {...polled} />
+      <div class="charts">
+        {value.probes.map((probe) => (
+          <ProbeCard key={probe.probe_name} probe={probe} now={value.generated_at * 1000 + Date.now() - polled.at} />
+        ))}
+      </div>
+    </>
   );
 }
 

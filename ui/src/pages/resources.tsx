@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import * as api from "../api";
 import { count, shorten, visible } from "../format";
+import { PollProblem } from "../parts/poll_problem";
 import { usePolled } from "../parts/polled";
 import { ForeignText } from "../parts/text";
 import { setQuery, useRoute } from "../route";
@@ -13,12 +14,14 @@ const POLL_S = 2;
 const ITEMS = 100;
 
 export default function Resources(): JSX.Element {
-  const { value, problem } = usePolled("resources", POLL_S, api.fetchResources);
+  const polled = usePolled("resources", POLL_S, api.fetchResources);
+  const { value, problem } = polled;
   const chosen = useRoute().query.get("pool");
   if (!value) return <p class={problem ? "empty problem" : "empty"}>{problem ?? "Loading…"}</p>;
   const refused = Object.entries(value.refused ?? {});
   return (
     <>
+      <PollProblem {...polled} />
       {refused.map(([pool, reason]) => (
         <div class="band bad" key={pool}>
           <span>
@@ -136,7 +139,8 @@ function AddForm({ pool }: { pool: string }): JSX.Element {
 }
 
 function Items({ pool }: { pool: string }): JSX.Element {
-  const { value, problem } = usePolled(`items ${pool}`, POLL_S, () => api.fetchItems(pool, ITEMS));
+  const polled = usePolled(`items ${pool}`, POLL_S, () => api.fetchItems(pool, ITEMS));
+  const { value, problem } = polled;
   return (
     <section class="card" aria-labelledby="items-title">
       <header>
@@ -147,7 +151,7 @@ function Items({ pool }: { pool: string }): JSX.Element {
           </span>
         ) : null}
       </header>
-      {value ? null : <p class={problem ? "empty problem" : "empty"}>{problem ?? "Loading…"}</p>}
+      {value ? <PollProblem {...polled} /> : <p class={problem ? "empty problem" : "empty"}>{problem ?? "Loading…"}</p>}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys */}
       <section class="scroll" tabIndex={0} aria-label="Resources">
         <table>

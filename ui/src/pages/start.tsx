@@ -7,13 +7,15 @@ import { ApiError } from "../api";
 import type { StartOrder } from "../api_types";
 import { type CheckedRun, checkScenario, fetchScenario, fetchScenarios, type ScenarioDetail, startScenario } from "../control_api";
 import { visible } from "../format";
+import { copyText } from "../parts/copy_text";
+import { lines } from "../parts/lines";
 import { paramValue } from "../parts/param_value";
 import { loadText } from "../parts/profile";
 import { ProfileShape } from "../parts/profile_shape";
 import { Segments } from "../parts/segments";
 import { go, setQuery, useRoute } from "../route";
-import { dateText, fetchRuns, type Run, repeatRun } from "../runs";
-import { useStoreOn } from "../store";
+import { ALL_RUNS, dateText, fetchRuns, type Run, repeatRun } from "../runs";
+import { type Store, useStoreOn } from "../store";
 
 /** The form is checked this long after the latest change. */
 const CHECK_MS = 400;
@@ -21,32 +23,36 @@ const CHECK_MS = 400;
 const RECENT = 20;
 const RUN_PREFIX = "run:";
 
-/** A text of several lines without invisible characters. */
-const lines = (text: string): string => text.split("\n").map(visible).join("\n");
-
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
+/** Whether it is known that no worker can take a run. */
+const withoutWorker = ({ fleet }: Pick<Store, "fleet">): boolean => fleet !== null && !fleet.workers.some(({ present }) => present);
+
 export default function Start(): JSX.Element {
-  const { state, stale } = useStoreOn((store) => `${store.state?.phase} ${store.stale}`);
+  const { state, stale, access, fleet } = useStoreOn(
+    (store) => `${store.state?.phase} ${store.stale} ${store.access} ${withoutWorker(store)}`,
+  );
   const [names, setNames] = useState<string[] | null>(null);
   const [runs, setRuns] = useState<Run[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
   const wanted = useRoute().query.get("scenario");
   useEffect(() => {
+    setProblem(null);
     fetchScenarios().then(
       ({ scenarios }) => setNames(scenarios),
       (error: unknown) => setProblem(messageOf(error)),
     );
     // A server without a history has no runs to offer.
-    fetchRuns("", "").then(
-      (list) => setRuns(list.runs.filter((run) => run.can_start).slice(0, RECENT)),
+    fetchRuns("", "", ALL_RUNS).then(
+      (list) => setRuns(list.runs.filter((run) => run.can_start).filter(({ id }, place) => place < RECENT || RUN_PREFIX + id === wanted)),
       () => undefined,
     );
-  }, []);
+  }, [access]);
   const busy = state?.phase !== undefined && state.phase !== "IDLE";
   const chosen = wanted ?? names?.[0] ?? (runs[0] ? RUN_PREFIX + runs[0].id : "");
   const run = runs.find(({ id }) => RUN_PREFIX + id === chosen);
-  const off = busy || stale;
+  const alone = withoutWorker({ fleet });
+  const off = busy || stale || alone;
   return (
     <section class="card start">
       <h2>Start a run</h2>
@@ -55,6 +61,7 @@ export default function Start(): JSX.Element {
           {visible(problem)}
         </p>
       ) : null}
+      {alone && !busy ? <p role="status">This fleet has no worker that could make the load.</p> : null}
       {busy ? <p role="status">A run is under way. Stop it before you start another one.</p> : null}
       {names?.length === 0 && runs.length === 0 ? <WithoutScenario /> : null}
       {names && (names.length > 0 || runs.length > 0) ? (
@@ -219,9 +226,9 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
   const current = check?.order === JSON.stringify(order) ? check : null;
   const set = (part: Partial<Fields>): void => setFields({ ...fields, ...part });
   const problemAt = (...names: string[]): JSX.Element | null =>
-    check?.problem && names.includes(check.field ?? "") ? (
+    current?.problem && names.includes(current.field ?? "") ? (
       <p class="problem" role="alert">
-        {lines(check.problem)}
+        {lines(current.problem)}
       </p>
     ) : null;
   const known = ["target", "users", "rate", "duration", "ramp_up", "thresholds", "params"];
@@ -293,16 +300,16 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
         {plan.thresholds.length > 0 ? <span class="soft">The scenario has {plan.thresholds.map(visible).join(", ")}.</span> : null}
         {problemAt("thresholds")}
       </label>
-      <WhatRuns check={check} />
-      {check?.problem && !known.includes(check.field ?? "") ? (
+      <WhatRuns check={current} />
+      {current?.problem && !known.includes(current.field ?? "") ? (
         <p class="problem" role="alert">
-          {lines(check.problem)}
+          {lines(current.problem)}
         </p>
       ) : null}
       <p class="problem" role="alert">
         {refusal === null ? "" : lines(refusal)}
       </p>
-      <button type="submit" class="button primary" disabled={off || sending || current?.run === null}>
+      <button type="submit" class="button primary" disabled={off || sending || !current?.run}>
         {sending ? "Starting…" : "Start"}
       </button>
     </form>
@@ -335,17 +342,11 @@ function Param({ param, value, onInput }: { param: ScenarioParam; value: string;
 
 /** The plan as a shape, in words and as a command line. */
 function WhatRuns({ check }: { check: Check | null }): JSX.Element | null {
-  const [copied, setCopied] = useState(false);
+  const [copied, setCopied] = useState<boolean | null>(null);
   const run = check?.run;
-  useEffect(() => setCopied(false), [run?.command]);
+  useEffect(() => setCopied(null), [run?.command]);
   if (!run) return check ? null : <p class="soft">Checking…</p>;
   const command = `${run.command} --api ${window.location.origin}`;
-  const copy = (): void => {
-    navigator.clipboard.writeText(command).then(
-      () => setCopied(true),
-      () => setCopied(false),
-    );
-  };
   const { plan } = run;
   const { stages } = plan;
   return (
@@ -362,8 +363,8 @@ function WhatRuns({ check }: { check: Check | null }): JSX.Element | null {
       </details>
       <p class="soft">The same from the command line:</p>
       <pre>{visible(command)}</pre>
-      <button type="button" class="button tiny" onClick={copy}>
-        {copied ? "Copied" : "Copy"}
+      <button type="button" class="button tiny" onClick={() => void copyText(command).then(setCopied)}>
+        {copied === null ? "Copy" : copied ? "Copied" : "Cannot copy: select the line"}
       </button>
     </div>
   );

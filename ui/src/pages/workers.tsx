@@ -7,7 +7,7 @@ import { Drain } from "../parts/drain";
 import { Events } from "../parts/events";
 import { Icon, type IconName } from "../parts/icons";
 import { useFlags } from "../parts/use_flags";
-import { useStore } from "../store";
+import { store, useStore } from "../store";
 
 /** From this CPU use on a worker is at its limit. */
 const CPU_LIMIT_PERCENT = 90;
@@ -19,6 +19,10 @@ interface Look {
   tone: string;
   icon: IconName;
 }
+
+/** The latest second of a worker that works; nothing if the run has seconds after it. */
+const latestOf = ({ state, second }: Worker): Worker["second"] =>
+  state === "working" && second && second[0] >= store.data.lastSecond - 1 ? second : null;
 
 function lookOf(worker: Worker, over: boolean): Look {
   if (worker.state === "lost" && !worker.present) return { order: 0, text: "Lost", tone: "bad", icon: "no" };
@@ -46,7 +50,11 @@ export default function Workers(): JSX.Element {
           <header>
             <h2 id="workers-title">Workers</h2>
           </header>
-          {workers.length === 0 ? <p class="empty">No worker reports to this fleet.</p> : <WorkerTable workers={workers} over={over} />}
+          {workers.length === 0 ? (
+            <p class="empty">{fleet ? "No worker reports to this fleet." : "Connecting…"}</p>
+          ) : (
+            <WorkerTable workers={workers} over={over} />
+          )}
         </section>
         <Events flags={flags} />
       </div>
@@ -62,10 +70,11 @@ function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.E
     null,
   );
   const lag = present.reduce<Worker | null>(
-    (most, worker) => ((worker.second?.[4] ?? -1) > (most?.second?.[4] ?? -1) ? worker : most),
+    (most, worker) => ((latestOf(worker)?.[4] ?? -1) > ((most && latestOf(most)?.[4]) ?? -1) ? worker : most),
     null,
   );
-  const requests = present.reduce((sum, worker) => sum + (worker.second?.[1] ?? 0), 0);
+  const requests = present.reduce((sum, worker) => sum + (latestOf(worker)?.[1] ?? 0), 0);
+  const highest = lag ? latestOf(lag)?.[4] : undefined;
   const missing = workers.reduce((sum, worker) => sum + worker.lost_at_most, 0);
   const threads = present.reduce((sum, worker) => sum + (worker.threads ?? 0), 0);
   const figures = [
@@ -75,9 +84,9 @@ function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.E
       "Busiest CPU",
       busiest ? short(busiest.cpu_percent ?? 0) : UNKNOWN,
       busiest ? " %" : "",
-      busiest ? `${busiest.id}; ${count(threads)} threads in all` : "",
+      busiest ? `${visible(busiest.id)}; ${count(threads)} threads in all` : "",
     ],
-    ["Highest lag p99", lag?.second && !over ? timeText(lag.second[4]) : UNKNOWN, "", lag?.second && !over ? lag.id : "no run"],
+    ["Highest lag p99", highest !== undefined && !over ? timeText(highest) : UNKNOWN, "", lag && !over ? visible(lag.id) : "no run"],
     ["Unreported at most", count(missing), "", missing > 0 ? "requests of lost workers" : "nothing is missing"],
   ] as const;
   return (
@@ -113,7 +122,7 @@ function Shares({ workers }: { workers: Worker[] }): JSX.Element {
         viewBox={`0 0 ${SHARES} 30`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={holders.map((worker) => `${worker.id}: ${worker.shares} shares`).join(", ") || "No shares are held"}
+        aria-label={holders.map((worker) => `${visible(worker.id)}: ${worker.shares} shares`).join(", ") || "No shares are held"}
       >
         {holders.map((worker) => {
           const left = start;
@@ -173,7 +182,7 @@ function WorkerTable({ workers, over }: { workers: { worker: Worker; look: Look 
 }
 
 function PresentCells({ worker, over, others }: { worker: Worker; over: boolean; others: number }): JSX.Element {
-  const [, requests, users, , lag] = worker.second ?? [];
+  const [, requests, users, , lag] = latestOf(worker) ?? [];
   const figure = (value: number | undefined, format: (value: number) => string): string =>
     value === undefined || over ? UNKNOWN : format(value);
   const cpu = worker.cpu_percent ?? 0;

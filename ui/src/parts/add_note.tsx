@@ -8,21 +8,22 @@ import { Panel } from "./panel";
 /** The event on the document that opens the form. */
 export const ADD_NOTE = "squall-add-note";
 
-/** The button, and the form when it is open. */
-export function AddNote(): JSX.Element | null {
+export function AddNote(): JSX.Element {
   const { running, stale } = useStoreOn(({ running, stale }) => `${running} ${stale}`);
+  return (
+    <button type="button" class="button tiny" disabled={!running || stale} onClick={() => document.dispatchEvent(new Event(ADD_NOTE))}>
+      Add a note
+    </button>
+  );
+}
+
+/** The form when it is open, on every page. */
+export function NotePanel(): JSX.Element | null {
   const [shown, setShown] = useState(false);
   useEffect(() => {
     const open = (): void => setShown(store.running && !store.stale);
     document.addEventListener(ADD_NOTE, open);
     return () => document.removeEventListener(ADD_NOTE, open);
   }, []);
-  return (
-    <>
-      <button type="button" class="button tiny" disabled={!running || stale} onClick={() => setShown(true)}>
-        Add a note
-      </button>
-      {shown ? <Panel show={({ NoteForm }) => <NoteForm onClose={() => setShown(false)} />} /> : null}
-    </>
-  );
+  return shown ? <Panel show={({ NoteForm }) => <NoteForm onClose={() => setShown(false)} />} /> : null;
 }

@@ -2,19 +2,33 @@
 
 import type { JSX } from "preact";
 import { clock, visible } from "../format";
-import { store, useStoreOn } from "../store";
+import { type Store, store, useStoreOn } from "../store";
 import { Icon } from "./icons";
+
+const reasons = ({ data }: Store): string => visible(data.figures?.saturated_because.join("; ") ?? "");
+
+function Saturated(): JSX.Element | null {
+  const store = useStoreOn(reasons);
+  const text = reasons(store);
+  return text ? (
+    <div class="band warn">
+      <Icon name="errors" />
+      <span>
+        <b>The generator {store.state?.result ? "was" : "is"} the limit.</b> {text}
+      </span>
+    </div>
+  ) : null;
+}
 
 /** `ofRun` is false on pages that are about no current run. */
 export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
   const { state, stale, outdated, data, connection } = useStoreOn((store) => (store.stale ? Date.now() : store.outdated || store.state));
   const silence = Math.round((connection.silence(Date.now()) ?? 0) / 1000);
   const wait = connection.retryAt === null ? 0 : Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
-  const saturated = (ofRun && state?.result?.saturated_because) || [];
   const stop = ofRun && state?.stop?.message;
   return (
     <>
-      {stale ? (
+      {stale && !outdated ? (
         <div class="band warn" role="status">
           <Icon name="errors" />
           <span>
@@ -42,14 +56,7 @@ export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
           </button>
         </div>
       ) : null}
-      {saturated.length > 0 ? (
-        <div class="band warn">
-          <Icon name="errors" />
-          <span>
-            <b>The generator was the limit.</b> {saturated.map(visible).join("; ")}
-          </span>
-        </div>
-      ) : null}
+      {ofRun ? <Saturated /> : null}
       {stop ? (
         <div class="band bad">
           <Icon name="no" />

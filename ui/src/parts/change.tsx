@@ -2,8 +2,9 @@
 // person acted, in the API's words.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type * as api from "../api";
+import { visible } from "../format";
 import { useStore } from "../store";
 
 /** After this time the page names the workers that have not answered. */
@@ -15,17 +16,20 @@ export interface Sent {
   at: number;
 }
 
-/** How many workers have read the change. */
-export function Acknowledged({ sent }: { sent: Sent }): JSX.Element {
+/** How many workers have read the change, until all have and some time has passed. */
+export function Acknowledged({ sent }: { sent: Sent }): JSX.Element | null {
   const { fleet } = useStore();
-  const workers = (fleet?.workers ?? []).filter((worker) => worker.present && worker.state !== "unable");
-  const behind = workers.filter((worker) => (worker.revision ?? 0) < sent.revision);
+  const workers = (fleet?.workers ?? []).filter(({ present, state, revision }) => present && state !== "unable" && revision);
+  // Workers of vikhry report no revision.
+  const behind = workers.filter(({ revision }) => (revision ?? 0) < sent.revision);
   const done = workers.length - behind.length;
-  const slow = behind.length > 0 && Date.now() - sent.at > ANSWER_MS;
+  const age = Date.now() - sent.at;
+  const slow = behind.length > 0 && age > ANSWER_MS;
+  if (behind.length === 0 && age > 2 * ANSWER_MS) return null;
   return (
     <p class="acknowledged" role="status">
       {sent.what}: {done} of {workers.length} {workers.length === 1 ? "worker" : "workers"}
-      {slow ? `; no answer from ${behind.map((worker) => worker.id).join(", ")}` : ""}
+      {slow ? `; no answer from ${behind.map(({ id }) => visible(id)).join(", ")}` : ""}
     </p>
   );
 }
@@ -49,11 +53,6 @@ export function useChange(): {
       return false;
     }
   };
-  useEffect(() => {
-    if (!sent) return;
-    const timer = window.setTimeout(() => setSent(null), 2 * ANSWER_MS);
-    return () => window.clearTimeout(timer);
-  }, [sent]);
   return { sent, problem, send };
 }
 

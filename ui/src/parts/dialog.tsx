@@ -21,7 +21,11 @@ export function Dialog({ title, onClose, children, closable = true }: Props): JS
       onCancel={(event) => {
         if (!closable) event.preventDefault();
       }}
-      onClose={onClose}
+      onClose={() => {
+        // A second Esc closes it whatever the handler above says.
+        if (!closable) element.current?.showModal();
+        onClose();
+      }}
     >
       <header>
         <h2>{title}</h2>

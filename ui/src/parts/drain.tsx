@@ -8,13 +8,17 @@ import { count, visible } from "../format";
 import { useStore } from "../store";
 import { Dialog } from "./dialog";
 
+/** A worker that has heard of it is leaving within this time. */
+const ANSWER_MS = 10_000;
+
 export function Drain({ worker, others }: { worker: Worker; others: number }): JSX.Element {
   const { stale } = useStore();
   const [asking, setAsking] = useState(false);
-  const [sent, setSent] = useState(false);
+  const [sentAt, setSentAt] = useState<number | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const leaving = worker.status !== "healthy";
-  if (leaving || sent)
+  const waiting = sentAt !== null && Date.now() - sentAt < ANSWER_MS;
+  if (leaving || waiting)
     return (
       <span class="soft" role="status">
         {leaving ? `leaving, ${count(worker.shares)} shares left` : "asked to leave"}
@@ -23,7 +27,7 @@ export function Drain({ worker, others }: { worker: Worker; others: number }): J
   const drain = async (): Promise<void> => {
     try {
       await api.drainWorker(worker.id);
-      setSent(true);
+      setSentAt(Date.now());
       setAsking(false);
     } catch (error) {
       setProblem(error instanceof Error ? error.message : String(error));
@@ -31,6 +35,7 @@ export function Drain({ worker, others }: { worker: Worker; others: number }): J
   };
   return (
     <>
+      {sentAt === null ? null : <span class="warn-text">no answer </span>}
       <button type="button" class="button tiny" disabled={stale} aria-label={`Drain ${visible(worker.id)}`} onClick={() => setAsking(true)}>
         Drain
       </button>

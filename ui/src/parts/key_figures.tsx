@@ -127,7 +127,7 @@ function usersDetail(): string {
 }
 
 function generatorFigure(over: boolean): Figure {
-  const { data, fleet, state } = store;
+  const { data, fleet } = store;
   const lag = over ? (data.figures?.lag_p99 ?? 0) : (data.column("lag_p99").at(-1) ?? 0);
   const [value, unit] = time(lag);
   const workers = (fleet?.workers ?? []).filter((worker) => worker.present);
@@ -138,7 +138,7 @@ function generatorFigure(over: boolean): Figure {
     workers.length > 0 && !over ? `CPU ${short(highest)} %` : "",
     dropped > 0 ? `${count(dropped)} starts dropped` : "",
   ].filter(Boolean);
-  const bad = (state?.result?.saturated_because.length ?? 0) > 0;
+  const bad = (data.figures?.saturated_because.length ?? 0) > 0;
   return {
     name: "Generator lag p99",
     value,

@@ -72,7 +72,7 @@ class EntryReader {
 
   entries(): Entry[] {
     const { data } = store;
-    const rows = (this.window === "60" ? data.table?.window : data.table?.total) ?? [];
+    const rows = (this.window === "60" && !data.finished ? data.table?.window : data.table?.total) ?? [];
     const entries: Entry[] = [];
     for (const [place, values] of rows.entries()) {
       if (!values) continue;
@@ -87,7 +87,9 @@ class EntryReader {
   private entryOf(id: number, metric: Metric | null, values: number[]): Entry {
     const names = store.hello?.table_columns ?? [];
     const read = (name: string): number => values[names.indexOf(name)] ?? 0;
-    const figure = (column: string): number => {
+    const figure = (column: string): number | undefined => {
+      // A finished run has no latest seconds.
+      if (store.data.finished && (column === "now" || this.window === "60")) return undefined;
       if (column === "now") return nowOf({ id, metric });
       if (column === "error_rate") return read("requests") ? read("errors") / read("requests") : 0;
       return read(this.times !== "response" && OTHER_TIMES.has(column) ? `${this.times}_${column}` : column);
@@ -369,7 +371,7 @@ function RowCells({ entry, columns, onFold, now, shown }: RowProps & { now: () =
         const place = `number ${column.wide ? "wide" : ""}`;
         if (value === undefined)
           return (
-            <td key={column.name} class={place} title="The group was not timed itself">
+            <td key={column.name} class={place} title={group && !metric ? "The group was not timed itself" : "The run is over"}>
               {UNKNOWN}
             </td>
           );

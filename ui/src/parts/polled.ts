@@ -2,27 +2,31 @@
 // the server is away; the page says by itself that it is stale.
 
 import { useEffect, useState } from "preact/hooks";
-import { store } from "../store";
+import { store, useStoreOn } from "../store";
 
 export interface Polled<T> {
   value: T | null;
+  /** When the value came, by the clock of the page. */
+  at: number;
   /** Why the latest answer is missing. */
   problem: string | null;
 }
 
 /** Calls `fetch` now and every `seconds`. Another `key` is another question, and forgets the answer. */
 export function usePolled<T>(key: string, seconds: number, fetch: () => Promise<T>): Polled<T> {
-  const [polled, setPolled] = useState<Polled<T> & { key: string }>({ key, value: null, problem: null });
+  // An answer that was refused is asked for again when the person has signed in.
+  const { access } = useStoreOn(({ access }) => access);
+  const [polled, setPolled] = useState<Polled<T> & { key: string }>({ key, value: null, at: 0, problem: null });
   useEffect(() => {
     let ended = false;
     const ask = async (): Promise<void> => {
       if (document.visibilityState === "hidden" || store.stale) return;
       try {
         const value = await fetch();
-        if (!ended) setPolled({ key, value, problem: null });
+        if (!ended) setPolled({ key, value, at: Date.now(), problem: null });
       } catch (error) {
         const problem = error instanceof Error ? error.message : String(error);
-        if (!ended) setPolled((last) => ({ key, value: last.key === key ? last.value : null, problem }));
+        if (!ended) setPolled((last) => ({ key, value: last.key === key ? last.value : null, at: last.at, problem }));
       }
     };
     void ask();
@@ -31,6 +35,6 @@ export function usePolled<T>(key: string, seconds: number, fetch: () => Promise<
       ended = true;
       window.clearInterval(timer);
     };
-  }, [key]);
-  return polled.key === key ? polled : { value: null, problem: null };
+  }, [key, access]);
+  return polled.key === key ? polled : { value: null, at: 0, problem: null };
 }

@@ -14,7 +14,7 @@ import { loadText, peakLevel } from "./profile";
 
 /** The state of the run in one word. */
 export function chipOf(state: State | null, stale: boolean): Chip {
-  if (!state?.plan) return { text: "No run", tone: "", icon: "dash" };
+  if (!state?.plan) return { text: state ? "No run" : "Connecting", tone: "", icon: "dash" };
   if (state.result) return verdictChip(state.result.verdict);
   const word = state.paused
     ? "paused"
@@ -49,7 +49,7 @@ export function RunBar(): JSX.Element {
               <code>{visible(plan.target)}</code> · {state?.paused ? "paused" : loadText(plan)} · run {state?.epoch}
             </>
           ) : (
-            "Nothing has run in this fleet yet"
+            state && "Nothing has run in this fleet yet"
           )}
         </p>
       </div>
@@ -140,7 +140,7 @@ function Actions(): JSX.Element | null {
   const change = useChange();
   const plan = state?.plan;
   if (!plan) return null;
-  if (state.result) return <ResultActions epoch={state.epoch ?? 0} />;
+  if (state.result) return <ResultActions epoch={state.epoch ?? 0} savedAs={state.result.saved_as} />;
   const off = stale || !state.store_up;
   const steady = off || state.phase !== "RUNNING";
   const pauseOrResume = (): void => {
@@ -193,7 +193,7 @@ function Actions(): JSX.Element | null {
   );
 }
 
-function ResultActions({ epoch }: { epoch: number }): JSX.Element {
+function ResultActions({ epoch, savedAs }: { epoch: number; savedAs: string | null }): JSX.Element {
   const [problem, setProblem] = useState<string | null>(null);
   const again = (): void => {
     setProblem(null);
@@ -209,14 +209,16 @@ function ResultActions({ epoch }: { epoch: number }): JSX.Element {
         <Icon name="download" />
         <span class="label">JSON</span>
       </a>
-      <a class="button" href="#/compare" aria-label="Compare with…">
+      <a class="button" href={`#/compare?new=${encodeURIComponent(savedAs ?? "")}`} aria-label="Compare with…">
         <Icon name="compare" />
         <span class="label">Compare with…</span>
       </a>
-      <button type="button" class="button" disabled={store.stale} onClick={again} aria-label="Run again">
-        <Icon name="plus" />
-        <span class="label">Run again</span>
-      </button>
+      {store.fleet?.workers.some((worker) => worker.present) ? (
+        <button type="button" class="button" disabled={store.stale} onClick={again} aria-label="Run again">
+          <Icon name="plus" />
+          <span class="label">Run again</span>
+        </button>
+      ) : null}
       {problem ? (
         <p class="problem" role="alert">
           {problem}

@@ -2,12 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { failingNodes } from "../../src/parts/failing_nodes";
 import { flagsOf } from "../../src/parts/flags";
+import { lines } from "../../src/parts/lines";
 import { logRange, logTicks } from "../../src/parts/log_axis";
 import { arrangeGroups, groupOf } from "../../src/parts/metric_groups";
 import { paramValue } from "../../src/parts/param_value";
 import { levelAt, loadText } from "../../src/parts/profile";
 import { Reduction } from "../../src/parts/reduction";
 import { drawingOf, parseRange, visibleSeconds } from "../../src/parts/time_view";
+import { withGaps } from "../../src/parts/with_gaps";
 import { parseRoute } from "../../src/route";
 
 test("the planned level follows the stages and ends with them", () => {
@@ -176,4 +178,14 @@ test("a pixel without values is a gap", () => {
   const line = { label: "p50", color: "p50", at: (index: number) => (index < 500 ? null : 5) };
   const { values } = new Reduction().update("a", times, [line], [0, 1000], 100);
   assert.deepEqual([values[0]?.[0], values[0]?.at(-1)], [null, 5]);
+});
+
+test("seconds without a request are gaps, also between joined seconds", () => {
+  assert.deepEqual(withGaps([1, 2, 5, 6]), { times: [1, 2, 3, 5, 6], places: [0, 1, null, 2, 3] });
+  assert.deepEqual(withGaps([2, 4, 10]), { times: [2, 4, 6, 10], places: [0, 1, null, 2] });
+  assert.deepEqual(withGaps([]), { times: [], places: [] });
+});
+
+test("a traceback keeps its lines and shows its invisible characters", () => {
+  assert.equal(lines('Traceback:\n  File "a\u202e.py"'), 'Traceback:\n  File "a⟨202e⟩.py"');
 });

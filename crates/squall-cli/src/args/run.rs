@@ -85,6 +85,7 @@ pub(crate) struct RunArgs {
     /// Serve the web UI of the run, and after it while the page is open [without an address:
     /// 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    #[arg(value_parser = web_address)]
     #[arg(help_heading = "Output", conflicts_with_all = ["cluster", "plan", "find_max"])]
     pub(crate) web: Option<String>,
     #[command(flatten, next_help_heading = "Output")]
@@ -182,5 +183,28 @@ fn parse_slack(text: &str) -> Result<Duration, String> {
         Err("more than 100ms makes every start late: give at most 100ms".to_owned())
     } else {
         Ok(slack)
+    }
+}
+
+/// Refuses the scenario of `squall run --web shop.toml`, which would be taken for the address.
+fn web_address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        true => Ok(text.to_owned()),
+        false => Err("write HOST:PORT, or put the scenario before --web".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn scenario_after_web_is_not_taken_for_the_address() {
+        use crate::args::Cli;
+        use clap::Parser;
+        for input in ["shop.toml", "http://127.0.0.1:8089/api"] {
+            let error = Cli::try_parse_from(["squall", "run", "--web", input]).expect_err(input).to_string();
+            assert!(error.contains("put the scenario before --web"), "{error}");
+        }
+        Cli::try_parse_from(["squall", "run", "shop.toml", "--web"]).expect("the default address");
+        Cli::try_parse_from(["squall", "run", "--web", "127.0.0.1:0", "shop.toml"]).expect("an address");
     }
 }

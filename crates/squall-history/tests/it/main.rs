@@ -182,3 +182,30 @@ fn run_is_found_by_its_id_a_part_of_it_or_as_the_latest() {
     let error = folder.find(&wrong).unwrap_err().to_string();
     assert!(error.ends_with(&format!("did you mean `{shop}`?")), "{error}");
 }
+
+#[test]
+fn bundle_without_a_result_leaves_the_folder_after_an_hour() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = folder_in(&parent, LIMIT);
+    folder.create().unwrap();
+    let [old, new] = ["old.bundle", "new.bundle"].map(|name| folder.path().join(name));
+    fs::write(&new, "{}").unwrap();
+    let two_hours_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+    fs::File::create(&old).unwrap().set_modified(two_hours_ago).unwrap();
+    folder.save_with_bundle(&result("shop", 1), b"{}").unwrap();
+    assert!(!old.exists() && new.exists());
+    assert_eq!(names(folder.path()).len(), 3);
+}
+
+#[test]
+fn file_that_is_too_large_for_a_result_is_not_read() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = folder_in(&parent, LIMIT);
+    folder.create().unwrap();
+    let huge = fs::File::create(folder.path().join("huge.json")).unwrap();
+    huge.set_len((1 << 30) + 1).unwrap();
+    match folder.read_text(&RunId::new("huge").unwrap()) {
+        Err(ReadRunError::Read { cause, .. }) => assert_eq!(cause.to_string(), "larger than 1 GiB"),
+        other => panic!("{:?}", other.map(|text| text.len())),
+    }
+}

@@ -2,7 +2,7 @@
 //! under its own name.
 
 use super::{format_instance, parse_instance};
-use crate::FleetEvent;
+use crate::{FleetEvent, Profile};
 use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr, time::Duration};
 
 /// One fact of a run.
@@ -24,6 +24,8 @@ pub enum RunNote {
     Facts(String),
     /// `bundle`: the name of the finished run's bundle.
     Bundle(String),
+    /// `profile`: the load profile of the finished run, with the changes that people made, in JSON.
+    Profile(Profile),
     /// `note:<id>`: what a person noted, in JSON.
     Person { id: String, event: FleetEvent },
 }
@@ -68,6 +70,9 @@ impl RunNote {
             RunNote::TearDown(outcome) => (TEAR_DOWN.to_owned(), outcome.to_string()),
             RunNote::Facts(json) => (FACTS.to_owned(), json.clone()),
             RunNote::Bundle(name) => (BUNDLE.to_owned(), name.clone()),
+            RunNote::Profile(profile) => {
+                (PROFILE.to_owned(), serde_json::to_string(profile).expect("a profile is numbers"))
+            }
             RunNote::Person { id, event } => {
                 (format!("{PERSON}:{id}"), serde_json::to_string(event).expect("an event is text and numbers"))
             }
@@ -85,6 +90,7 @@ impl RunNote {
             TEAR_DOWN => RunNote::TearDown(HookOutcome::decode(text)),
             FACTS => RunNote::Facts(text.to_owned()),
             BUNDLE => RunNote::Bundle(text.to_owned()),
+            PROFILE => RunNote::Profile(serde_json::from_str(text).ok()?),
             PERSON => RunNote::Person { id: of.to_owned(), event: serde_json::from_str(text).ok()? },
             _ => return None,
         })
@@ -96,6 +102,7 @@ const SET_UP: &str = "set_up";
 const TEAR_DOWN: &str = "tear_down";
 const FACTS: &str = "facts";
 const BUNDLE: &str = "bundle";
+const PROFILE: &str = "profile";
 const PERSON: &str = "note";
 
 fn share_name(share: u32) -> String {
@@ -128,6 +135,7 @@ impl RunNotes {
             | RunNote::TearDown(_)
             | RunNote::Facts(_)
             | RunNote::Bundle(_)
+            | RunNote::Profile(_)
             | RunNote::Person { .. } => None,
         };
         notes.filter_map(end).max()
@@ -162,6 +170,11 @@ impl RunNotes {
     /// The name of the finished run's bundle.
     pub fn bundle(&self) -> Option<&str> {
         self.0.get(BUNDLE).map(String::as_str)
+    }
+
+    /// The load profile of the finished run.
+    pub fn profile(&self) -> Option<Profile> {
+        serde_json::from_str(self.0.get(PROFILE)?).ok()
     }
 }
 
@@ -261,6 +274,9 @@ mod tests {
         check(&RunNote::TearDown(HookOutcome::Failed("no: way".into())), "tear_down", "failed:no: way");
         check(&RunNote::Facts("{}".into()), "facts", "{}");
         check(&RunNote::Bundle("b1".into()), "bundle", "b1");
+        let profile = Profile::constant(2.0, Duration::from_secs(9)).unwrap();
+        let text = r#"{"stages":[{"duration":{"secs":9,"nanos":0},"from":2.0,"to":2.0}]}"#;
+        check(&RunNote::Profile(profile), "profile", text);
     }
 
     #[test]

@@ -2,13 +2,19 @@
 //! calls them.
 
 use squall_coord::{FleetStores, RunStore, unique_id};
-use squall_model::{CommandType, FleetEvent, FleetEventKind, RunPhase, protocol::RunNote};
+use squall_model::{
+    CommandType, FleetEvent, FleetEventKind, RunPhase,
+    protocol::{RunNote, RunNotes},
+};
 
 use super::{
     FleetClient, FleetError, WorkerInfo, WorkerKind,
     command_payload::{CommandPayload, command_envelope},
     fleet_client::{recorded_phase, status},
 };
+
+/// The most notes of people on one run, because every reader gets all of them.
+const MAX_NOTES: usize = 1000;
 
 impl<C: FleetStores> FleetClient<C> {
     /// Adds a person's note to the current run, at `at_s` seconds from its start, or now. Returns the
@@ -21,11 +27,15 @@ impl<C: FleetStores> FleetClient<C> {
         if phase == RunPhase::Idle {
             return Err(refused);
         }
+        let run_store = self.stores().run();
+        if RunNotes::from(run_store.notes(record.epoch).await?).person_notes().len() >= MAX_NOTES {
+            return Err(FleetError::TooManyNotes { limit: MAX_NOTES });
+        }
         let elapsed = status(&record, Vec::new())?.elapsed_s.unwrap_or(0.0).max(0.0);
         let at_s = at_s.map_or(elapsed, |at_s| at_s.clamp(0.0, elapsed));
         let event = FleetEvent::new((at_s * 10.0).round() / 10.0, FleetEventKind::Note, text);
         let note = RunNote::Person { id: unique_id(), event: event.clone() };
-        self.stores().run().set_notes(record.epoch, &[note.encode()]).await?;
+        run_store.set_notes(record.epoch, &[note.encode()]).await?;
         Ok((record.epoch, event))
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use squall_coord::{FleetStores, ReportFields, RunRecord, RunStore, StoreError, unique_id};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandType, HIGHEST_LEVEL, LevelStep, LevelUnit, LoadModel, PhaseEvent, RunChangeError, RunFacts,
+    Bundle, CommandType, HIGHEST_LEVEL, LevelStep, LevelUnit, LoadModel, PhaseEvent, Plan, RunChangeError, RunFacts,
     RunPhase, RunSpec, RunSpecError, RunStopRequest, StopReason,
     protocol::{ProtocolVersion, RunNotes, WorkerReport},
 };
@@ -64,6 +64,8 @@ pub enum FleetError {
     UnknownWorker { worker: String },
     #[error("worker {worker} cannot be asked to leave: {reason}; stop its process instead")]
     CannotDrain { worker: String, reason: &'static str },
+    #[error("this run has {limit} notes, and no more are kept")]
+    TooManyNotes { limit: usize },
     #[error("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}")]
     LevelOutOfRange { level: f64 },
     #[error(
@@ -111,7 +113,10 @@ pub struct FleetStatus {
 
 /// The result of a run, as its leader stored it.
 pub struct StoredRunResult {
+    /// As the run started.
     pub bundle: Bundle,
+    /// The plan with the load that was asked for in the end.
+    pub plan: Plan,
     pub view: RunView,
     pub facts: RunFacts,
 }
@@ -387,7 +392,11 @@ impl<C: FleetStores> FleetClient<C> {
         let bundle = self.load_bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;
         let saved = run_store.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
         let view = RunAggregator::<C>::view_of_checkpoint(&saved.data).ok_or_else(|| unreadable("measurements"))?;
-        Ok(Some(StoredRunResult { bundle, view, facts }))
+        let mut plan = bundle.plan.clone();
+        if let Some(profile) = notes.profile() {
+            plan.load.model.set_profile(profile);
+        }
+        Ok(Some(StoredRunResult { bundle, plan, view, facts }))
     }
 
     /// Sends a command to every worker that can decode it. A worker that misses it reads the record

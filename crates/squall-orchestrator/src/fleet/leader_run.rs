@@ -354,6 +354,7 @@ impl<C: FleetStores> LeaderRun<C> {
         let notes = [
             RunNote::Facts(serde_json::to_string(&facts).expect("facts are text and numbers")).encode(),
             RunNote::Bundle(self.bundle_name.clone()).encode(),
+            RunNote::Profile(spec.profile_until(facts.active)).encode(),
         ];
         run_store.set_notes(epoch, &notes).await?;
         let next = RunPhase::Stopping.step(PhaseEvent::Drained).unwrap_or_default();

@@ -12,14 +12,17 @@ mod worker_activity;
 use squall_coord::{FleetStores, RunCheckpoint, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
 use squall_model::{
-    FleetEvent, FleetEventKind, Plan, ThresholdResult, WorkerFacts, WorkerState,
+    FleetEvent, FleetEventKind, Plan, StopReason, ThresholdResult, WorkerFacts, WorkerState,
     protocol::{RunNotes, SendBudgetReport, format_instance},
 };
 use std::{collections::BTreeMap, time::Duration};
 use tracing::warn;
 
 use super::worker_roster::{GaveUpWorker, RosterEntry, RosterEntryState, WorkerRoster};
-use crate::ThresholdJudge;
+use crate::{
+    ThresholdJudge,
+    saturation::{GeneratorUsage, dropped_start_advice, saturation_reasons},
+};
 use checkpoint::{decode_checkpoint, encode_checkpoint, final_view_of};
 
 pub use worker_activity::{WorkerActivity, WorkerSecond};
@@ -96,6 +99,25 @@ impl<C: FleetStores> RunAggregator<C> {
     /// The results of the thresholds so far.
     pub fn threshold_results(&self) -> Vec<ThresholdResult> {
         self.judge.current_results(self.view())
+    }
+
+    /// Why the generator is the limit of the run so far, in the words of the report; empty if it is not.
+    pub fn saturation_reasons(&self, plan: &Plan, elapsed: Duration) -> Vec<String> {
+        self.saturation_reasons_at(plan, self.view(), elapsed, StopReason::Completed)
+    }
+
+    /// As [`saturation_reasons`](Self::saturation_reasons), of `view` and for a run that ended with `stop`.
+    pub(crate) fn saturation_reasons_at(
+        &self,
+        plan: &Plan,
+        view: &RunView,
+        elapsed: Duration,
+        stop: StopReason,
+    ) -> Vec<String> {
+        let (threads, cpu_s) = self.roster.generator_usage();
+        let lost = self.roster.workers.values().filter(|entry| entry.state == RosterEntryState::Lost).count();
+        let usage = GeneratorUsage { elapsed, cpu_s, threads };
+        saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost, view))
     }
 
     /// What has happened to the fleet and what people have noted, in order of time.

@@ -40,6 +40,14 @@ pub(crate) struct WorkerRoster {
     pub(crate) judged: JudgeCheckpoint,
 }
 
+impl WorkerRoster {
+    /// Threads of all workers of the run, and the CPU time in seconds that they have used for it.
+    pub(crate) fn generator_usage(&self) -> (u32, f64) {
+        let threads = self.workers.values().map(|entry| entry.threads).sum();
+        (threads, self.workers.values().map(|entry| entry.cpu_s - entry.first_cpu_s).sum())
+    }
+}
+
 /// Also reads the events of a checkpoint of an earlier release: pairs of time and text.
 fn read_events<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<FleetEvent>, D::Error> {
     #[derive(Deserialize)]

@@ -70,7 +70,8 @@ struct Progress {
     events: Vec<FleetEvent>,
     state: Arc<str>,
     fleet: Option<(Instant, Arc<str>)>,
-    elapsed: Option<(Instant, f64)>,
+    /// The age of the run, and when the store was asked for it.
+    elapsed: Option<(Instant, Duration)>,
     snapshot: Option<CachedSnapshot>,
 }
 
@@ -116,7 +117,7 @@ impl LiveFeed {
     /// The age of the run now, in seconds; `None` without a run in progress.
     pub(crate) fn elapsed_s(&self) -> Option<f64> {
         let (at, elapsed) = self.progress().elapsed?;
-        Some(elapsed + at.elapsed().as_secs_f64())
+        Some((elapsed + at.elapsed()).as_secs_f64())
     }
 
     /// The messages of the whole snapshot, rendered once for all subscribers that need it.
@@ -149,7 +150,7 @@ impl LiveFeed {
             progress.state = state.clone();
             self.send(Published::Text(state));
         }
-        progress.elapsed = watched.filter(|run| !run.finished).map(|run| (Instant::now(), run.elapsed.as_secs_f64()));
+        progress.elapsed = watched.and_then(WatchedRun::age);
         if let Some(watched) = watched {
             self.publish_run(&mut progress, watched);
         }

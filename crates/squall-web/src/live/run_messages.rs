@@ -41,7 +41,7 @@ pub(crate) fn snapshot_messages<C: FleetStores>(watched: Option<&WatchedRun<C>>,
         "cpu": seconds.chunks(step).map(|part| cpu_of(watched, part)).collect::<Vec<_>>(),
         "failures": seconds.chunks(step).filter_map(failures_point).collect::<Vec<_>>(),
         "latest": view.timeline.last().map_or_else(Vec::new, |last| metric_figures(view, last.t_s)),
-        "figures": key_figures(view, watched.measured_duration()),
+        "figures": figures_of(watched),
         "thresholds": thresholds(watched),
         "events": events(watched).iter().map(event_json).collect::<Vec<_>>(),
         "table": table_json(watched, TablePart::WHOLE),
@@ -72,10 +72,16 @@ pub(super) fn second_message<C: FleetStores>(
         "heat": heat_column(second),
         "new_metrics": metric_names(view, known_metrics),
         "metrics": metric_figures(view, second.t_s),
-        "figures": key_figures(view, watched.measured_duration()),
+        "figures": figures_of(watched),
         "thresholds": thresholds(watched),
     })
     .to_string()
+}
+
+fn figures_of<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
+    let mut figures = key_figures(watched.view(), watched.measured_duration());
+    figures["saturated_because"] = watched.saturated_because().into();
+    figures
 }
 
 /// The CPU use of the busiest worker in seconds joined to one point, in percent.

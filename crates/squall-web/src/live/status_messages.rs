@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
+use squall_history::RunId;
 use squall_metrics::coarse_bucket_bounds;
 use squall_model::{LoadModel, Plan, ProfileStage, RunPhase};
 use squall_orchestrator::{FleetStatus, WorkerActivity, WorkerInfo};
-use squall_report::{InterruptionRule, ReportInput, ScheduleRule, result_summary};
+use squall_report::result_summary;
 
 use super::{
     columns::{column_names, micros},
@@ -14,7 +15,7 @@ use super::{
 use crate::run_watcher::WatchedRun;
 
 /// The version of the messages. A page of another version asks for a reload.
-const SCHEMA: &str = "squall.live/3";
+const SCHEMA: &str = "squall.live/4";
 
 pub(crate) fn hello_message(version: &str) -> String {
     json!({
@@ -60,7 +61,7 @@ pub(super) fn state_json<C: FleetStores>(
 }
 
 fn watched_plan_json<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
-    let plan = &watched.bundle.plan;
+    let plan = &watched.plan;
     let mut json = plan_json(plan);
     json["warm_up_s"] = plan.load.warm_up.as_secs_f64().into();
     json["max_users"] = watched.bundle.limits.max_users.into();
@@ -86,14 +87,12 @@ pub(crate) fn plan_json(plan: &Plan) -> Value {
 /// The verdict on a finished run.
 fn result_json<C: FleetStores>(watched: &WatchedRun<C>, version: &'static str) -> Option<Value> {
     let facts = watched.facts()?;
-    let (plan, view) = (&watched.bundle.plan, watched.view());
-    let (schedule_rule, interruption_rule) = (ScheduleRule::default(), InterruptionRule::default());
-    let input = ReportInput { plan, view, facts, schedule_rule, interruption_rule, command: None, version };
-    let summary = result_summary(&input);
+    let summary = result_summary(&watched.report_input(version)?);
     Some(json!({
         "verdict": summary.verdict,
         "lines": summary.lines(),
         "exit_code": summary.exit_code,
+        "saved_as": watched.saved_as.as_ref().map(RunId::as_str),
         "stop": facts.stop,
         "elapsed_s": facts.elapsed.as_secs_f64(),
         "saturated_because": facts.generator.saturated_because,

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_model::{LevelUnit, RunPhase, RunSpec, StopReason};
 use squall_orchestrator::StoredRunResult;
-use squall_report::{
-    InterruptionRule, LiveSnapshot, LoadPhase, ReportInput, ScheduleRule, build_result, html, json_line, result_summary,
-};
+use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result, html, json_line, result_summary};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{ApiState, add_params, scenarios};
@@ -18,6 +16,7 @@ use crate::{
     path::Path,
     request_body::read_body,
     requests::{ChangeRateRequest, CreateTestRequest, EmptyRequest, ScaleUsersRequest, StopTestRequest},
+    run_watcher::report_input,
     vikhry_json,
 };
 
@@ -40,25 +39,13 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
     let active = matches!(status.phase, RunPhase::Preparing | RunPhase::Running);
     let level = spec.filter(|_| active).map_or(0.0, |spec| spec.profile.level(elapsed));
     let live = watched.map(|watched| {
-        let phase =
-            if watched.finished { LoadPhase::Done } else { LoadPhase::at(&watched.bundle.plan, watched.elapsed) };
+        let phase = if watched.finished { LoadPhase::Done } else { LoadPhase::at(&watched.plan, watched.elapsed) };
         let unix_ms = (vikhry_json::unix_s() * 1e3) as u64;
-        let (view, plan) = (watched.view(), &watched.bundle.plan);
+        let (view, plan) = (watched.view(), &watched.plan);
         let line = json_line(&LiveSnapshot { view, plan, elapsed: watched.elapsed, phase, unix_ms });
         serde_json::from_str::<Value>(&line).unwrap_or(Value::Null)
     });
-    let summary = watched.and_then(|watched| {
-        let (plan, view, version) = (&watched.bundle.plan, watched.view(), app.config.version);
-        Some(result_summary(&ReportInput {
-            plan,
-            view,
-            facts: watched.facts()?,
-            schedule_rule: ScheduleRule::default(),
-            interruption_rule: InterruptionRule::default(),
-            command: None,
-            version,
-        }))
-    });
+    let summary = watched.and_then(|watched| Some(result_summary(&watched.report_input(app.config.version)?)));
     let summary = summary.as_ref();
     let alive = status.workers.iter().filter(|worker| worker.is_healthy()).count();
     let ready = status.workers.iter().filter(|worker| worker.ready == status.epoch && status.epoch > 0).count();
@@ -70,9 +57,9 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         "elapsed_s": if status.phase == RunPhase::Idle { watched.map(|watched| watched.elapsed.as_secs_f64()) } else { status.elapsed_s },
         "measured_s": watched.map(|watched| watched.measured_duration().as_secs_f64()),
         "planned_s": spec.map(|spec| spec.planned_end(elapsed).as_secs_f64()),
-        "name": watched.map(|watched| &watched.bundle.plan.name),
-        "target": watched.map(|watched| &watched.bundle.plan.target),
-        "driven_by": watched.map(|watched| watched.bundle.plan.load.model.unit().name()),
+        "name": watched.map(|watched| &watched.plan.name),
+        "target": watched.map(|watched| &watched.plan.target),
+        "driven_by": watched.map(|watched| watched.plan.load.model.unit().name()),
         "level": level,
         "resumes_at": spec.and_then(RunSpec::resumes_at),
         "paused": spec.is_some_and(|spec| spec.paused.is_some()),
@@ -93,7 +80,7 @@ pub(crate) async fn result<C: FleetStores>(
     Path(epoch): Path<String>,
 ) -> ApiResult {
     let (_, run) = stored_run(&app, &epoch).await?;
-    Ok(json_ok(&build_result(&report_input(&app, &run))))
+    Ok(json_ok(&build_result(&stored_report(&run, &app))))
 }
 
 /// Starts the run of a finished test again, as it was.
@@ -119,7 +106,7 @@ pub(crate) async fn report<C: FleetStores>(
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"squall-report-{epoch}.html\"")),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
-    Ok((headers, html(&report_input(&app, &run))).into_response())
+    Ok((headers, html(&stored_report(&run, &app))).into_response())
 }
 
 async fn stored_run<C: FleetStores>(app: &ApiState<C>, epoch: &str) -> Result<(u64, StoredRunResult), ApiError> {
@@ -134,16 +121,8 @@ async fn stored_run<C: FleetStores>(app: &ApiState<C>, epoch: &str) -> Result<(u
     })
 }
 
-fn report_input<'a, C: FleetStores>(app: &ApiState<C>, run: &'a StoredRunResult) -> ReportInput<'a> {
-    ReportInput {
-        plan: &run.bundle.plan,
-        view: &run.view,
-        facts: &run.facts,
-        schedule_rule: ScheduleRule::default(),
-        interruption_rule: InterruptionRule::default(),
-        command: None,
-        version: app.config.version,
-    }
+fn stored_report<'a, C: FleetStores>(run: &'a StoredRunResult, app: &ApiState<C>) -> ReportInput<'a> {
+    report_input(&run.bundle, (&run.plan, &run.view, &run.facts), app.config.version)
 }
 
 pub(crate) async fn stop<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {

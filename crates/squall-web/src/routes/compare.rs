@@ -20,15 +20,15 @@ use crate::{
     query::parse_query,
 };
 
-/// Stands for the baseline in place of an id.
-const BASELINE: &str = "baseline";
+/// Stands for the baseline in place of an id. No id begins with a dot.
+const BASELINE: &str = ".baseline";
 const DEFAULT_TOLERANCE: f64 = 0.05;
 
 /// The query of a comparison.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CompareQuery {
-    /// An id, or `baseline`.
+    /// An id, or [`BASELINE`].
     base: String,
     new: String,
     /// A fraction.
@@ -65,7 +65,8 @@ pub(crate) async fn report<C: FleetStores>(
     let (query, history) = (parse_compare_query(query)?, history(&app)?.clone());
     in_background(move || {
         let Compared { base, new, comparison } = read_and_compare(&history, &query)?;
-        let name = format!("squall-compare-{}-{}.html", query.base, query.new);
+        let [base_name, new_name] = [&query.base, &query.new].map(|id| id.trim_start_matches('.'));
+        let name = format!("squall-compare-{base_name}-{new_name}.html");
         Ok(download(&name, "text/html; charset=utf-8", comparison_html(&comparison, &base, &new)))
     })
     .await

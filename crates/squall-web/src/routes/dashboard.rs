@@ -42,7 +42,7 @@ pub(crate) async fn dashboard<C: FleetStores>(
     let watched = watched.as_ref().filter(|watched| watched.is_run_of(&status));
     let run = watched.map(|watched| {
         let state = live_state(watched, &status);
-        LiveRun::new(&watched.bundle.plan, watched.view(), state, seconds)
+        LiveRun::new(&watched.plan, watched.view(), state, seconds)
     });
     Ok(json_ok(&json!({
         "epoch": status.epoch,
@@ -79,9 +79,7 @@ fn phase<C: FleetStores>(watched: &WatchedRun<C>, status: &FleetStatus) -> LiveR
         (RunPhase::Idle, _) => LiveRunPhase::Done,
         (RunPhase::Stopping, _) => LiveRunPhase::Draining,
         (RunPhase::Preparing, _) | (RunPhase::Running, None) => LiveRunPhase::Starting,
-        (RunPhase::Running, Some(elapsed)) if elapsed < watched.bundle.plan.load.warm_up.as_secs_f64() => {
-            LiveRunPhase::WarmUp
-        }
+        (RunPhase::Running, Some(elapsed)) if elapsed < watched.plan.load.warm_up.as_secs_f64() => LiveRunPhase::WarmUp,
         (RunPhase::Running, Some(_)) => LiveRunPhase::Running,
     }
 }

@@ -9,7 +9,7 @@ use axum::{
     },
     response::Response,
 };
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use squall_coord::FleetStores;
 use std::{pin::pin, sync::Arc, time::Duration};
@@ -22,7 +22,9 @@ use super::ApiState;
 use crate::{
     error::ApiError,
     live::{Published, PublishedSecond, alive_message, hello_message, snapshot_messages},
+    query::parse_query,
     run_watcher::RunWatcher,
+    session::session_rest,
 };
 
 /// Maximum number of concurrent subscribers.
@@ -46,19 +48,36 @@ pub(crate) struct LiveQuery {
 
 pub(crate) async fn subscribe<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
+    headers: HeaderMap,
     query: Result<Query<LiveQuery>, QueryRejection>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::validation(error.body_text()))?;
+    let query = parse_query(query)?;
     let upgrade =
         upgrade.map_err(|error| ApiError::bad_request(format!("this path is a WebSocket: {}", error.body_text())))?;
     if app.watcher.live.subscriber_count() >= MAX_SUBSCRIBERS {
         let message = format!("the live feed already has {MAX_SUBSCRIBERS} subscribers");
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "bad_request", message));
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_readers", message));
     }
     // The server ignores incoming messages, so a long one would only use memory.
     let upgrade = upgrade.max_message_size(4 << 10).max_frame_size(4 << 10);
-    Ok(upgrade.on_upgrade(async move |socket| send_messages(&app, socket, query).await))
+    let session = app.config.token.as_ref().and_then(|token| session_rest(&headers, token));
+    Ok(upgrade.on_upgrade(async move |socket| {
+        // A page whose session has ended asks for the token when it connects again.
+        let ended = async { sleep_for(session).await };
+        tokio::select! {
+            () = send_messages(&app, socket, query) => {}
+            () = ended => {}
+        }
+    }))
+}
+
+/// Waits for `length`, or forever.
+async fn sleep_for(length: Option<Duration>) {
+    match length {
+        Some(length) => sleep(length).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Sends what a reader needs until the connection ends.

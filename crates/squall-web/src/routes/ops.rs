@@ -53,7 +53,7 @@ pub(crate) async fn prometheus<C: FleetStores>(State(app): State<Arc<ApiState<C>
     if let Some(watched) = app.watcher.current_run().await.as_ref() {
         body += &text(&ScrapeInput {
             view: watched.view(),
-            plan: &watched.bundle.plan,
+            plan: &watched.plan,
             elapsed: watched.elapsed,
             generator: None,
             version: app.config.version,

@@ -105,6 +105,13 @@ impl StartableScenario {
             let text = format!("init_params: `{}` must be a string, a number, true or false", param.name);
             return Err(ApiError::validation(text));
         }
+        // A template could send what the scenario reads from the environment to another place.
+        let is_template = |value: &Value| value.as_str().is_some_and(|text| text.contains("{{"));
+        let mut variables = self.params.iter().filter(|param| param.kind == StartableParam::KIND_VARIABLE);
+        if let Some(param) = variables.find(|param| given.get(&param.name).is_some_and(is_template)) {
+            let text = format!("init_params: `{}` cannot contain `{{{{`: a value is no template", param.name);
+            return Err(ApiError::validation(text));
+        }
         match self.params.iter().find(|param| param.required && !given.contains_key(&param.name)) {
             Some(param) => Err(ApiError::validation(format!("init_params: the scenario needs `{}`", param.name))),
             None => Ok(()),
@@ -282,7 +289,7 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         .current_run()
         .await
         .as_ref()
-        .is_some_and(|watched| watched.bundle.plan.load.model.unit() == LevelUnit::Users);
+        .is_some_and(|watched| watched.plan.load.model.unit() == LevelUnit::Users);
     let level = if by_users { current_user_count(&status) } else { 0 };
     let workers: Vec<Value> = status
         .workers

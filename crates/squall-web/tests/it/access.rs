@@ -3,16 +3,20 @@
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
 use squall_web::{AllowedOrigin, ApiToken, TlsFiles, WebConfig};
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    time::timeout,
 };
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    support::{RawResponse, World, parse_response, send, world, world_with},
+    support::{RawResponse, TEST_TIMEOUT, World, parse_response, send, world, world_with},
     websocket::Socket,
 };
 
@@ -236,4 +240,22 @@ async fn https_is_served_with_a_certificate() {
     let config = WebConfig { tls: Some(swapped), ..WebConfig::local("test") };
     let error = squall_web::serve(fleet, config, listener, CancellationToken::new()).await.unwrap_err();
     assert!(error.to_string().contains("cannot read a private key"), "{error}");
+}
+
+#[tokio::test]
+async fn live_feed_ends_with_its_session() {
+    let world = world_with_token().await;
+    let (_, cookie) = sign_in(&world, TOKEN).await;
+    assert!(cookie.contains("squall_session="));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let expiry = now + 3;
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, TOKEN.as_bytes());
+    let tag = ring::hmac::sign(&key, format!("squall session until {expiry}").as_bytes());
+    let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let cookie = format!("Cookie: squall_session={expiry}.{tag}\r\n");
+    let mut socket = Socket::open_with(&world, "/api/v1/live", &cookie).await;
+    let mut received = Vec::new();
+    let end = timeout(TEST_TIMEOUT, socket.stream.read_to_end(&mut received)).await;
+    end.expect("the feed ends").unwrap();
+    assert!(String::from_utf8_lossy(&received).contains("hello"));
 }

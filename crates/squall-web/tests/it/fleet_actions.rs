@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use squall_coord::{FleetStores, RunStore};
+use squall_model::{FleetEvent, FleetEventKind, protocol::RunNote};
 
 use crate::{
     support::{REQUESTS_PER_SECOND, World, world},
@@ -43,6 +44,18 @@ async fn note_without_text_or_with_a_long_one_is_refused() {
     let long = format!(r#"{{"text": "{}"}}"#, "x".repeat(501));
     let error = world.post(NOTES, long).await.expect_error(400, "validation_error");
     assert_eq!(error["message"], "the length of text: 501 is more than 500");
+}
+
+#[tokio::test]
+async fn notes_of_a_run_are_limited() {
+    let world = world(1).await;
+    start(&world).await;
+    let event = FleetEvent::new(0.0, FleetEventKind::Note, "x");
+    let notes: Vec<_> =
+        (0..1000).map(|id| RunNote::Person { id: id.to_string(), event: event.clone() }.encode()).collect();
+    world.cell.run().set_notes(1, &notes).await.unwrap();
+    let error = world.post(NOTES, r#"{"text": "one more"}"#).await.expect_error(409, "invalid_state");
+    assert_eq!(error["message"], "this run has 1000 notes, and no more are kept");
 }
 
 #[tokio::test]

@@ -1,6 +1,10 @@
 //! Tests of `/api/v1/live`, the feed of the web UI, with a run of fake workers.
 
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::{
     support::{REQUESTS_PER_SECOND, World, world},
@@ -31,7 +35,7 @@ async fn reader_gets_hello_state_and_snapshot_and_then_each_second_once() {
     let world = world(2).await;
     let mut socket = Socket::open(&world, "/api/v1/live").await;
     let hello = socket.message().await;
-    assert_eq!((&hello["type"], &hello["schema"]), (&"hello".into(), &"squall.live/3".into()));
+    assert_eq!((&hello["type"], &hello["schema"]), (&"hello".into(), &"squall.live/4".into()));
     assert_eq!(socket.message_of("snapshot").await["run"], Value::Null);
     start(&world).await;
     let state = socket.message_of("state").await;
@@ -107,4 +111,25 @@ async fn wrong_query_and_plain_http_are_rejected() {
     world.get("/api/v1/live?since=-1").await.expect_error(400, "validation_error");
     world.get("/api/v1/live?sinc=1").await.expect_error(400, "validation_error");
     world.get("/api/v1/live").await.expect_error(400, "bad_request");
+}
+
+#[tokio::test]
+async fn reader_above_the_limit_is_refused_with_a_code_of_its_own() {
+    let world = world(1).await;
+    let mut sockets = Vec::new();
+    for _ in 0..256 {
+        let mut socket = Socket::open(&world, "/api/v1/live").await;
+        assert_eq!(socket.message().await["type"], "hello");
+        sockets.push(socket);
+    }
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let head = format!("GET /api/v1/live HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n");
+    let mut stream = TcpStream::connect(world.addr).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    while !text.contains("}}") {
+        text.push(char::from(stream.read_u8().await.unwrap()));
+    }
+    assert!(text.starts_with("HTTP/1.1 503") && text.contains("too_many_readers"), "{text}");
 }

@@ -4,10 +4,11 @@
 use serde_json::{Value, json};
 use squall_coord::MemoryFleetStores;
 use squall_history::{RunFolder, RunId};
+use squall_model::{Bundle, ScheduleRule, StopReason};
 use squall_orchestrator::FleetClient;
 use squall_report::{ResultFile, compare};
 use squall_web::{RunHistory, ServerMode, WebConfig, serve};
-use std::{fs, sync::Arc};
+use std::{collections::BTreeMap, fs, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -116,7 +117,7 @@ async fn comparison_has_the_numbers_of_the_command_line() {
     let page = world.get(&format!("/api/v1/compare/report?{query}")).await;
     assert!(page.head.contains("content-disposition: attachment"), "{}", page.head);
     assert!(String::from_utf8(page.body).unwrap().contains("Squall comparison"));
-    let with_baseline = format!("/api/v1/compare?base=baseline&new={}", ids[1]);
+    let with_baseline = format!("/api/v1/compare?base=.baseline&new={}", ids[1]);
     let error = world.get(&with_baseline).await.expect_error(404, "not_found");
     assert!(error["message"].as_str().unwrap().contains("--save-baseline"), "{error}");
     fs::write(fixture.parent.path().join("baseline.json"), base.to_json()).unwrap();
@@ -172,4 +173,63 @@ async fn folder_of_results_is_served_without_a_fleet() {
     assert_eq!(ResultFile::parse(&text).unwrap().run.name, "shop");
     stop.cancel();
     serving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn run_is_in_the_history_although_the_next_one_started_at_once() {
+    let fixture = fixture().await;
+    let world = &fixture.world;
+    let fleet = FleetClient::new(world.cell.clone());
+    fleet.start(&bundle(), BTreeMap::new()).await.unwrap();
+    world.until(|current| current["live"]["requests_total"].as_u64() > Some(0), "/api/v1/tests/current").await;
+    fleet.stop(StopReason::Interrupted, false, None).await.unwrap();
+    // The watcher polls too rarely to see the fleet between the two runs.
+    while fleet.start(&bundle(), BTreeMap::new()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let list = world.until(|list| list["total"] == 1, "/api/v1/runs").await;
+    let result = world.get("/api/v1/tests/1").await.json();
+    assert_eq!(list["runs"][0]["started_unix_ms"], result["run"]["started_unix_ms"]);
+    assert_eq!(list["runs"][0]["can_start"], true);
+}
+
+#[tokio::test]
+async fn changed_run_has_one_result_and_starts_again_as_it_was() {
+    let fixture = fixture().await;
+    let world = &fixture.world;
+    let given = Bundle { schedule_rule: ScheduleRule::AllowMissing, ..bundle() };
+    let given = serde_json::to_value(&given).unwrap();
+    let body = serde_json::to_vec(&json!({"bundle": given})).unwrap();
+    assert_eq!(world.post("/api/v1/tests", body).await.status, 201);
+    let current = "/api/v1/tests/current";
+    world.until(|test| test["live"]["requests_total"].as_u64() > Some(0), current).await;
+    for (action, body) in [("scale", r#"{"users": 7}"#), ("pause", "{}"), ("stop", "{}")] {
+        assert_eq!(world.post(&format!("{current}/{action}"), body).await.status, 200, "{action}");
+    }
+    let run = world.until(|list| list["total"] == 1, "/api/v1/runs").await["runs"][0].clone();
+    let id = run["id"].as_str().unwrap();
+    let result = world.get("/api/v1/tests/1").await.json();
+    assert_eq!(world.get(&format!("/api/v1/runs/{id}/result")).await.json(), result);
+    let load = &result["run"]["load"];
+    assert_eq!((&load["peak"], &result["run"]["allow_missing"]), (&json!(7.0), &json!(true)));
+    let length = load["duration_s"].as_f64().unwrap();
+    assert!((length - 600.0).abs() < 100.0, "without the rest of the pause: {length}");
+    assert_eq!(world.get(current).await.json()["verdict"], result["verdict"]);
+    let saved = fixture.folder.read_bundle(&RunId::new(id).unwrap()).unwrap().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&saved).unwrap(), given);
+}
+
+#[tokio::test]
+async fn run_with_the_name_baseline_is_compared_in_place_of_the_baseline() {
+    let fixture = fixture().await;
+    let world = &fixture.world;
+    let id = RunId::new(fixture.run(0).await["id"].as_str().unwrap()).unwrap();
+    let mut result = fixture.folder.read(&id).unwrap();
+    fs::write(fixture.folder.path().join("baseline.json"), result.to_json()).unwrap();
+    result.run.name = "another".to_owned();
+    fs::write(fixture.parent.path().join("baseline.json"), result.to_json()).unwrap();
+    for (base, name) in [("baseline", "shop"), (".baseline", "another")] {
+        let answer = world.get(&format!("/api/v1/compare?base={base}&new={id}")).await.json();
+        assert_eq!(answer["base"]["name"], name);
+    }
 }

@@ -2,8 +2,9 @@
 //! content, and the OpenAPI document describes every field.
 
 use serde_json::{Value, json};
+use squall_web::{StartableParam, StartableScenario, WebConfig};
 
-use crate::support::{REQUESTS_PER_SECOND, World, world};
+use crate::support::{REQUESTS_PER_SECOND, World, startable_scenario, world, world_with};
 
 const AGGREGATE: [&str; 13] = [
     "window_s",
@@ -258,4 +259,21 @@ fn every_row_of_the_migration_tables_is_below_a_header() {
         let has_header = lines.get(number + 1).is_some_and(|next| next.starts_with("|---"));
         assert!(!begins_table || has_header, "migrate.md:{}: {line}", number + 1);
     }
+}
+
+#[tokio::test]
+async fn variable_of_a_test_is_no_template() {
+    let param = StartableParam {
+        name: "shelf".to_owned(),
+        kind: StartableParam::KIND_VARIABLE.to_owned(),
+        required: false,
+        annotation: None,
+        default: None,
+    };
+    let scenario = Some(StartableScenario { params: vec![param], ..startable_scenario() });
+    let world = world_with(1, WebConfig { scenario, ..WebConfig::local("test") }).await;
+    let body = json!({"users": 1, "params": {"shelf": "{{ env(\"HOME\") }}"}}).to_string();
+    let error = world.post("/start_test", body).await.expect_error(400, "validation_error");
+    assert_eq!(error["message"], "init_params: `shelf` cannot contain `{{`: a value is no template");
+    assert_eq!(world.post("/start_test", r#"{"users": 1, "params": {"shelf": "{ env }"}}"#).await.status, 200);
 }

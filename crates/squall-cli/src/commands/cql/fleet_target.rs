@@ -2,7 +2,7 @@
 //! missed. The workers make the load; the machine that starts the run creates the schema and runs the warm-up.
 
 use squall_cql::{Population, RunCounts, SequenceEnd, StopRule, StressSettings, Workload};
-use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan, StopReason};
+use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan, ScheduleRule, StopReason};
 use squall_orchestrator::{RunControl, RunObserver, RunResult};
 
 use crate::{args::FleetArgs, bundle::CqlSource, commands::run::run_bundle, exit::CliError, local_fleet_state};
@@ -12,6 +12,7 @@ pub(super) struct FleetTarget {
     redis: String,
     fleet: String,
     settings: EncodedSettings,
+    schedule_rule: ScheduleRule,
 }
 
 impl FleetTarget {
@@ -32,7 +33,12 @@ impl FleetTarget {
             false => (redis, args.fleet.clone()),
         };
         let settings = source.encode()?;
-        Ok(Some(FleetTarget { redis, fleet, settings }))
+        Ok(Some(FleetTarget { redis, fleet, settings, schedule_rule: ScheduleRule::default() }))
+    }
+
+    /// The same, whose runs the API of the fleet judges by `schedule_rule`.
+    pub(super) fn judged_by(self, schedule_rule: ScheduleRule) -> FleetTarget {
+        FleetTarget { schedule_rule, ..self }
     }
 
     /// Runs `plan` on the workers.
@@ -44,7 +50,8 @@ impl FleetTarget {
         control: &RunControl,
         observers: &mut [&mut dyn RunObserver],
     ) -> Result<RunResult, CliError> {
-        let bundle = Bundle { settings: self.settings.clone(), ..Bundle::new(plan.clone(), limits) };
+        let (settings, schedule_rule) = (self.settings.clone(), self.schedule_rule);
+        let bundle = Bundle { settings, schedule_rule, ..Bundle::new(plan.clone(), limits) };
         run_bundle((&self.redis, &self.fleet), &bundle, histogram_window_s, control, observers).await
     }
 }

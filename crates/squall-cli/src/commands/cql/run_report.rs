@@ -145,7 +145,7 @@ impl RunReport {
     }
 
     /// `throttle=` is a limit that a slow database need not reach. `fixed=` is a schedule.
-    fn schedule_rule(&self) -> ScheduleRule {
+    pub(super) fn schedule_rule(&self) -> ScheduleRule {
         match (self.args.strict, self.args.allow_missing, self.pacing) {
             (true, _, _) => ScheduleRule::Strict,
             (false, true, _) | (false, false, Pacing::Throttle(_)) => ScheduleRule::AllowMissing,

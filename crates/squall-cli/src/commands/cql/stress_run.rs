@@ -44,6 +44,7 @@ pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, Cli
     let fleet = FleetTarget::new(&args.fleet, &settings, &workload, source)?;
     let search = search_settings(&args, &settings);
     let report = RunReport::open(args, &settings, &workload)?;
+    let fleet = fleet.map(|fleet| fleet.judged_by(report.schedule_rule()));
     let place = LogPlace { quiet: report.quiet(), stdout_is_taken: report.uses_stdout() };
     let log = OutputLog::open(settings.log.file.as_deref(), place)?;
     let hdr = settings.log.hdr_file.as_deref().map(HdrLog::create).transpose()?;

@@ -317,17 +317,17 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             }
             stored.facts.started_unix_ms = unix_ms();
         }
-        let plan = self.last_known.plan(&self.bundle.plan, stored.facts.active);
         // The leader keeps full histograms of one second, and observers may need those of an interval. This
         // aggregator has them, unless the store has lost deltas.
         let _ = self.aggregator.poll().await;
         let seconds = |view: &RunView| (view.timeline.len(), view.all.requests, view.all.errors);
         let own = self.aggregator.final_view().filter(|own| seconds(own) == seconds(&stored.view));
-        self.show_result(&plan, own.as_ref().unwrap_or(&stored.view), &stored.facts, observers);
-        Ok(RunResult { plan, view: stored.view, facts: stored.facts })
+        self.show_result(&stored, own.as_ref().unwrap_or(&stored.view), observers);
+        Ok(RunResult { plan: stored.plan, view: stored.view, facts: stored.facts })
     }
 
-    fn show_result(&self, plan: &Plan, view: &RunView, facts: &RunFacts, observers: &mut [&mut dyn RunObserver]) {
+    fn show_result(&self, stored: &StoredRunResult, view: &RunView, observers: &mut [&mut dyn RunObserver]) {
+        let facts = &stored.facts;
         let live = LiveStatus {
             elapsed: facts.elapsed,
             phase: LivePhase::Done,
@@ -339,7 +339,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             busy_users: 0,
             thresholds: facts.thresholds.clone(),
         };
-        observers.iter_mut().for_each(|observer| observer.on_update(plan, view, &live));
+        observers.iter_mut().for_each(|observer| observer.on_update(&stored.plan, view, &live));
     }
 
     fn into_partial_result(self, reason: &str) -> RunResult {

@@ -7,13 +7,7 @@ use squall_model::{FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, LoadM
 use std::time::Duration;
 
 use super::LeaderRun;
-use crate::{
-    fleet::{
-        planned_load::{planned_load_end, planned_loads, queued_starts_end, starts_due_before},
-        worker_roster::RosterEntryState,
-    },
-    saturation::{GeneratorUsage, dropped_start_advice, saturation_reasons},
-};
+use crate::fleet::planned_load::{planned_load_end, planned_loads, queued_starts_end, starts_due_before};
 
 impl<C: FleetStores> LeaderRun<C> {
     /// `load_end` is when the load was over, if workers have noted it. `missed` is the number of
@@ -33,12 +27,9 @@ impl<C: FleetStores> LeaderRun<C> {
             true => StopReason::Aborted,
             false => stop.reason,
         });
-        let threads: u32 = roster.workers.values().map(|entry| entry.threads).sum();
-        let cpu_s: f64 = roster.workers.values().map(|entry| entry.cpu_s - entry.first_cpu_s).sum();
+        let (threads, cpu_s) = roster.generator_usage();
         let max_rss_bytes = roster.workers.values().map(|entry| entry.max_rss_bytes).max().unwrap_or(0);
-        let usage = GeneratorUsage { elapsed, cpu_s, threads };
-        let lost = roster.workers.values().filter(|entry| entry.state == RosterEntryState::Lost).count();
-        let saturated_because = saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost, view));
+        let saturated_because = self.aggregator.saturation_reasons_at(plan, view, elapsed, stop);
         let unreported = self.max_unreported_requests(view, begun);
         let lost_by_announcements: u64 =
             roster.workers.keys().map(|instance| self.aggregator.lost_at_most(*instance)).sum();

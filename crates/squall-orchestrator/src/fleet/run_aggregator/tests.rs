@@ -159,3 +159,21 @@ async fn worker_activity_has_the_latest_second_of_each_worker() {
     let events = aggregator.events();
     assert!(events.last().is_some_and(|event| event.t_s == 3.0 && event.text.contains("w1 was lost")), "{events:?}");
 }
+
+#[tokio::test]
+async fn limit_of_the_generator_is_known_while_the_run_goes_on() {
+    let (stores, mut aggregator) = open_run(&[]).await;
+    let model = LoadModel::Open { rate: profile(), arrivals: squall_model::Arrivals::Even };
+    let load = Load { model, iterations: None, warm_up: Duration::ZERO };
+    let tasks = vec![squall_model::TaskSpec::new("a")];
+    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: vec![], seed: 1 };
+    aggregator.update_roster(&[worker(1, 0, 0)], Duration::ZERO).await.unwrap();
+    assert_eq!(aggregator.saturation_reasons(&plan, Duration::from_secs(2)), [""; 0]);
+    let mut dropped = delta(1, 0, 1, 1);
+    dropped.engine.dropped = 7;
+    ship(&stores, dropped).await;
+    ship(&stores, delta(1, 1, 1, 1)).await;
+    aggregator.poll().await.unwrap();
+    let reasons = aggregator.saturation_reasons(&plan, Duration::from_secs(2));
+    assert!(reasons.iter().any(|reason| reason.starts_with("7 starts never happened")), "{reasons:?}");
+}
