@@ -3,7 +3,7 @@
 
 use squall_coord::{FleetStores, StoreError};
 use squall_metrics::RunView;
-use squall_model::{Bundle, Plan, RunFacts, RunPhase, RunSpec, StopReason, error_chain};
+use squall_model::{Bundle, Plan, RunPhase, RunSpec, StopReason, error_chain};
 use std::time::Duration;
 use tokio::{
     sync::watch,
