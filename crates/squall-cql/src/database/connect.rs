@@ -24,6 +24,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     num::NonZeroUsize,
+    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -298,7 +299,7 @@ impl Database {
     /// and the data centre.
     pub(crate) async fn with_node<T>(
         &self,
-        request: impl Future<Output = Result<T, OperationError>>,
+        request: Pin<&mut impl Future<Output = Result<T, OperationError>>>,
     ) -> (Result<T, OperationError>, RequestTimes) {
         let (answer, tried, times) = self.tried.follow(request).await;
         let answer = answer.map_err(|error| match tried.and_then(|node| self.node_name(node)) {

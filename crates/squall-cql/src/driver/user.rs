@@ -13,6 +13,7 @@ use squall_engine::{Iteration, VirtualUser};
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::{
     fmt::Write,
+    pin::pin,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -77,7 +78,7 @@ impl CqlUser {
         loop {
             tries += 1;
             let turn = thread.wait_for_turn().await;
-            let sending = self.data.send(&thread.database, operation);
+            let sending = pin!(self.data.send(&thread.database, operation));
             let (answer, times) = thread.database.with_node(sending).await;
             sent = sent.or(times.sent);
             let error = match answer {

@@ -13,6 +13,7 @@ use crate::{
 use scylla::{errors::ExecutionError, response::PagingState, statement::prepared::PreparedStatement};
 use std::{
     ops::ControlFlow,
+    pin::pin,
     time::{Duration, Instant},
 };
 
@@ -87,16 +88,17 @@ impl StatementSession {
         // The driver limits one page. Its own timer is enough for the first one.
         let mut time_left = None;
         loop {
-            let page = self.database.session.execute_single_page(&statement.prepared, values, state);
-            let page = async {
-                let answered = match time_left {
+            let limit = time_left;
+            let page = pin!(async {
+                let page = pin!(self.database.session.execute_single_page(&statement.prepared, values, state));
+                let answered = match limit {
                     None => page.await,
                     Some(left) => tokio::time::timeout(left, page)
                         .await
                         .unwrap_or(Err(ExecutionError::RequestTimeout(statement.timeout))),
                 };
                 answered.map_err(OperationError::from)
-            };
+            });
             let (page, next) = self.database.with_node(page).await.0?;
             time_left = Some(statement.timeout.saturating_sub(began.elapsed()));
             rows.add(page)?;
