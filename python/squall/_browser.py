@@ -232,7 +232,7 @@ class UserBrowser:
         seconds = self._connection.timeout / 1e3
         try:
             return await asyncio.wait_for(opening, seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             browser, self._browser = self._browser, None
             self._connection.give_up(browser)
             raise BrowserLost(f"the browser opened no page within {seconds:g} s") from None
