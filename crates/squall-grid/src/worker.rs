@@ -238,6 +238,9 @@ impl<S: SlotOffers> GridWorker<S> {
         if outcome.name_taken && history.name_taken_since.is_none() {
             tracing::warn!(worker = %offer.worker, "the grid has another worker of this name");
         }
+        if !outcome.name_taken {
+            gateway.note_listed(&offer.sessions);
+        }
         history.note_answer(&self.config, &outcome);
         if outcome.drain && !offer.draining {
             tracing::info!(worker = %offer.worker, "the worker was asked to drain");

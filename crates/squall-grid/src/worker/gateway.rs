@@ -79,6 +79,9 @@ pub(crate) struct GatewayConfig {
 struct Shared {
     config: GatewayConfig,
     sessions: Mutex<BTreeMap<SlotSessionId, HeldConnection>>,
+    /// Direct sessions that ended before an offer listed them. No server releases them, so the store has to see
+    /// them once.
+    ended_unlisted: Mutex<Vec<HeldSession>>,
     /// Sessions of one-time paths that were used, with the time at which the path expires.
     used_paths: Mutex<BTreeMap<SlotSessionId, u64>>,
     /// Sessions whose browser has answered.
@@ -98,6 +101,21 @@ struct HeldConnection {
     detached: bool,
     /// Whether its browser has answered, so that it counts in the worker's lifetime.
     counted: bool,
+    /// Whether the store has seen it in an offer.
+    listed: bool,
+}
+
+impl HeldConnection {
+    fn held_session(&self, id: &SlotSessionId) -> HeldSession {
+        HeldSession {
+            id: id.clone(),
+            key: self.request.key.clone(),
+            version: self.version.clone(),
+            server: self.request.server.clone(),
+            direct: self.request.direct,
+            detached: self.detached,
+        }
+    }
 }
 
 /// Who asks for a session, and how.
@@ -120,6 +138,7 @@ impl Gateway {
         let shared = Shared {
             config,
             sessions: Mutex::default(),
+            ended_unlisted: Mutex::default(),
             used_paths: Mutex::default(),
             lifetime: AtomicU64::new(0),
             client_left: Notify::new(),
@@ -132,20 +151,29 @@ impl Gateway {
         self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sessions, and how many there have been with these. Read at one instant. A session that ends before
-    /// its browser has answered counts no more.
+    /// The sessions for an offer, and how many there have been with these. Read at one instant. A session that
+    /// ends before its browser has answered counts no more.
     pub(crate) fn held_sessions(&self) -> (Vec<HeldSession>, u64) {
         let sessions = self.lock();
-        let held = sessions.iter().map(|(id, open)| HeldSession {
-            id: id.clone(),
-            key: open.request.key.clone(),
-            version: open.version.clone(),
-            server: open.request.server.clone(),
-            direct: open.request.direct,
-            detached: open.detached,
-        });
+        let mut held: Vec<HeldSession> = sessions.iter().map(|(id, open)| open.held_session(id)).collect();
+        held.extend_from_slice(&self.lock_ended_unlisted());
         let uncounted = sessions.values().filter(|open| !open.counted).count() as u64;
-        (held.collect(), self.shared.lifetime.load(Relaxed) + uncounted)
+        (held, self.shared.lifetime.load(Relaxed) + uncounted)
+    }
+
+    /// Notes that the store has seen these sessions. The next offer then shows which of them have ended.
+    pub(crate) fn note_listed(&self, listed: &[HeldSession]) {
+        let mut sessions = self.lock();
+        for held in listed {
+            if let Some(open) = sessions.get_mut(&held.id) {
+                open.listed = true;
+            }
+        }
+        self.lock_ended_unlisted().retain(|ended| listed.iter().all(|held| held.id != ended.id));
+    }
+
+    fn lock_ended_unlisted(&self) -> MutexGuard<'_, Vec<HeldSession>> {
+        self.shared.ended_unlisted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a session has ended since the last call.
@@ -452,6 +480,7 @@ impl Gateway {
             next_client: None,
             detached: false,
             counted: false,
+            listed: false,
         };
         sessions.insert(id.clone(), open);
         Ok(Some((RegisteredSession { gateway: self.clone(), id }, stopped)))
@@ -486,7 +515,11 @@ impl RegisteredSession {
 
 impl Drop for RegisteredSession {
     fn drop(&mut self) {
-        self.gateway.lock().remove(&self.id);
+        let mut sessions = self.gateway.lock();
+        if let Some(ended) = sessions.remove(&self.id).filter(|ended| ended.request.direct && !ended.listed) {
+            self.gateway.lock_ended_unlisted().push(ended.held_session(&self.id));
+        }
+        drop(sessions);
         self.gateway.shared.session_ended.notify_one();
         self.gateway.shared.client_left.notify_waiters();
     }

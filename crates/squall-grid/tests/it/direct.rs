@@ -63,6 +63,19 @@ async fn node_and_python_clients_follow_to_the_worker() {
     grid.end().await;
 }
 
+/// The session may begin and end between two heartbeats of the worker.
+#[tokio::test]
+async fn slot_of_a_short_session_is_free_after_the_next_heartbeats() {
+    // A session that no offer lists keeps its slot for longer than this.
+    let config = ServerConfig { direct: true, dial_timeout: 20 * DEADLINE, ..server_config() };
+    let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 2)).await;
+    let (worker, path) = redirected(&grid).await;
+    assert_eq!(ask(worker, &path, "").await.status, 101);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    assert_eq!(grid.snapshot().await.workers[0].lifetime, 1);
+    grid.end().await;
+}
+
 #[tokio::test]
 async fn session_outlives_the_server() {
     let grid = direct_grid(1).await;
