@@ -199,7 +199,7 @@ class UserBrowser:
     async def new_page(self, **options: Any) -> Page:
         """Opens a page in a context of its own. ``options`` are those of Playwright's ``new_context``."""
         context = await self.new_context(**options)
-        page = await self._in_time(context.new_page())
+        page: Page = await self._in_time(context.new_page())
         await asyncio.gather(*self._watching)
         return page
 
@@ -214,7 +214,7 @@ class UserBrowser:
             options.setdefault("viewport", {"width": width, "height": height})
         if self._connection.base_url:
             options.setdefault("base_url", self._connection.base_url)
-        context = await self._in_time(self._browser.new_context(**options))
+        context: BrowserContext = await self._in_time(self._browser.new_context(**options))
         self._contexts.append(context)
         context.set_default_timeout(self._connection.timeout)
         await context.add_init_script(_script())
