@@ -181,7 +181,7 @@ function HeatChart({ flags }: ChartProps): JSX.Element {
   const scale = useMemo(
     () => (
       <span class="scale">
-        1 <i /> <LiveText text={() => `${count(heat.most)} in a second`} />
+        1 <i /> <LiveText text={() => (heat.most > 0 ? `${count(heat.most)} in a second` : "")} />
       </span>
     ),
     [],

@@ -22,8 +22,8 @@ export class HeatBitmap {
   private starts: number[] = [];
   /** Pixels by level. */
   private palette: Uint32Array = new Uint32Array(0);
-  /** The highest count of a bucket in one second. */
-  most = 1;
+  /** The highest count of a bucket in one second; 0 until the bitmap is drawn. */
+  most = 0;
   low = Infinity;
   high = 0;
 
