@@ -26,8 +26,8 @@ impl RunSaver {
         RunSaver { folder, since: now.saturating_sub(CLOCK_TOLERANCE) }
     }
 
-    /// Saves a finished run with the bundle that started it, and returns its id. A failure is logged, because the run itself is not
-    /// affected.
+    /// Saves a finished run with the bundle that started it, and returns its id. A failure is logged, because the run
+    /// itself is not affected.
     pub(crate) async fn save(&self, report: &ReportInput<'_>, bundle: &Bundle) -> Option<RunId> {
         let facts = report.facts;
         if Duration::from_millis(facts.started_unix_ms) + facts.elapsed < self.since {

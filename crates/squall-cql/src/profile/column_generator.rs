@@ -26,7 +26,7 @@ pub enum UnsupportedColumn {
         "the column {column} has the type {cql_type}, which cannot be generated: leave it out of the table, or use -errors skip-unsupported-columns"
     )]
     Type { column: String, cql_type: String },
-    #[error("the size of the column {column} makes values of more than {} MiB: use a smaller one", MAX_VALUE_BYTES >> 20)]
+    #[error("values of the column {column} are larger than {} MiB: use a smaller size", MAX_VALUE_BYTES >> 20)]
     Size { column: String },
 }
 
