@@ -11,7 +11,7 @@
 //! | `state` | first, and when it changes | phase, plan and load of the run; verdict when it is over |
 //! | `snapshot` | after `state`, at the start and end of a run, and to a slow reader | the run so far |
 //! | `history` | after `snapshot`, several | parts of its heatmap and of the trends of metrics |
-//! | `second` | a second has closed | its row, failures, heatmap column, metrics, key figures, limits of the generator |
+//! | `second` | a second has closed | its row, failures, heatmap column, metrics, key figures, generator limits |
 //! | `table` | with a second | figures and failures of every metric; of many metrics, of a fifth of them |
 //! | `event` | something happened to the fleet, or a person noted it | time, text, kind, subject |
 //! | `fleet` | each second | every worker |
