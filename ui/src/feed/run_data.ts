@@ -15,19 +15,14 @@ import type {
   Threshold,
 } from "./messages";
 import { placeOf } from "./place";
+import { Trends } from "./trends";
 
-/** Seconds of a metric's trend. */
-const TREND_S = 60;
 /** With more points the page asks for a new snapshot, which joins seconds. */
 const MAX_POINTS = 7200;
 
 export interface Metric {
   name: string;
   kind: MetricName[2];
-  /** Times and p99 of the latest minute. */
-  trend: { t: number[]; p99: number[] };
-  /** Requests in the latest second. */
-  now: number;
 }
 
 /** Rows by id + 1; a metric without a row has none. */
@@ -61,6 +56,9 @@ export class RunData {
   /** Changes with the generation, and when columns of the heatmap arrive late. */
   heats = 0;
   metrics = new Map<number, Metric>();
+  trends = new Trends();
+  /** By id: requests in the latest second. */
+  private latest: number[] = [];
   figures: KeyFigures | null = null;
   thresholds: Threshold[] = [];
   events: FleetEvent[] = [];
@@ -123,8 +121,7 @@ export class RunData {
       if (this.times[index] === t) this.heat[index] = column;
     }
     for (const [id, t, p99] of trends) {
-      const metric = this.metrics.get(id);
-      if (metric) metric.trend = { t, p99 };
+      for (const [place, second] of t.entries()) this.trends.add(id, second, p99[place] ?? 0);
     }
   }
 
@@ -135,7 +132,7 @@ export class RunData {
     if (t <= this.lastSecond) return true;
     if (t !== this.lastSecond + 1) return false;
     this.version += 1;
-    for (const [column, value] of message.row.entries()) this.append(column, [value]);
+    for (let column = 0; column < message.row.length; column += 1) this.appendOne(column, message.row[column] ?? 0);
     this.heat[this.times.length - 1] = message.heat;
     this.cpu.push(message.cpu);
     if (message.failures.length > 0) this.addFailures(t, message.failures);
@@ -148,19 +145,17 @@ export class RunData {
 
   /** Takes the metrics of the latest second, and continues their trends if it is the second `t`. */
   private setLatest(metrics: number[], t: number | null): void {
-    for (const metric of this.metrics.values()) metric.now = 0;
+    this.latest.fill(0);
     for (let place = 0; place < metrics.length; place += 3) {
-      const metric = this.metrics.get(metrics[place] ?? -1);
-      if (!metric) continue;
-      metric.now = metrics[place + 1] ?? 0;
-      if (t === null) continue;
-      metric.trend.t.push(t);
-      metric.trend.p99.push(metrics[place + 2] ?? 0);
-      while ((metric.trend.t[0] ?? t) <= t - TREND_S) {
-        metric.trend.t.shift();
-        metric.trend.p99.shift();
-      }
+      const id = metrics[place] ?? 0;
+      this.latest[id] = metrics[place + 1] ?? 0;
+      if (t !== null) this.trends.add(id, t, metrics[place + 2] ?? 0);
     }
+  }
+
+  /** Requests of a metric in the latest second. */
+  latestOf(id: number): number {
+    return this.latest[id] ?? 0;
   }
 
   /** Replaces the metrics of the part. */
@@ -168,17 +163,19 @@ export class RunData {
     this.version += 1;
     this.tables += 1;
     const known = this.table ?? { total: [], window: [], messages: [], outcomes: [], changed: [] };
+    // Plain loops: iterators over hundreds of rows each second cost the browser many collections.
     const replace = (rows: Rows, added: number[][]): Rows => {
-      const here = new Set(added.map((row) => (row[0] ?? 0) + 1));
-      for (let index = place; index < rows.length; index += parts) if (!here.has(index)) rows[index] = undefined;
+      const here = new Set<number>();
       for (const row of added) {
         const index = (row[0] ?? 0) + 1;
         const old = rows[index];
         // Copied, because rows of messages that live long cost the browser many large collections.
-        if (old?.length === row.length) for (const [column, value] of row.entries()) old[column] = value;
+        if (old?.length === row.length) for (let column = 0; column < row.length; column += 1) old[column] = row[column] ?? 0;
         else rows[index] = row;
         known.changed[index] = this.tables;
+        here.add(index);
       }
+      for (let index = place; index < rows.length; index += parts) if (!here.has(index)) rows[index] = undefined;
       return rows;
     };
     const isOther = ([id]: ErrorMessage | ErrorOutcome): boolean => ((id ?? -1) + 1) % parts !== place;
@@ -211,6 +208,12 @@ export class RunData {
     if (values.length > 0) [this.lowest[column], this.highest[column]] = [low, high];
   }
 
+  private appendOne(column: number, value: number): void {
+    this.values[column]?.push(value);
+    if (value < (this.lowest[column] ?? Infinity)) this.lowest[column] = value;
+    if (value > (this.highest[column] ?? -Infinity)) this.highest[column] = value;
+  }
+
   private addFailures(t: number, failures: Failure[]): void {
     this.failures.set(t, failures);
     for (const [code, n] of failures) this.failureTotals.set(code, (this.failureTotals.get(code) ?? 0) + n);
@@ -219,7 +222,7 @@ export class RunData {
   private addMetrics(names: MetricName[]): void {
     for (const [id, name, kind] of names) {
       const known = this.metrics.get(id);
-      if (known?.name !== name) this.metrics.set(id, { name, kind, trend: { t: [], p99: [] }, now: 0 });
+      if (known?.name !== name) this.metrics.set(id, { name, kind });
     }
   }
 
@@ -234,6 +237,8 @@ export class RunData {
     this.generation += 1;
     this.heats += 1;
     this.metrics = new Map();
+    this.trends = new Trends();
+    this.latest = [];
     this.figures = null;
     this.thresholds = [];
     this.events = [];

@@ -1,6 +1,7 @@
 // The pages that start runs and show what shares the fleet's Redis server, as one file that loads on
 // their first visit.
 
+import "./shared_sheet";
 import { addSheet } from "../parts/sheet";
 import sheet from "./control.css" with { type: "text" };
 

@@ -1,5 +1,6 @@
 // The pages of finished runs, as one file that loads on their first visit.
 
+import "./shared_sheet";
 import { addSheet } from "../parts/sheet";
 import sheet from "./runs.css" with { type: "text" };
 

@@ -41,10 +41,15 @@ export function drawDense(plot: uPlot, series: number, style: DenseStyle): void 
   const bottom = bbox.top + bbox.height;
   const y = (value: number): number => Math.min(Math.max(Math.round(plot.valToPos(value, "y", true)), bbox.top), bottom);
   const thick = Math.max(1, Math.round(style.width * ratio));
-  let [column, low, high, previous] = [-1, Infinity, -Infinity, Number.NaN];
+  // One by one: an array would be made for each pixel.
+  let column = -1;
+  let low = Infinity;
+  let high = -Infinity;
+  let previous = Number.NaN;
   const draw = (): void => {
     if (column < 0 || low > high) return;
-    const [left, top] = [Math.round(bbox.left + column * ratio), y(high)];
+    const left = Math.round(bbox.left + column * ratio);
+    const top = y(high);
     if (style.fill) {
       ctx.fillStyle = style.fill;
       ctx.fillRect(left, top, ratio, bottom - top);
@@ -60,7 +65,9 @@ export function drawDense(plot: uPlot, series: number, style: DenseStyle): void 
       draw();
       column = place;
       // The bar begins where the one beside it ended, so that the line has no holes.
-      [low, high] = Number.isNaN(previous) || style.bars ? [Infinity, -Infinity] : [previous, previous];
+      const alone = Number.isNaN(previous) || style.bars;
+      low = alone ? Infinity : previous;
+      high = alone ? -Infinity : previous;
     }
     previous = value ?? Number.NaN;
     if (value === null || value === undefined) continue;

@@ -8,9 +8,8 @@ const FIRST_ID = -2;
 
 /** The part of a name before its first slash; null for a path such as `GET /cart` and for no slash. */
 export function groupOf(name: string): string | null {
-  const end = name.indexOf("/");
-  const group = end > 0 ? name.slice(0, end) : "";
-  return group === "" || /\s/.test(group) ? null : group;
+  const [end, blank] = [name.indexOf("/"), name.search(/\s/)];
+  return end <= 0 || (blank >= 0 && blank < end) ? null : name.slice(0, end);
 }
 
 const asMembers = new WeakMap<Entry, Entry>();
@@ -27,8 +26,12 @@ export function arrangeGroups(entries: Entry[], folded: ReadonlySet<string>, nam
   const members = new Map<string, Entry[]>();
   for (const entry of entries) {
     const group = groupOf(nameOf(entry));
-    if (group !== null) members.set(group, [...(members.get(group) ?? []), entry]);
+    if (group === null) continue;
+    const own = members.get(group);
+    if (own) own.push(entry);
+    else members.set(group, [entry]);
   }
+  if (members.size === 0) return entries;
   const owners = new Map(entries.map((entry) => [nameOf(entry), entry]));
   const isGroup = (name: string): boolean => owners.has(name) || (members.get(name)?.length ?? 0) > 1;
   const done = new Set<string>();
@@ -45,6 +48,6 @@ export function arrangeGroups(entries: Entry[], folded: ReadonlySet<string>, nam
     if (group === null || !isGroup(group)) return [entry];
     const owner = owners.get(group);
     if (done.has(group) || owner) return [];
-    return withMembers({ id: FIRST_ID - done.size, metric: null, label: group, figure: () => undefined }, group);
+    return withMembers({ id: FIRST_ID - done.size, metric: null, label: group, figure: () => undefined, key: 0 }, group);
   });
 }

@@ -56,6 +56,8 @@ export interface Entry {
   label?: string;
   /** Reads a column; undefined for a group that was not timed itself. */
   figure: (column: string) => number | undefined;
+  /** What it is sorted by. */
+  key: number;
   /** The members of the group that this row opens and folds. */
   group?: { name: string; members: number; folded: boolean };
   member?: boolean;
@@ -74,7 +76,8 @@ class EntryReader {
     const { data } = store;
     const rows = (this.window === "60" && !data.finished ? data.table?.window : data.table?.total) ?? [];
     const entries: Entry[] = [];
-    for (const [place, values] of rows.entries()) {
+    for (let place = 0; place < rows.length; place += 1) {
+      const values = rows[place];
       if (!values) continue;
       const metric = data.metrics.get(place - 1) ?? null;
       let entry = this.known[place];
@@ -90,32 +93,28 @@ class EntryReader {
     const figure = (column: string): number | undefined => {
       // A finished run has no latest seconds.
       if (store.data.finished && (column === "now" || this.window === "60")) return undefined;
-      if (column === "now") return nowOf({ id, metric });
+      if (column === "now") return nowOf(id);
       if (column === "error_rate") return read("requests") ? read("errors") / read("requests") : 0;
       return read(this.times !== "response" && OTHER_TIMES.has(column) ? `${this.times}_${column}` : column);
     };
-    return { id, metric, values, figure };
+    return { id, metric, values, figure, key: 0 };
   }
 }
 
 /** Requests of the latest second, which change more often than the rest of a row. */
-const nowOf = ({ id, metric }: Pick<Entry, "id" | "metric">): number =>
-  id === ALL_REQUESTS ? (store.data.column("requests").at(-1) ?? 0) : (metric?.now ?? 0);
+const nowOf = (id: number): number => (id === ALL_REQUESTS ? (store.data.column("requests").at(-1) ?? 0) : store.data.latestOf(id));
 
 export const nameOf = ({ id, metric, label }: Entry): string =>
   label ?? (id === ALL_REQUESTS ? "all requests" : (metric?.name ?? `metric ${id}`));
 
-function sorted(entries: Entry[], sort: string, ascending: boolean): Entry[] {
+const { compare } = new Intl.Collator();
+
+function sorted(entries: readonly Entry[], sort: string, ascending: boolean): Entry[] {
   const direction = ascending ? 1 : -1;
-  const compare = new Intl.Collator().compare;
-  // All requests stay on top. Each figure is read once, because a comparison reads many.
-  const keyed = entries.map((entry) => ({
-    entry,
-    top: entry.id === ALL_REQUESTS ? 0 : 1,
-    key: sort === "name" ? 0 : (entry.figure(sort) ?? 0) * direction,
-  }));
-  keyed.sort((a, b) => a.top - b.top || a.key - b.key || (sort === "name" ? compare(nameOf(a.entry), nameOf(b.entry)) * direction : 0));
-  return keyed.map(({ entry }) => entry);
+  const names = sort === "name";
+  // Each figure is read once, because a comparison reads many. All requests stay on top.
+  for (const entry of entries) entry.key = entry.id === ALL_REQUESTS ? -Infinity : names ? 0 : (entry.figure(sort) ?? 0) * direction;
+  return entries.toSorted((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : names ? compare(nameOf(a), nameOf(b)) * direction : 0));
 }
 
 interface Props {
@@ -335,7 +334,7 @@ class MetricRow extends Component<RowProps> {
     return this.outdated && this.inView;
   }
 
-  private readonly now = (): string => count(nowOf(this.props.entry));
+  private readonly now = (): string => count(nowOf(this.props.entry.id));
   private readonly shown = (): boolean => this.inView;
 
   override render(props: RowProps): JSX.Element {
@@ -349,7 +348,7 @@ function RowCells({ entry, columns, onFold, now, shown }: RowProps & { now: () =
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;
-  const trend = id === ALL_REQUESTS ? store.data.column("p99").slice(-60) : (metric?.trend.p99 ?? []);
+  const trend = id === ALL_REQUESTS ? store.data.column("p99").slice(-60) : store.data.trends.of(id);
   return (
     <tr class={id === ALL_REQUESTS ? "total" : ""}>
       <th scope="row" class={member ? "name member" : "name"} title={name}>

@@ -14,14 +14,17 @@ interface Props {
 
 export function Spark({ values, tone, label }: Props): JSX.Element | null {
   if (values.length < 2) return null;
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const span = high - low || 1;
+  const low = Math.min(...values);
+  const span = Math.max(...values) - low || 1;
   const step = WIDTH / (values.length - 1);
-  const point = (value: number, index: number): string =>
-    `${Math.round(index * step)} ${Math.round(HEIGHT - 10 - ((value - low) / span) * (HEIGHT - 20))}`;
+  let path = "M";
+  for (let index = 0; index < values.length; index += 1) {
+    const y = HEIGHT - 10 - (((values[index] ?? low) - low) / span) * (HEIGHT - 20);
+    path += `${index === 0 ? "" : "L"}${Math.round(index * step)} ${Math.round(y)}`;
+  }
   return (
     <svg class={`spark ${tone}`} viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={label}>
-      <path d={`M${values.map(point).join("L")}`} />
+      <path d={path} />
     </svg>
   );
 }

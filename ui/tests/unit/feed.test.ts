@@ -5,6 +5,7 @@ import { test } from "node:test";
 import type { EventMessage, Hello, History, Second, Snapshot, TableMessage } from "../../src/feed/messages";
 import { reconnectDelay } from "../../src/feed/reconnect";
 import { RunData } from "../../src/feed/run_data";
+import { Trends } from "../../src/feed/trends";
 
 // The golden files that the server's tests compare its messages with.
 const golden = <T>(name: string): T =>
@@ -64,7 +65,7 @@ test("the history of a snapshot fills the heatmap and the trends", () => {
   data.applyHistory(golden<History>("history_trends"));
   assert.deepEqual([data.heat.length, data.heat[1]?.length], [2, 6]);
   assert.ok(data.heats > drawn, "the heatmap is drawn anew");
-  assert.deepEqual(data.metrics.get(1)?.trend, { t: [1, 2], p99: [9000, 9000] });
+  assert.deepEqual(data.trends.of(1), [9000, 9000]);
 });
 
 test("the figures of the latest second belong to their metrics", () => {
@@ -72,8 +73,16 @@ test("the figures of the latest second belong to their metrics", () => {
   const first = golden<Snapshot>("snapshot");
   data.applySnapshot({ ...first, seconds: first.seconds.map((column) => column.slice(0, 1)) });
   assert.ok(data.applySecond({ ...golden<Second>("second"), metrics: [1, 5, 9000] }));
-  assert.deepEqual([data.metrics.get(0)?.now, data.metrics.get(1)?.now], [0, 5]);
-  assert.deepEqual(data.metrics.get(1)?.trend, { t: [2], p99: [9000] });
+  assert.deepEqual([data.latestOf(0), data.latestOf(1)], [0, 5]);
+  assert.deepEqual(data.trends.of(1), [9000]);
+});
+
+test("a trend contains the minute before the latest request of its metric", () => {
+  const trends = new Trends();
+  for (const t of [1, 2, 59, 61]) trends.add(200, t, t * 10);
+  assert.deepEqual(trends.of(200), [20, 590, 610]);
+  trends.add(200, 300, 7);
+  assert.deepEqual([trends.of(200), trends.of(3), trends.of(900)], [[7], [], []]);
 });
 
 test("a part of the table replaces the rows and errors of its metrics and no others", () => {
