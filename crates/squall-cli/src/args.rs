@@ -28,8 +28,8 @@ pub(crate) use cql::{CqlArgs, move_cql_flags};
 pub(crate) use fleet::{ApiArgs, DownArgs, OrchestratorArgs, Secret, StartArgs, StatusArgs, TestCommand, UpArgs};
 #[cfg(feature = "grid")]
 pub(crate) use grid::{
-    BrowserName, GridBrowserArgs, GridClientArgs, GridCommand, GridKeyCommand, GridKeyCreateArgs, GridKeyRevokeArgs,
-    GridServeArgs, GridStatusArgs, GridUpArgs, GridWorkerArgs, IsolationArg, KeyScopeArg, Switch,
+    BrowserName, FileAccessArg, GridBrowserArgs, GridClientArgs, GridCommand, GridKeyCommand, GridKeyCreateArgs,
+    GridKeyRevokeArgs, GridServeArgs, GridStatusArgs, GridUpArgs, GridWorkerArgs, IsolationArg, KeyScopeArg, Switch,
 };
 pub(crate) use history::{
     HistoryArgs, RunsCommand, RunsCompareArgs, RunsListArgs, RunsRemoveArgs, RunsShowArgs, UiArgs,

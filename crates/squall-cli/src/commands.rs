@@ -42,7 +42,7 @@ pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u
         #[cfg(not(feature = "cql"))]
         CliCommand::Cql(_) => Err(left_out("cql")),
         #[cfg(feature = "grid")]
-        CliCommand::Grid { command } => grid::grid(command),
+        CliCommand::Grid { command } => grid::grid(command, host.interpreter().as_deref()),
         #[cfg(not(feature = "grid"))]
         CliCommand::Grid(_) => Err(left_out("grid")),
         CliCommand::Completions(args) => completions::print(&args),

@@ -27,6 +27,7 @@ fn offer(number: u64) -> SlotOffer {
         draining: false,
         started_ms: 1,
         sessions: Vec::new(),
+        ended: Vec::new(),
     }
 }
 

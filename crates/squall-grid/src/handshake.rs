@@ -4,7 +4,10 @@
 
 use std::{fmt::Write, io};
 
-use crate::relay::{RelaySide, Socket};
+use crate::{
+    relay::{RelaySide, Socket},
+    server::DEBUG_LOG_HEADER,
+};
 
 /// The most bytes and headers of a head. The server accepts half of both from a client, because it adds
 /// headers of its own for the worker.
@@ -129,12 +132,13 @@ pub(crate) async fn open_websocket(
     }
 }
 
-/// Writes a response with a short body, and ends the connection.
-pub(crate) async fn refuse(socket: &Socket, status: u16, body: &str) -> io::Result<()> {
+/// Writes a response with a short body, and what Playwright prints in its call log; ends the connection.
+pub(crate) async fn refuse(socket: &Socket, status: u16, body: &str, log: Option<&str>) -> io::Result<()> {
+    let log = log.map_or_else(String::new, |log| format!("{DEBUG_LOG_HEADER}: {log}\r\n"));
     let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("");
     let response = format!(
         "HTTP/1.1 {status} {reason}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n{body}",
+         {log}connection: close\r\n\r\n{body}",
         body.len()
     );
     socket.write_all(response.as_bytes()).await?;

@@ -18,6 +18,6 @@ mod worker;
 
 pub use server::{ApiKey, KeyLimits, ServerConfig, serve};
 pub use worker::{
-    BrowserRules, GridWorker, GridWorkerConfig, GridWorkerError, Isolation, NodeHostError, PoolError, ServerOffers,
-    SlotOffers,
+    BrowserRules, ConfinementError, GridWorker, GridWorkerConfig, GridWorkerError, Isolation, NodeHostError, PoolError,
+    ServerOffers, SlotOffers, exec_confined,
 };

@@ -19,6 +19,8 @@ pub(crate) struct OfferMessage {
     draining: bool,
     started_ms: u64,
     sessions: Vec<HeldMessage>,
+    #[serde(default)]
+    ended: Vec<String>,
     ttl_ms: u64,
 }
 
@@ -73,6 +75,7 @@ impl OfferMessage {
             draining: offer.draining,
             started_ms: offer.started_ms,
             sessions: offer.sessions.iter().map(held).collect(),
+            ended: offer.ended.iter().map(ToString::to_string).collect(),
             ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -104,6 +107,7 @@ impl OfferMessage {
             draining: self.draining,
             started_ms: self.started_ms,
             sessions: self.sessions.into_iter().map(held).collect::<Option<_>>()?,
+            ended: self.ended.iter().map(|id| SlotSessionId::parse(id)).collect::<Option<_>>()?,
         };
         Some((offer, Duration::from_millis(self.ttl_ms.min(60_000))))
     }
@@ -170,9 +174,10 @@ mod tests {
                 direct: false,
                 detached: false,
             }],
+            ended: vec![SlotSessionId::parse("b").unwrap()],
         };
         let text = serde_json::to_string(&OfferMessage::new(&offer, Duration::from_secs(3))).unwrap();
-        let golden = r#"{"worker":"chromium:w1","versions":["1.65"],"endpoint":"ws://w1/","secret":"s","slots":2,"lifetime":7,"max_lifetime":null,"draining":false,"started_ms":9,"sessions":[{"id":"a","key":"blue","version":"1.65","server":"s1","direct":false,"detached":false}],"ttl_ms":3000}"#;
+        let golden = r#"{"worker":"chromium:w1","versions":["1.65"],"endpoint":"ws://w1/","secret":"s","slots":2,"lifetime":7,"max_lifetime":null,"draining":false,"started_ms":9,"sessions":[{"id":"a","key":"blue","version":"1.65","server":"s1","direct":false,"detached":false}],"ended":["b"],"ttl_ms":3000}"#;
         assert_eq!(text, golden);
         let message: OfferMessage = serde_json::from_str(golden).unwrap();
         assert_eq!(message.into_offer(), Some((offer, Duration::from_secs(3))));

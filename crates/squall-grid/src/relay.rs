@@ -9,7 +9,7 @@ mod socket;
 mod splice_pipe;
 mod unix_socket;
 
-use std::{cell::RefCell, io, pin::pin, time::Duration};
+use std::{cell::RefCell, fmt, io, pin::pin, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -28,6 +28,10 @@ const BULK: usize = 32 << 10;
 /// Payloads from this size on are skipped while the relay follows the frames in a pipe. Smaller ones are
 /// read, because skipping one takes longer than copying it.
 const SKIPPED_PAYLOAD: u64 = 8 << 10;
+
+/// For clients: of a silent one, load balancers forget the connection after a minute.
+pub(crate) const PING_AFTER: Duration = Duration::from_secs(20);
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(60);
 
 thread_local! {
     /// All relays of a thread read into one buffer, because none keeps bytes in it across an await.
@@ -69,6 +73,27 @@ pub enum RelayEnd {
     Violation(FrameSender, FrameError),
     /// The caller asked for the end, with this close frame.
     Stopped(CloseFrame),
+}
+
+impl fmt::Display for RelayEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, close) = match self {
+            Self::Client(None) => ("the client left", None),
+            Self::Client(Some(close)) => ("the client closed", Some(close)),
+            Self::Worker(close) => ("the worker closed", Some(close)),
+            Self::WorkerLost => ("the worker was lost", None),
+            Self::ClientLost => ("the client was silent", None),
+            Self::Violation(FrameSender::Client, error) => return write!(f, "the client broke the protocol: {error}"),
+            Self::Violation(FrameSender::Server, error) => return write!(f, "the worker broke the protocol: {error}"),
+            Self::Stopped(close) => ("the server closed", Some(close)),
+        };
+        f.write_str(what)?;
+        // A reason is another program's text, so it is quoted.
+        match close.map(|close| (close.code, &close.reason)) {
+            Some((Some(code), reason)) => write!(f, " with {code} {reason:?}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A relay that has ended.

@@ -41,13 +41,13 @@ pub(crate) use self::refusal::DEBUG_LOG_HEADER;
 use self::{
     access::ApiKeys,
     metrics::ServerMetrics,
-    refusal::Refusal,
+    refusal::{Refusal, RefusedRequest},
     session_registry::{SessionRegistry, release_sessions},
 };
 use crate::{
     error_text::with_causes,
     handshake::{MAX_HEAD, MAX_HEADERS},
-    relay::frame::CloseFrame,
+    relay::{LOST_AFTER, PING_AFTER, frame::CloseFrame},
 };
 
 /// The most bytes and headers of a client's request.
@@ -88,21 +88,35 @@ pub struct ServerConfig {
     pub drain_timeout: Duration,
 }
 
+/// The defaults that commands show.
+impl ServerConfig {
+    /// Of `queue_limit`.
+    pub const QUEUE_LIMIT: u64 = 100;
+    /// Of `queue_timeout`.
+    pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+    /// Of `drain_timeout`.
+    pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+    /// Of `heartbeat`, and of workers.
+    pub const HEARTBEAT: Duration = Duration::from_secs(1);
+    /// Of `ttl`, and of workers.
+    pub const TTL: Duration = Duration::from_millis(3500);
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             keys: Vec::new(),
-            queue_limit: 100,
-            queue_timeout: Duration::from_secs(30),
+            queue_limit: Self::QUEUE_LIMIT,
+            queue_timeout: Self::QUEUE_TIMEOUT,
             dial_timeout: Duration::from_secs(10),
             pending_timeout: Duration::from_secs(30),
-            ping_after: Duration::from_secs(20),
-            lost_after: Duration::from_secs(60),
+            ping_after: PING_AFTER,
+            lost_after: LOST_AFTER,
             compression: true,
             direct: false,
-            heartbeat: Duration::from_secs(1),
-            ttl: Duration::from_millis(3500),
-            drain_timeout: Duration::from_secs(20),
+            heartbeat: Self::HEARTBEAT,
+            ttl: Self::TTL,
+            drain_timeout: Self::DRAIN_TIMEOUT,
         }
     }
 }
@@ -251,10 +265,11 @@ async fn respond<S: SlotStore>(state: &ServerState<S>, request: Request<Incoming
     let path = request.uri().path().to_owned();
     match api::route(state, request).await {
         Ok(response) => response,
-        Err(refusal) => {
+        Err(refused) => {
+            let (name, RefusedRequest { refusal, .. }) = (refused.name(), &refused);
             state.metrics.count_refusal();
-            tracing::info!(path, status = refusal.status().as_u16(), "refused: {refusal}");
-            refusal.response(wants_json)
+            tracing::info!(path, status = refusal.status().as_u16(), "refused {name}: {refusal}");
+            refusal.response(&name, wants_json)
         }
     }
 }

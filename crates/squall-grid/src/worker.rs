@@ -8,6 +8,7 @@ mod browser_set;
 mod cdp_browser;
 mod cdp_messages;
 mod cdp_session;
+mod confinement;
 mod folder;
 pub(crate) mod gateway;
 mod node_host;
@@ -16,8 +17,9 @@ mod stopped_process;
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -27,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use browser_pool::PoolError;
 pub use browser_set::{BrowserRules, Isolation};
+pub use confinement::{ConfinementError, exec_confined};
 pub use node_host::NodeHostError;
 pub use offers::{ServerOffers, SlotOffers};
 
@@ -63,6 +66,9 @@ pub struct GridWorkerConfig {
     pub executable: Option<PathBuf>,
     /// More arguments for the browser.
     pub args: Vec<String>,
+    /// The command that calls [`exec_confined`] with the words that follow it, so that a page reads no file of
+    /// another browser. Without it, or without `executable`, browsers read all that the worker's user may.
+    pub confine_with: Option<Vec<OsString>>,
     /// Folders of the package `playwright-core`, at least one, each of another version. Playwright of
     /// the first starts at once, and that of each other at its first session.
     pub playwright: Vec<PathBuf>,
@@ -119,12 +125,13 @@ impl<S: SlotOffers> GridWorker<S> {
     }
 
     /// Works until it has drained: after `drain`, after a drain request in the store, or at its lifetime limit.
-    pub async fn run(self, drain: CancellationToken) -> Result<(), GridWorkerError> {
+    pub async fn run(mut self, drain: CancellationToken) -> Result<(), GridWorkerError> {
+        let folder = WorkerFolder::create().map_err(GridWorkerError::Folder)?;
+        self.config.executable = browser_program(&self.config, folder.path()).await;
         let config = &self.config;
         let listen_error = |source| GridWorkerError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
-        let folder = WorkerFolder::create().map_err(GridWorkerError::Folder)?;
         let pools = BrowserPools::new(config, folder.path()).map_err(PoolError::Host)?;
         let secret = unique_id();
         let gateway = Gateway::new(GatewayConfig {
@@ -139,6 +146,7 @@ impl<S: SlotOffers> GridWorker<S> {
                 folder: folder.path().to_owned(),
             },
             probe_every: config.probe_every,
+            max_cdp_time: config.rules.max_age.saturating_add(config.rules.recycle_timeout),
         });
         let offer = SlotOffer {
             worker: config.id.clone(),
@@ -151,6 +159,7 @@ impl<S: SlotOffers> GridWorker<S> {
             draining: false,
             started_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64),
             sessions: Vec::new(),
+            ended: Vec::new(),
         };
         let (stop_pool, stop_gateway) = (CancellationToken::new(), CancellationToken::new());
         let close = CloseFrame::new(1001, format!("squall: worker {} was drained", config.id.name()));
@@ -206,12 +215,11 @@ impl<S: SlotOffers> GridWorker<S> {
                 // The store gives the slot of such a session to a waiting client.
                 () = gateway.session_ended(), if history.ending => {}
             }
-            let (sessions, lifetime) = gateway.held_sessions();
+            gateway.list_sessions(&mut offer);
             // Without a browser the worker keeps its membership and takes no sessions.
             offer.slots = if pools.is_ready() { self.config.slots } else { 0 };
             offer.versions = pools.versions();
-            (offer.sessions, offer.lifetime) = (sessions, lifetime);
-            let at_limit = offer.max_lifetime.is_some_and(|limit| lifetime >= limit);
+            let at_limit = offer.max_lifetime.is_some_and(|limit| offer.lifetime >= limit);
             offer.draining |= at_limit || drain.is_cancelled();
             self.send_offer(gateway, &mut offer, &mut history).await;
             // The other worker may be an earlier life of this one that was killed.
@@ -220,7 +228,7 @@ impl<S: SlotOffers> GridWorker<S> {
             }
             if offer.draining {
                 let deadline = *drain_deadline.get_or_insert_with(|| Instant::now() + self.config.drain_timeout);
-                let is_empty = gateway.held_sessions().0.is_empty() && history.pending == 0;
+                let is_empty = gateway.is_empty() && history.pending == 0;
                 if is_empty || Instant::now() >= deadline {
                     return Ok(());
                 }
@@ -239,7 +247,7 @@ impl<S: SlotOffers> GridWorker<S> {
             tracing::warn!(worker = %offer.worker, "the grid has another worker of this name");
         }
         if !outcome.name_taken {
-            gateway.note_listed(&offer.sessions);
+            gateway.note_seen(offer);
         }
         history.note_answer(&self.config, &outcome);
         if outcome.drain && !offer.draining {
@@ -298,6 +306,22 @@ impl OfferHistory {
         let steady = self.steady_since.is_some_and(|since| since.elapsed() >= config.ttl);
         since.elapsed() < config.heartbeat * MISSING_HEARTBEATS && !(reason == EndReason::ServerLost && steady)
     }
+}
+
+/// What runs as the browser: its program, or a script that confines it.
+async fn browser_program(config: &GridWorkerConfig, folder: &Path) -> Option<PathBuf> {
+    let Some(command) = &config.confine_with else { return config.executable.clone() };
+    let reason = match &config.executable {
+        // Playwright says so.
+        Some(program) if !program.is_file() => return config.executable.clone(),
+        None => "the browser is Playwright's own, and --executable names another".to_owned(),
+        Some(program) => match confinement::confining_script(command, program, folder).await {
+            Ok(script) => return Some(script),
+            Err(error) => with_causes(&error),
+        },
+    };
+    tracing::warn!(worker = %config.id, reason, "pages can read files of other sessions with file:// URLs");
+    config.executable.clone()
 }
 
 fn log_store_error(error: &StoreError) {

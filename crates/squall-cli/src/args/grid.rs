@@ -1,9 +1,14 @@
 //! The arguments of `squall grid`. squall-grid does the work.
 
 use clap::{Args, Subcommand, ValueEnum};
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use squall_grid::ServerConfig;
+use squall_model::format_duration;
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use super::LogFormat;
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+const DEFAULT_GRID: &str = "main";
 
 pub(crate) const GRID_EXAMPLES: &str = "\
 Examples:
@@ -35,6 +40,20 @@ pub(crate) enum GridCommand {
     /// Create, list and revoke API keys
     #[command(subcommand, after_help = KEY_EXAMPLES)]
     Key(GridKeyCommand),
+    /// Become a browser that reads only files of the system and of its own folder; a worker runs this
+    #[command(hide = true)]
+    Confine(GridConfineArgs),
+}
+
+/// Arguments of `squall grid confine`.
+#[derive(Debug, Args)]
+pub(crate) struct GridConfineArgs {
+    /// The browser's program
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: PathBuf,
+    /// The browser's arguments
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// The commands of `squall grid key`.
@@ -104,7 +123,7 @@ pub(crate) struct GridStoreArgs {
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     pub(crate) redis: String,
     /// Name of the grid, if several share a server; empty for playwright-distributed's key names
-    #[arg(long, value_name = "NAME", default_value = "main", value_parser = crate::args::parse_fleet_name)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GRID, value_parser = crate::args::parse_fleet_name)]
     pub(crate) grid: String,
 }
 
@@ -115,7 +134,7 @@ pub(crate) struct GridServerStoreArgs {
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     pub(crate) redis: Option<String>,
     /// Name of the grid, if several share a server; empty for playwright-distributed's key names
-    #[arg(long, value_name = "NAME", default_value = "main", value_parser = crate::args::parse_fleet_name)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GRID, value_parser = crate::args::parse_fleet_name)]
     pub(crate) grid: String,
 }
 
@@ -123,7 +142,7 @@ pub(crate) struct GridServerStoreArgs {
 #[derive(Debug, Args)]
 pub(crate) struct GridClientArgs {
     /// Address to listen on; port 0 takes a free port
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
     pub(crate) listen: SocketAddr,
     /// API key of a client: NAME=SECRET, NAME=@FILE or NAME=$VARIABLE; repeatable
     #[arg(long, value_name = "NAME=SECRET")]
@@ -141,13 +160,13 @@ pub(crate) struct GridClientArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) key_waiting: Option<u64>,
     /// The most clients that wait for a browser, over all servers
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = ServerConfig::QUEUE_LIMIT)]
     pub(crate) queue: u64,
     /// How long a client may wait for a browser
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = format_duration(ServerConfig::QUEUE_TIMEOUT), value_parser = parse_time)]
     pub(crate) queue_timeout: Duration,
     /// How long sessions may last after a stop signal
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = format_duration(ServerConfig::DRAIN_TIMEOUT), value_parser = parse_time)]
     pub(crate) grace: Duration,
     /// Whether clients and browsers may compress messages; off saves CPU
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
@@ -215,6 +234,9 @@ pub(crate) struct GridBrowserArgs {
     /// Which sessions may share a browser
     #[arg(long, value_name = "WHO", default_value = "key")]
     pub(crate) isolation: IsolationArg,
+    /// Files that pages and clients may read with file:// URLs
+    #[arg(long, value_name = "WHICH", default_value = "own")]
+    pub(crate) file_access: FileAccessArg,
     /// Browsers that stand by
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) spare: u16,
@@ -227,6 +249,9 @@ pub(crate) struct GridBrowserArgs {
     /// A browser is replaced when its processes have more memory of their own than this
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) max_memory: Option<u64>,
+    /// How long sessions may keep a browser that is to be replaced
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_time)]
+    pub(crate) recycle_timeout: Duration,
 }
 
 /// A browser of Playwright.
@@ -246,6 +271,15 @@ pub(crate) enum IsolationArg {
     Key,
     /// None
     Session,
+}
+
+/// Files that a browser may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileAccessArg {
+    /// Those of the system, and its own
+    Own,
+    /// All that the worker's user may read
+    Any,
 }
 
 /// Arguments of `squall grid worker`.
@@ -323,9 +357,9 @@ Examples:
 pub(crate) struct GridStatusArgs {
     #[command(flatten)]
     pub(crate) store: GridServerStoreArgs,
-    /// A server of the grid, in place of --redis [default: http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL", conflicts_with = "redis")]
-    pub(crate) server: Option<String>,
+    /// A server of the grid, in place of --redis
+    #[arg(long, value_name = "URL", conflicts_with = "redis", default_value = format!("http://{DEFAULT_LISTEN}"))]
+    pub(crate) server: String,
     /// API key for --server, which shows the key's sessions: SECRET, @FILE or $VARIABLE
     #[arg(long, value_name = "SECRET", conflicts_with = "redis")]
     pub(crate) server_key: Option<String>,

@@ -8,7 +8,7 @@ mod status;
 
 use squall_coord::{MemorySlotStore, RedisSlotStore, SlotStore};
 use squall_grid::{GridWorker, GridWorkerConfig, GridWorkerError, ServerConfig, ServerOffers, SlotOffers, serve};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::Path};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,12 @@ use crate::{
     terminal::print,
 };
 
-pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
+/// `interpreter` is what runs this program, if it runs inside one.
+pub(crate) fn grid(command: GridCommand, interpreter: Option<&Path>) -> Result<u8, CliError> {
+    if let GridCommand::Confine(args) = &command {
+        let confined = squall_grid::exec_confined(&args.program, &args.arguments);
+        return confined.map(|()| PASSED).map_err(|error| CliError::new(error_chain(&error)));
+    }
     if let GridCommand::Status(args) = &command
         && args.store.redis.is_none()
     {
@@ -32,14 +37,15 @@ pub(crate) fn grid(command: GridCommand) -> Result<u8, CliError> {
     let ended = runtime.block_on(async {
         match command {
             GridCommand::Serve(args) => serve_clients(&args).await,
-            GridCommand::Worker(args) => run_worker(&args).await,
-            GridCommand::Up(args) => up(&args).await,
+            GridCommand::Worker(args) => run_worker(&args, interpreter).await,
+            GridCommand::Up(args) => up(&args, interpreter).await,
             GridCommand::Status(args) => {
                 let redis = args.store.redis.as_deref().expect("checked above");
                 let store = open_store(redis, &args.store.grid).await?;
                 if args.watch { status::watch(&store, listen_for_signals()?).await } else { status::show(&store).await }
             }
             GridCommand::Key(command) => keys::run(&command).await,
+            GridCommand::Confine(_) => unreachable!("it needs no runtime"),
         }
     });
     ended.map(|()| PASSED)
@@ -96,9 +102,9 @@ async fn serve_from<S: SlotStore>(store: S, args: &GridServeArgs, config: Server
     Ok(())
 }
 
-async fn run_worker(args: &GridWorkerArgs) -> Result<(), CliError> {
+async fn run_worker(args: &GridWorkerArgs, interpreter: Option<&Path>) -> Result<(), CliError> {
     logs::start(args.log);
-    let config = settings::worker_config(args)?;
+    let config = settings::worker_config(args, interpreter)?;
     match (&args.store.redis, &args.server) {
         (_, Some(url)) => {
             let secret = args.server_key.as_deref().map(secret_value::resolve).transpose();
@@ -135,11 +141,11 @@ fn worker_error(error: GridWorkerError) -> CliError {
     CliError::new(error_chain(&error))
 }
 
-async fn up(args: &GridUpArgs) -> Result<(), CliError> {
+async fn up(args: &GridUpArgs, interpreter: Option<&Path>) -> Result<(), CliError> {
     logs::start(args.clients.log);
     let server = settings::server_config(&args.clients)?;
     let workers: Vec<GridWorkerConfig> =
-        (1..=args.workers).map(|number| settings::local_worker(args, number)).collect::<Result<_, _>>()?;
+        (1..=args.workers).map(|number| settings::local_worker(args, number, interpreter)).collect::<Result<_, _>>()?;
     let mut signals = listen_for_signals()?;
     let (store, stop) = (MemorySlotStore::new(), CancellationToken::new());
     let (listener, address) = listen(&args.clients, &store).await?;

@@ -303,7 +303,7 @@ fn open_log(path: &Path) -> io::Result<File> {
 }
 
 /// The command that runs this program; inside Python, the interpreter with `-m squall`.
-fn own_command(interpreter: Option<&Path>) -> Result<Command, CliError> {
+pub(super) fn own_command(interpreter: Option<&Path>) -> Result<Command, CliError> {
     if let Some(interpreter) = interpreter {
         let mut command = Command::new(interpreter);
         // `-P`: the current folder may hold a `squall.py`.

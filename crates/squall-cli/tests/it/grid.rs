@@ -2,9 +2,9 @@
 
 use squall_testkit::redis::RedisServer;
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use crate::support::{RunningProcess, TestFolder, get};
@@ -77,6 +77,9 @@ fn server_and_worker_share_a_grid_on_redis() {
     // The client waits in the queue until the worker is there.
     let client_url = format!("ws://{}/?browser=chromium&token={KEY}", address_in(&first));
     assert_eq!(page_title(&client_url), "squall");
+    // What the client's call log names is in the server's log.
+    let refused = page_title(&format!("ws://{}/?browser=opera&token={KEY}", address_in(&first)));
+    let request = refused.split("squall request ").nth(1).expect(&refused)[..32].to_owned();
     let status = folder.squall(&["grid", "status", "--redis", &url]);
     assert!(status.stdout.contains("chromium:w1") && status.stdout.contains("1 server, "), "{status:?}");
     let mut watching = folder.start(&["grid", "status", "--redis", &url, "--watch"]);
@@ -92,6 +95,66 @@ fn server_and_worker_share_a_grid_on_redis() {
     let ended = server.end();
     assert_eq!(ended.code, 0);
     assert!(!ended.stderr.contains(KEY), "keys are not logged: {}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("refused request {request}: unknown browser")), "{}", ended.stderr);
+}
+
+/// Sends a line to a client, and returns its answer.
+fn ask(client: &mut (ChildStdin, BufReader<ChildStdout>), line: &str) -> String {
+    writeln!(client.0, "{line}").expect("the client reads");
+    let mut answer = String::new();
+    client.1.read_line(&mut answer).expect("text");
+    answer.trim().to_owned()
+}
+
+#[test]
+fn page_reads_files_of_its_own_browser_only() {
+    let folder = TestFolder::new();
+    let playwright = playwright_folder().join("node_modules/playwright-core");
+    let keys = ["blue", "red"].map(|name| format!("{name}={name}-has-a-secret"));
+    let arguments = ["grid", "up", "--listen", "127.0.0.1:0", "--key", &keys[0], "--key", &keys[1], "--playwright"];
+    let mut running = folder.start(&[&arguments[..], &[playwright.to_str().expect("text")]].concat());
+    let mut first = String::new();
+    BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
+    let address = address_in(&first).to_owned();
+    let mut clients = ["blue", "red"].map(|name| {
+        let url = format!("ws://{address}/?token={name}-has-a-secret");
+        let mut command = Command::new("node");
+        command.arg(client_script()).args(["read", &url]).env("NODE_PATH", playwright_folder().join("node_modules"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node runs");
+        let mut pipes = (child.stdin.take().expect("piped"), BufReader::new(child.stdout.take().expect("piped")));
+        let mut line = String::new();
+        pipes.1.read_line(&mut line).expect("text");
+        assert_eq!(line, "connected\n");
+        (child, pipes)
+    });
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(path).expect("a folder").flatten().map(|entry| entry.path());
+        entries.filter(|path| path.is_dir()).collect()
+    };
+    let worker = folders(&folder.path("")).remove(0);
+    let browsers = folders(&worker.join("p0"));
+    assert!(browsers.len() >= 2, "{browsers:?}");
+    for browser in &browsers {
+        std::fs::write(browser.join("download.txt"), "secret").expect("a file");
+    }
+    for (_, pipes) in &mut clients {
+        let mut read = |path: &Path| ask(pipes, &format!("file://{}", path.display()));
+        let answers: Vec<String> = browsers.iter().map(|browser| read(&browser.join("download.txt"))).collect();
+        let denied = answers.iter().filter(|answer| answer.contains("ERR_ACCESS_DENIED")).count();
+        assert_eq!(answers.iter().filter(|answer| *answer == "secret").count(), 1, "its own: {answers:?}");
+        assert_eq!(denied, browsers.len() - 1, "{answers:?}");
+        assert!(read(Path::new("/etc/passwd")).starts_with("root:"));
+        assert!(read(Path::new("/etc/shadow")).contains("ERR_ACCESS_DENIED"));
+        let script = env!("CARGO_MANIFEST_DIR");
+        assert!(read(&Path::new(script).join("Cargo.toml")).contains("ERR_ACCESS_DENIED"));
+    }
+    for (mut child, pipes) in clients {
+        drop(pipes);
+        child.wait().expect("the client ends");
+    }
+    running.terminate();
+    let ended = running.end();
+    assert!(ended.code == 0 && !ended.stderr.contains("file://"), "{ended:?}");
 }
 
 #[test]

@@ -131,14 +131,34 @@ impl SlotState {
         }
         self.released.retain(|_, until| *until > now);
         let (workers, servers) = (&self.workers, &self.servers);
-        self.sessions.retain(|_, session| {
-            let granted = session.record.state == SessionState::Granted;
-            let server_alive = servers.contains_key(&MemberId::new(session.record.server.as_str()));
-            workers.contains_key(&session.worker) && !(granted && (!server_alive || session.dial_until <= now))
-        });
+        self.sessions.retain(|_, session| workers.contains_key(&session.worker));
+        // Their worker has not listed them.
+        let never_began: Vec<SlotSessionId> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| {
+                let granted = session.record.state == SessionState::Granted;
+                let server_alive = servers.contains_key(&MemberId::new(session.record.server.as_str()));
+                granted && (!server_alive || session.dial_until <= now)
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in never_began {
+            self.remove_session_that_never_began(&id);
+        }
+        let servers = &self.servers;
         self.queue.retain(|_, ticket| {
             ticket.until > now && servers.contains_key(&MemberId::new(ticket.claim.server.as_str()))
         });
+    }
+
+    /// Removes a session, and takes it back from its worker's lifetime.
+    fn remove_session_that_never_began(&mut self, id: &SlotSessionId) -> Option<SessionEntry> {
+        let session = self.sessions.remove(id)?;
+        if let Some(entry) = self.workers.get_mut(&session.worker) {
+            entry.offer.lifetime = entry.offer.lifetime.saturating_sub(1);
+        }
+        Some(session)
     }
 
     fn active(&self, worker: &SlotWorkerId) -> u32 {
@@ -224,10 +244,12 @@ impl SlotState {
         if !record.reserved && !record.detached {
             return AttachOutcome::Taken;
         }
+        let begun = record.detached;
         (record.reserved, record.detached) = (false, false);
         record.server = attach.server.as_str().to_owned();
         session.dial_until = now + millis(attach.listed_within);
-        self.grant_of(&attach.session).map_or(AttachOutcome::Unknown, AttachOutcome::Attached)
+        let grant = self.grant_of(&attach.session);
+        grant.map_or(AttachOutcome::Unknown, |grant| AttachOutcome::Attached { grant, begun })
     }
 
     fn serve_waiting(&mut self, now: u64) {
@@ -358,7 +380,8 @@ impl SlotState {
         }
         let listed: BTreeSet<&SlotSessionId> = offer.sessions.iter().map(|held| &held.id).collect();
         let is_over = |id: &SlotSessionId, session: &SessionEntry| {
-            session.worker == offer.worker && !listed.contains(id) && session.record.state == SessionState::Held
+            let listed_before = session.record.state == SessionState::Held;
+            session.worker == offer.worker && !listed.contains(id) && (listed_before || offer.ended.contains(id))
         };
         for (id, _) in self.sessions.extract_if(.., |id, session| is_over(id, session)) {
             self.released.insert(id, now + millis(RELEASED_FOR));
@@ -379,13 +402,14 @@ impl SlotState {
         if let Some(arrival) = queued {
             return self.queue.remove(&arrival).is_some();
         }
-        let Some(session) = self.sessions.remove(id) else { return false };
+        let removed = match cause {
+            ReleaseCause::Ended | ReleaseCause::Detached => self.sessions.remove(id),
+            ReleaseCause::NeverBegan | ReleaseCause::WorkerUnreachable => self.remove_session_that_never_began(id),
+        };
+        let Some(session) = removed else { return false };
         self.released.insert(id.clone(), now + millis(RELEASED_FOR));
-        if let Some(entry) = self.workers.get_mut(&session.worker)
-            && cause == ReleaseCause::WorkerUnreachable
-        {
-            entry.offer.unreachable = true;
-            entry.offer.lifetime = entry.offer.lifetime.saturating_sub(1);
+        if let Some(entry) = self.workers.get_mut(&session.worker) {
+            entry.offer.unreachable |= cause == ReleaseCause::WorkerUnreachable;
         }
         true
     }
@@ -393,7 +417,7 @@ impl SlotState {
     fn end_session(&mut self, id: &SlotSessionId, now: u64) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return false };
         if session.record.reserved {
-            return self.release(id, ReleaseCause::Ended, now);
+            return self.release(id, ReleaseCause::NeverBegan, now);
         }
         session.record.ending = true;
         true

@@ -99,7 +99,7 @@ pub struct SlotOffer {
     pub secret: String,
     /// The most sessions at once.
     pub slots: u32,
-    /// Sessions that it has accepted since its start.
+    /// Sessions that it has begun since its start, with those that it lists.
     pub lifetime: u64,
     /// The worker takes no more sessions when `lifetime` reaches this number.
     pub max_lifetime: Option<u64>,
@@ -109,6 +109,9 @@ pub struct SlotOffer {
     pub started_ms: u64,
     /// The sessions that it has.
     pub sessions: Vec<HeldSession>,
+    /// Sessions that ended before an offer listed them. Without them the store would count each twice, in
+    /// `lifetime` and as one that is still to come.
+    pub ended: Vec<SlotSessionId>,
 }
 
 /// A session that a worker has.
@@ -236,7 +239,12 @@ pub struct SlotAttach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachOutcome {
     /// The session belongs to the server that attached.
-    Attached(SlotGrant),
+    Attached {
+        /// Its slot.
+        grant: SlotGrant,
+        /// Whether the session has had a client already, so that it counts in its worker's lifetime.
+        begun: bool,
+    },
     /// A client is connected to the session.
     Taken,
     /// The session is over.
@@ -250,9 +258,12 @@ pub enum AttachOutcome {
 /// How a session ended, as its server saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseCause {
-    /// It is over, or the client left.
+    /// It is over.
     Ended,
-    /// The server could not reach the worker. The worker gets no more sessions until its next offer.
+    /// No browser took it: the worker refused it, or the client left first. It costs its worker no lifetime.
+    NeverBegan,
+    /// The server could not reach the worker, so it never began. The worker gets no more sessions until its next
+    /// offer.
     WorkerUnreachable,
     /// The client left, and the worker keeps the session for another.
     Detached,

@@ -174,7 +174,8 @@ impl SlotStore for RedisSlotStore {
             .collect();
         let mut call = self.invocation(&self.inner.scripts.offer);
         call.arg(offer.worker.kind()).arg(offer.worker.name()).arg(to_json(&OfferRecord::new(offer)));
-        call.arg(millis(ttl)).arg(to_json(&held));
+        let ended: Vec<&str> = offer.ended.iter().map(SlotSessionId::as_str).collect();
+        call.arg(millis(ttl)).arg(to_json(&held)).arg(to_json(&ended));
         let reply: Vec<String> = self.invoke(&call).await?;
         if reply[0] == "name_taken" {
             return Ok(OfferOutcome { name_taken: true, ..OfferOutcome::default() });
@@ -253,9 +254,10 @@ impl SlotStore for RedisSlotStore {
         let reply: Vec<String> = self.invoke(&call).await?;
         let text = |at: usize| reply.get(at).cloned().unwrap_or_default();
         Ok(match (reply[0].as_str(), SlotWorkerId::parse(&text(1))) {
-            ("attached", Some(worker)) => {
-                AttachOutcome::Attached(SlotGrant { worker, version: text(2), endpoint: text(3), secret: text(4) })
-            }
+            ("attached", Some(worker)) => AttachOutcome::Attached {
+                grant: SlotGrant { worker, version: text(2), endpoint: text(3), secret: text(4) },
+                begun: text(5) == "1",
+            },
             ("taken", _) => AttachOutcome::Taken,
             ("ended", _) => AttachOutcome::Ended,
             ("not_member", _) => AttachOutcome::NotMember,
@@ -279,6 +281,7 @@ impl SlotStore for RedisSlotStore {
         let mut call = self.invocation(&self.inner.scripts.release);
         let cause = match cause {
             ReleaseCause::Ended => "ended",
+            ReleaseCause::NeverBegan => "never_began",
             ReleaseCause::WorkerUnreachable => "unreachable",
             ReleaseCause::Detached => "detached",
         };

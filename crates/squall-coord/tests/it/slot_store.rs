@@ -83,6 +83,8 @@ on_both_slot_stores! {
     released_session_that_its_worker_still_has_is_ended
     second_worker_of_a_name_is_refused_while_the_first_lives
     offer_is_told_how_many_granted_sessions_have_not_come
+    session_that_never_began_costs_no_lifetime_at_once
+    session_that_ended_between_two_offers_counts_once
 }
 
 pub(crate) fn worker(name: &str) -> SlotWorkerId {
@@ -101,6 +103,7 @@ pub(crate) fn offer(name: &str, slots: u32) -> SlotOffer {
         draining: false,
         started_ms: 1,
         sessions: Vec::new(),
+        ended: Vec::new(),
     }
 }
 
@@ -504,7 +507,7 @@ async fn states_of_sessions_and_workers_have_names<S: SlotStore>(store: S) {
     };
     granted(&store, &session).await;
     assert_eq!(states().await, ("pending", "available"));
-    assert!(matches!(store.attach(&attach(&session)).await.unwrap(), AttachOutcome::Attached(_)));
+    assert!(matches!(store.attach(&attach(&session)).await.unwrap(), AttachOutcome::Attached { begun: false, .. }));
     assert_eq!(states().await, ("pending", "available"));
     store.offer(&list(false), TTL).await.unwrap();
     assert_eq!(states().await, ("running", "available"));
@@ -562,7 +565,9 @@ async fn reserved_session_is_attached_once_and_only_with_its_key<S: AdvanceSlotC
     assert_eq!(store.attach(&foreign).await.unwrap(), AttachOutcome::Unknown);
     let not_member = SlotAttach { server: MemberId::new("other"), ..attach(&reserved) };
     assert_eq!(store.attach(&not_member).await.unwrap(), AttachOutcome::NotMember);
-    let AttachOutcome::Attached(grant) = store.attach(&attach(&reserved)).await.unwrap() else { panic!() };
+    let AttachOutcome::Attached { grant, begun: false } = store.attach(&attach(&reserved)).await.unwrap() else {
+        panic!()
+    };
     assert_eq!(grant.worker, worker("a"));
     assert_eq!(store.attach(&attach(&reserved)).await.unwrap(), AttachOutcome::Taken);
     assert!(store.release(&reserved.session, ReleaseCause::Ended).await.unwrap());
@@ -593,7 +598,7 @@ async fn detached_session_keeps_its_slot_and_is_attached_by_another_server<S: Sl
     let other = MemberId::new("other");
     store.renew_server(&other, TTL).await.unwrap();
     let by_other = SlotAttach { server: other.clone(), ..attach(&kept) };
-    assert!(matches!(store.attach(&by_other).await.unwrap(), AttachOutcome::Attached(_)));
+    assert!(matches!(store.attach(&by_other).await.unwrap(), AttachOutcome::Attached { begun: true, .. }));
     assert_eq!(store.renew_server(&other, TTL).await.unwrap(), std::slice::from_ref(&kept.session));
     store.offer(&list(&other, false), TTL).await.unwrap();
     assert_eq!(store.attach(&by_other).await.unwrap(), AttachOutcome::Taken);
@@ -689,7 +694,54 @@ async fn offer_is_told_how_many_granted_sessions_have_not_come<S: SlotStore>(sto
     let draining = |sessions, lifetime| SlotOffer { draining: true, sessions, lifetime, ..offer("a", 3) };
     assert_eq!(store.offer(&draining(Vec::new(), 0), TTL).await.unwrap().pending, 2);
     assert_eq!(store.offer(&draining(vec![held(&dialled)], 1), TTL).await.unwrap().pending, 1);
-    assert!(matches!(store.attach(&attach(&reserved)).await.unwrap(), AttachOutcome::Attached(_)));
+    assert!(matches!(store.attach(&attach(&reserved)).await.unwrap(), AttachOutcome::Attached { begun: false, .. }));
     let both = vec![held(&dialled), held(&reserved)];
     assert_eq!(store.offer(&draining(both, 2), TTL).await.unwrap().pending, 0);
+}
+
+async fn lifetime<S: SlotStore>(store: &S) -> u64 {
+    store.snapshot().await.unwrap().workers[0].lifetime
+}
+
+async fn session_that_never_began_costs_no_lifetime_at_once<S: AdvanceSlotClock>(store: S) {
+    joined(&store, &[SlotOffer { lifetime: 7, ..offer("a", 9) }]).await;
+    let mortal = MemberId::new("mortal");
+    store.renew_server(&mortal, TTL).await.unwrap();
+    let [refused, listed, reserved, lost, silent, begun] = [(); 6].map(|()| claim());
+    let (reserved, lost) = (SlotClaim { reserved: true, ..reserved }, SlotClaim { server: mortal.clone(), ..lost });
+    for claim in [&refused, &listed, &reserved, &lost, &silent, &begun] {
+        granted(&store, claim).await;
+    }
+    assert_eq!(lifetime(&store).await, 13);
+    assert!(store.release(&refused.session, ReleaseCause::NeverBegan).await.unwrap());
+    assert!(!store.release(&refused.session, ReleaseCause::NeverBegan).await.unwrap());
+    assert_eq!(lifetime(&store).await, 12);
+    // The worker lists a session while its browser has not answered.
+    let listing = SlotOffer { sessions: vec![held(&listed)], lifetime: 8, ..offer("a", 9) };
+    store.offer(&listing, TTL).await.unwrap();
+    assert_eq!(lifetime(&store).await, 12);
+    store.release(&listed.session, ReleaseCause::NeverBegan).await.unwrap();
+    assert_eq!(lifetime(&store).await, 11);
+    store.end_session(&reserved.session).await.unwrap();
+    assert_eq!(lifetime(&store).await, 10);
+    store.leave_server(&mortal).await.unwrap();
+    assert_eq!(lifetime(&store).await, 9);
+    store.release(&begun.session, ReleaseCause::Ended).await.unwrap();
+    assert_eq!(lifetime(&store).await, 9, "a session that is over has been one");
+    store.advance(DIAL);
+    assert_eq!(lifetime(&store).await, 8, "the worker never listed it");
+}
+
+async fn session_that_ended_between_two_offers_counts_once<S: SlotStore>(store: S) {
+    joined(&store, &[offer("a", 1)]).await;
+    let (short, next) = (claim(), claim());
+    granted(&store, &short).await;
+    waiting(&store, &next).await;
+    // The worker knows earlier than the server's release that it is over.
+    let after = SlotOffer { lifetime: 1, ended: vec![short.session.clone()], ..offer("a", 1) };
+    assert_eq!(store.offer(&after, TTL).await.unwrap().pending, 0);
+    granted(&store, &next).await;
+    assert_eq!((active(&store).await, lifetime(&store).await), (1, 2));
+    assert!(!store.release(&short.session, ReleaseCause::Ended).await.unwrap());
+    assert_eq!((active(&store).await, lifetime(&store).await), (1, 2));
 }

@@ -16,8 +16,8 @@ const TTL: Duration = Duration::from_secs(100_000);
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Worker, and how many of the sessions that the store gave it the worker lists.
-    Offer(u8, usize),
+    /// Worker, how many of the sessions that the store gave it the worker lists, and whether the next has ended.
+    Offer(u8, usize, bool),
     /// Another worker of the name of a worker.
     OfferAgain(u8),
     LeaveWorker(u8),
@@ -26,7 +26,7 @@ enum Step {
     /// Server, version and key.
     Claim(u8, u8, u8),
     Repeat(usize),
-    Release(usize, bool),
+    Release(usize, ReleaseCause),
     Detach(usize),
     /// Claim and server.
     Attach(usize, u8),
@@ -38,15 +38,20 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let (who, any) = (0u8..3, any::<usize>());
+    let causes = prop_oneof![
+        6 => Just(ReleaseCause::Ended),
+        2 => Just(ReleaseCause::NeverBegan),
+        2 => Just(ReleaseCause::WorkerUnreachable),
+    ];
     let step = prop_oneof![
-        6 => (who.clone(), 0usize..4).prop_map(|(who, listed)| Step::Offer(who, listed)),
+        6 => (who.clone(), 0usize..4, proptest::bool::ANY).prop_map(|(who, listed, ended)| Step::Offer(who, listed, ended)),
         1 => who.clone().prop_map(Step::OfferAgain),
         1 => who.clone().prop_map(Step::LeaveWorker),
         4 => (0u8..2).prop_map(Step::RenewServer),
         1 => (0u8..2).prop_map(Step::LeaveServer),
         10 => (0u8..2, 0u8..4, 0u8..3).prop_map(|(server, version, key)| Step::Claim(server, version, key)),
         3 => any.prop_map(Step::Repeat),
-        6 => (any, proptest::bool::weighted(0.2)).prop_map(|(which, lost)| Step::Release(which, lost)),
+        6 => (any, causes).prop_map(|(which, cause)| Step::Release(which, cause)),
         2 => any.prop_map(Step::Detach),
         3 => (any, 0u8..2).prop_map(|(which, server)| Step::Attach(which, server)),
         1 => any.prop_map(Step::End),
@@ -104,10 +109,11 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
     }
 
     /// The offer of a worker that has `listed` of the sessions that the store gave it.
-    async fn offer_of(&mut self, who: u8, listed: usize) -> SlotOffer {
+    async fn offer_of(&mut self, who: u8, listed: usize, next_ended: bool) -> SlotOffer {
         let own = self.store.snapshot().await.unwrap().sessions.into_iter();
-        let own = own.filter(|session| session.worker == worker(&format!("w{who}"))).take(listed);
-        let own = own.map(|session| HeldSession {
+        let mut own = own.filter(|session| session.worker == worker(&format!("w{who}")));
+        let own_listed = own.by_ref().take(listed);
+        let own_listed = own_listed.map(|session| HeldSession {
             id: session.id,
             key: session.key,
             version: session.version,
@@ -115,17 +121,18 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
             direct: who == 0,
             detached: session.held && session.attachable,
         });
-        let sessions: Vec<HeldSession> = own.collect();
+        let sessions: Vec<HeldSession> = own_listed.collect();
+        let ended: Vec<SlotSessionId> = own.take(usize::from(next_ended)).map(|session| session.id).collect();
         let lifetime = self.lifetimes.entry(who).or_default();
         *lifetime += sessions.len() as u64;
-        SlotOffer { sessions, lifetime: *lifetime, ..numbered_offer(who) }
+        SlotOffer { sessions, ended, lifetime: *lifetime, ..numbered_offer(who) }
     }
 
     async fn apply(&mut self, step: &Step, ids: &[SlotSessionId]) -> String {
         let store = self.store.clone();
         match step {
-            Step::Offer(who, listed) => {
-                let offer = self.offer_of(*who, *listed).await;
+            Step::Offer(who, listed, next_ended) => {
+                let offer = self.offer_of(*who, *listed, *next_ended).await;
                 format!("{:?}", store.offer(&offer, TTL).await.unwrap())
             }
             Step::OfferAgain(who) => {
@@ -146,11 +153,8 @@ impl<S: AdvanceSlotClock> StoreUnderTest<S> {
                 Some(claim) => self.claim(claim).await,
                 None => String::new(),
             },
-            Step::Release(which, lost) => match self.claims.get(which % self.claims.len().max(1)) {
-                Some(claim) => {
-                    let cause = if *lost { ReleaseCause::WorkerUnreachable } else { ReleaseCause::Ended };
-                    format!("{:?}", store.release(&claim.session, cause).await.unwrap())
-                }
+            Step::Release(which, cause) => match self.claims.get(which % self.claims.len().max(1)) {
+                Some(claim) => format!("{:?}", store.release(&claim.session, *cause).await.unwrap()),
                 None => String::new(),
             },
             Step::Detach(which) => match self.claims.get(which % self.claims.len().max(1)) {

@@ -435,3 +435,11 @@ async fn break_of_the_protocol_in_bulk_is_not_forwarded() {
         assert!(direction.bytes <= length as u64 && piped > 10, "{size}: {piped}");
     }
 }
+
+#[test]
+fn end_of_a_relay_is_told_in_words() {
+    let close = CloseFrame::new(1001, "squall: a\nb");
+    assert_eq!(RelayEnd::Worker(close).to_string(), "the worker closed with 1001 \"squall: a\\nb\"");
+    let empty = CloseFrame { code: None, reason: String::new() };
+    assert_eq!(RelayEnd::Client(Some(empty)).to_string(), "the client closed");
+}

@@ -14,7 +14,7 @@ use super::{
     capacity::capacity,
     connect::{Target, connect},
     offers,
-    refusal::Refusal,
+    refusal::{Refusal, RefusedRequest},
     requested_session::Protocol,
     sessions,
 };
@@ -25,9 +25,9 @@ pub(crate) type ApiResponse = Response<Full<Bytes>>;
 pub(crate) async fn route<S: SlotStore>(
     state: &ServerState<S>,
     request: Request<Incoming>,
-) -> Result<ApiResponse, Refusal> {
+) -> Result<ApiResponse, RefusedRequest> {
     if request.uri().to_string().len() > 2048 {
-        return Err(Refusal::LongUrl);
+        return Err(Refusal::LongUrl.into());
     }
     check_size(request.headers())?;
     check_origin(request.headers())?;
@@ -43,9 +43,9 @@ pub(crate) async fn route<S: SlotStore>(
         // Playwright asks here where to connect if it was given an http:// URL.
         (&Method::GET, ["json"]) => Ok(json_response(StatusCode::OK, &json!({"wsEndpointPath": "/"}))),
         (&Method::GET, ["healthz"]) => Ok(text_response(StatusCode::OK, "ok\n".to_owned())),
-        (&Method::GET, ["readyz"]) => ready(state),
+        (&Method::GET, ["readyz"]) => Ok(ready(state)?),
         (&Method::GET, ["favicon.ico"]) => Ok(text_response(StatusCode::NO_CONTENT, String::new())),
-        _ => route_with_key(state, request, &parts).await,
+        _ => Ok(route_with_key(state, request, &parts).await?),
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     ServerState,
     access::ClientKey,
     query_value,
-    refusal::{DEBUG_LOG_HEADER, Refusal},
+    refusal::{DEBUG_LOG_HEADER, Refusal, RefusedRequest},
     requested_session::{Protocol, RequestedSession},
     session_registry::{ClaimedSession, worker_lost},
 };
@@ -60,16 +60,16 @@ pub(crate) async fn connect<S: SlotStore>(
     mut request: Request<Incoming>,
     protocol: Protocol,
     target: Target<'_>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, RefusedRequest> {
     if !is_websocket(request.headers()) {
-        return Err(Refusal::NotWebSocket);
+        return Err(Refusal::NotWebSocket.into());
     }
     let key = state.authorize(&request, ApiKeyScope::Client).await?;
     let requested = read_request(&request, &key, protocol)?;
     // The drain waits for the client. Before the check, so that it cannot begin and end between the two.
     let _connecting = state.relays.token();
     if state.draining.is_cancelled() {
-        return Err(Refusal::Draining);
+        return Err(Refusal::Draining.into());
     }
     if state.config.direct && protocol == Protocol::Playwright {
         return redirect(state, &requested, &key, target).await;
@@ -104,7 +104,7 @@ pub(crate) async fn connect<S: SlotStore>(
         let lost = worker_lost(grant.worker.name(), &session.id);
         let report = relay(client, worker, timeouts, stopped).await.close(lost).await;
         metrics.count_relay(&report);
-        tracing::info!(session = %session.id, worker = %grant.worker, end = ?report.end, "a session ended");
+        tracing::info!(session = %session.id, worker = %grant.worker, end = %report.end, "a session ended");
         // The worker keeps it however the connection to the worker ended, unless the worker itself ended it.
         if kept && !matches!(report.end, RelayEnd::Worker(_) | RelayEnd::WorkerLost) {
             session.cause = Some(ReleaseCause::Detached);
@@ -112,7 +112,8 @@ pub(crate) async fn connect<S: SlotStore>(
         drop(session);
     });
     // hyper checks the header values, which come from the worker.
-    response.body(Full::default()).map_err(|_| Refusal::Passed { status: 502, body: "invalid headers".to_owned() })
+    let invalid = |_| Refusal::Passed { status: 502, body: "invalid headers".to_owned() };
+    response.body(Full::default()).map_err(|error| invalid(error).into())
 }
 
 /// Sends the client to the worker itself. From here the worker has the session, or the store ends it
@@ -122,13 +123,14 @@ async fn redirect<S: SlotStore>(
     requested: &RequestedSession,
     key: &ClientKey,
     target: Target<'_>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, RefusedRequest> {
     let listed_within = state.config.dial_timeout + LISTING_TIME;
     let (mut session, grant) = match target {
         Target::New => {
             let mut session = state.registry.claim();
             let deadline = Instant::now() + state.config.queue_timeout;
-            let grant = claim(state, requested, &mut session, deadline, Reservation::Dialled(listed_within)).await?;
+            let claimed = claim(state, requested, &mut session, deadline, Reservation::Dialled(listed_within)).await;
+            let grant = claimed.map_err(|refusal| refusal.of_session(&session.id))?;
             (session, grant)
         }
         Target::Existing(id) => attach(state, requested, key, id).await?,
@@ -170,21 +172,26 @@ async fn open_session<S: SlotStore>(
     state: &ServerState<S>,
     requested: &RequestedSession,
     headers: &HeaderMap,
-) -> Result<OpenedSession, Refusal> {
+) -> Result<OpenedSession, RefusedRequest> {
     let deadline = Instant::now() + state.config.queue_timeout;
     let mut attempt = 1;
     loop {
         let mut session = state.registry.claim();
         let listed_within = state.config.dial_timeout + LISTING_TIME;
-        let grant = claim(state, requested, &mut session, deadline, Reservation::Dialled(listed_within)).await?;
+        let claimed = claim(state, requested, &mut session, deadline, Reservation::Dialled(listed_within)).await;
+        let grant = claimed.map_err(|refusal| refusal.of_session(&session.id))?;
         let reason = match dial(state, requested, headers, &session.id, &grant).await {
-            Ok((headers, worker)) => return Ok(OpenedSession { session, grant, headers, worker }),
-            Err(DialError::Refused(refusal)) => return Err(refusal),
+            Ok((headers, worker)) => {
+                session.cause = Some(ReleaseCause::Ended);
+                return Ok(OpenedSession { session, grant, headers, worker });
+            }
+            Err(DialError::Refused(refusal)) => return Err(refusal.of_session(&session.id)),
             Err(DialError::Unreachable(reason)) => reason,
         };
         session.cause = Some(ReleaseCause::WorkerUnreachable);
         if attempt == ATTEMPTS {
-            return Err(Refusal::Worker { worker: grant.worker.to_string(), reason });
+            let refusal = Refusal::Worker { worker: grant.worker.to_string(), reason };
+            return Err(refusal.of_session(&session.id));
         }
         attempt += 1;
         // Released before the next claim, which must not get the same worker.
@@ -199,19 +206,23 @@ async fn attach_session<S: SlotStore>(
     headers: &HeaderMap,
     key: &ClientKey,
     id: &str,
-) -> Result<OpenedSession, Refusal> {
+) -> Result<OpenedSession, RefusedRequest> {
     let (mut session, grant) = attach(state, requested, key, id).await?;
-    match dial(state, requested, headers, &session.id, &grant).await {
-        Ok((headers, worker)) => Ok(OpenedSession { session, grant, headers, worker }),
+    let refusal = match dial(state, requested, headers, &session.id, &grant).await {
+        Ok((headers, worker)) => {
+            session.cause = Some(ReleaseCause::Ended);
+            return Ok(OpenedSession { session, grant, headers, worker });
+        }
         Err(DialError::Refused(refusal)) => {
             // The worker has another client, whose session this is.
             if matches!(refusal, Refusal::Passed { status: 409, .. }) {
                 session.cause = None;
             }
-            Err(refusal)
+            refusal
         }
-        Err(DialError::Unreachable(reason)) => Err(Refusal::Worker { worker: grant.worker.to_string(), reason }),
-    }
+        Err(DialError::Unreachable(reason)) => Refusal::Worker { worker: grant.worker.to_string(), reason },
+    };
+    Err(refusal.of_session(&session.id))
 }
 
 /// Makes a session that was reserved, or whose client left, one of this server.
@@ -220,7 +231,7 @@ async fn attach<S: SlotStore>(
     requested: &RequestedSession,
     key: &ClientKey,
     id: &str,
-) -> Result<(ClaimedSession, SlotGrant), Refusal> {
+) -> Result<(ClaimedSession, SlotGrant), RefusedRequest> {
     let shown: String = id.chars().take(64).collect();
     let id = SlotSessionId::parse(id).ok_or_else(|| Refusal::NoSession(shown.clone()))?;
     let attach = SlotAttach {
@@ -231,18 +242,21 @@ async fn attach<S: SlotStore>(
     };
     // A client that left and comes back may be faster than the news that it left.
     let deadline = Instant::now() + DETACH_WAIT;
-    loop {
-        match state.store.attach(&attach).await? {
-            AttachOutcome::Attached(grant) => return Ok((state.registry.attached(id), grant)),
+    let refusal = loop {
+        match state.store.attach(&attach).await.map_err(Refusal::from)? {
+            AttachOutcome::Attached { grant, begun } => return Ok((state.registry.attached(id, begun), grant)),
             AttachOutcome::Taken if requested.protocol == Protocol::Cdp && Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            AttachOutcome::Taken => return Err(Refusal::SessionTaken(shown)),
-            AttachOutcome::Ended => return Err(Refusal::SessionEnded(shown)),
-            AttachOutcome::Unknown => return Err(Refusal::NoSession(shown)),
-            AttachOutcome::NotMember => state.store.renew_server(&state.id, state.config.ttl).await.map(drop)?,
+            AttachOutcome::Taken => break Refusal::SessionTaken(shown),
+            AttachOutcome::Ended => break Refusal::SessionEnded(shown),
+            AttachOutcome::Unknown => break Refusal::NoSession(shown),
+            AttachOutcome::NotMember => {
+                state.store.renew_server(&state.id, state.config.ttl).await.map_err(Refusal::from)?;
+            }
         }
-    }
+    };
+    Err(refusal.of_session(&id))
 }
 
 /// What a claim is for.

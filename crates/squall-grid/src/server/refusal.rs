@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::json;
-use squall_coord::StoreError;
+use squall_coord::{SlotSessionId, StoreError, unique_id};
 
 /// Playwright prints this response header in its call log.
 pub(crate) const DEBUG_LOG_HEADER: &str = "x-playwright-debug-log";
@@ -88,7 +88,34 @@ pub(crate) enum Refusal {
     Store(#[from] StoreError),
 }
 
+/// A refusal, and the session that the client would have had.
+#[derive(Debug)]
+pub(crate) struct RefusedRequest {
+    pub(crate) refusal: Refusal,
+    session: Option<SlotSessionId>,
+}
+
+impl From<Refusal> for RefusedRequest {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, session: None }
+    }
+}
+
+impl RefusedRequest {
+    /// What the client's call log and the server's log call the request, so that a user can name it.
+    pub(crate) fn name(&self) -> String {
+        match &self.session {
+            Some(session) => format!("session {session}"),
+            None => format!("request {}", unique_id()),
+        }
+    }
+}
+
 impl Refusal {
+    pub(crate) fn of_session(self, session: &SlotSessionId) -> RefusedRequest {
+        RefusedRequest { refusal: self, session: Some(session.clone()) }
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::UnknownBrowser(_)
@@ -116,8 +143,8 @@ impl Refusal {
         }
     }
 
-    /// The response: text, or JSON if the client asks for it.
-    pub(crate) fn response(&self, wants_json: bool) -> Response<Full<Bytes>> {
+    /// The response to the request of that name: text, or JSON if the client asks for it.
+    pub(crate) fn response(&self, request: &str, wants_json: bool) -> Response<Full<Bytes>> {
         let status = self.status();
         let (kind, body) = match wants_json {
             true => {
@@ -127,6 +154,7 @@ impl Refusal {
             false => ("text/plain; charset=utf-8", self.to_string()),
         };
         let mut response = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
+        response = response.header(DEBUG_LOG_HEADER, format!("squall {request}"));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response = response.header(header::RETRY_AFTER, "1");
         }

@@ -76,12 +76,13 @@ impl SessionRegistry {
 
     /// A session that is about to be claimed.
     pub(crate) fn claim(&self) -> ClaimedSession {
-        self.attached(SlotSessionId::unique())
+        self.attached(SlotSessionId::unique(), false)
     }
 
-    /// A session that has a slot already.
-    pub(crate) fn attached(&self, id: SlotSessionId) -> ClaimedSession {
-        ClaimedSession { registry: self.clone(), id, cause: Some(ReleaseCause::Ended) }
+    /// A session that has a slot already, and may have had a client.
+    pub(crate) fn attached(&self, id: SlotSessionId, begun: bool) -> ClaimedSession {
+        let cause = if begun { ReleaseCause::Ended } else { ReleaseCause::NeverBegan };
+        ClaimedSession { registry: self.clone(), id, cause: Some(cause) }
     }
 
     /// Adds a session whose relay begins.
@@ -196,7 +197,7 @@ mod tests {
     async fn releases_do_not_wait_for_one_another_and_end_with_the_server_if_the_store_is_away() {
         let (registry, releases) = SessionRegistry::new();
         let sessions: Vec<SlotSessionId> = (0..100).map(|_| SlotSessionId::unique()).collect();
-        sessions.iter().for_each(|id| drop(registry.attached(id.clone())));
+        sessions.iter().for_each(|id| drop(registry.attached(id.clone(), true)));
         let (ended, answered) = (CancellationToken::new(), Mutex::new(HashSet::new()));
         let release = |id: SlotSessionId, _| {
             // The store does not answer for every tenth, and is away for every other.

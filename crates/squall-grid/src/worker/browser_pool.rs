@@ -124,6 +124,8 @@ struct RunningBrowser {
     /// A probe runs. Probes of one browser do not overlap, so that each miss takes the probe's timeout.
     probing: bool,
     stop_check: StopCheck,
+    /// Cancelled when its sessions have to end.
+    overdue: CancellationToken,
 }
 
 /// A browser that a session uses, until dropped.
@@ -131,6 +133,8 @@ pub(crate) struct BrowserLease {
     pool: BrowserPool,
     id: u64,
     pub(crate) socket: PathBuf,
+    /// Cancelled when the session has to end, because the browser is to be replaced.
+    pub(crate) overdue: CancellationToken,
 }
 
 impl Drop for BrowserLease {
@@ -228,11 +232,12 @@ impl BrowserPool {
 
     fn try_take(&self, key: &str, isolation: Isolation) -> Option<BrowserLease> {
         let mut state = self.lock();
-        let id = state.set.take(key, isolation)?;
-        let socket = state.browsers.get(&id)?.socket.clone();
+        let id = state.set.take(key, isolation, Instant::now())?;
+        let browser = state.browsers.get(&id)?;
+        let (socket, overdue) = (browser.socket.clone(), browser.overdue.clone());
         drop(state);
         self.shared.changed.notify_one();
-        Some(BrowserLease { pool: self.clone(), id, socket })
+        Some(BrowserLease { pool: self.clone(), id, socket, overdue })
     }
 
     /// Keeps the browsers running until `stop`, and ends them.
@@ -299,6 +304,7 @@ impl BrowserPool {
                 () = self.shared.changed.notified() => {}
                 _ = tick.tick() => {
                     self.kill_stopped();
+                    self.end_overdue_sessions();
                     if host_check.is_stopped(host.pid()) {
                         tracing::error!("the browser host was stopped; killing it");
                         kill_group(host.pid());
@@ -365,7 +371,18 @@ impl BrowserPool {
         for (id, pid) in stopped.collect::<Vec<_>>() {
             tracing::error!(id, "a browser was stopped; killing it");
             kill_group(pid);
-            state.set.retire(id);
+            state.set.retire(id, Instant::now());
+        }
+    }
+
+    /// Ends the sessions of browsers that should have been replaced long ago.
+    fn end_overdue_sessions(&self) {
+        let state = self.lock();
+        for id in state.set.overdue(Instant::now()) {
+            if let Some(browser) = state.browsers.get(&id).filter(|browser| !browser.overdue.is_cancelled()) {
+                tracing::info!(id, "ending the sessions of a browser that is to be replaced");
+                browser.overdue.cancel();
+            }
         }
     }
 
@@ -377,7 +394,7 @@ impl BrowserPool {
         let size = |browser: &RunningBrowser| memory.get(&browser.pid?.as_raw_nonzero().get()).copied();
         let large = state.browsers.iter().filter(|(_, browser)| size(browser).is_some_and(|size| size > limit));
         let large: Vec<u64> = large.map(|(id, _)| *id).collect();
-        large.into_iter().for_each(|id| state.set.retire(id));
+        large.into_iter().for_each(|id| state.set.retire(id, Instant::now()));
     }
 
     fn start_probes(&self, host: &Arc<NodeHost>, jobs: &mut JoinSet<JobOutcome>) {
@@ -420,7 +437,7 @@ impl BrowserPool {
                 if browser.misses == MAX_MISSES {
                     tracing::error!(id, "a browser does not answer; killing it");
                     kill_group(browser.pid);
-                    state.set.retire(id);
+                    state.set.retire(id, Instant::now());
                 }
                 // The host reports the end of a killed browser, unless the host hangs itself.
                 return Ok(state.browsers.get(&id).is_none_or(|browser| browser.misses <= MAX_MISSES));
@@ -482,6 +499,7 @@ async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome 
         misses: 0,
         probing: false,
         stop_check: StopCheck::default(),
+        overdue: CancellationToken::new(),
     });
     JobOutcome::Launched(id, browser)
 }

@@ -61,6 +61,8 @@ pub struct BrowserRules {
     pub max_age: Duration,
     /// A browser takes no more sessions when its processes have more anonymous memory than this, in bytes.
     pub max_memory: Option<u64>,
+    /// How long the sessions of such a browser may last from then on.
+    pub recycle_timeout: Duration,
     /// Browsers that stand by without an owner.
     pub spares: usize,
     /// The most browsers at once.
@@ -86,7 +88,17 @@ struct Browser {
     sessions: u32,
     lifetime: u64,
     started: Instant,
+    /// Whether it takes no more sessions.
     retired: bool,
+    /// Since when a rule wants it replaced.
+    due_since: Option<Instant>,
+}
+
+impl Browser {
+    fn retire(&mut self, now: Instant) {
+        self.retired = true;
+        self.due_since.get_or_insert(now);
+    }
 }
 
 /// The browsers of a worker.
@@ -102,8 +114,8 @@ impl BrowserSet {
     }
 
     pub(crate) fn add(&mut self, id: u64, now: Instant) {
-        let browser = Browser { owner: Owner::None, sessions: 0, lifetime: 0, started: now, retired: false };
-        self.browsers.insert(id, browser);
+        let (owner, retired, due_since) = (Owner::None, false, None);
+        self.browsers.insert(id, Browser { owner, sessions: 0, lifetime: 0, started: now, retired, due_since });
     }
 
     pub(crate) fn remove(&mut self, id: u64) {
@@ -115,7 +127,7 @@ impl BrowserSet {
     }
 
     /// The browser for a new session, which counts from now on; `None` if one must be launched first.
-    pub(crate) fn take(&mut self, key: &str, isolation: Isolation) -> Option<u64> {
+    pub(crate) fn take(&mut self, key: &str, isolation: Isolation, now: Instant) -> Option<u64> {
         let wanted = match isolation {
             Isolation::Shared => Owner::Everyone,
             Isolation::Key => Owner::Key(key.to_owned()),
@@ -129,7 +141,10 @@ impl BrowserSet {
         browser.owner = wanted;
         browser.sessions += 1;
         browser.lifetime += 1;
-        browser.retired = isolation == Isolation::Session || browser.lifetime >= recycle_after;
+        browser.retired = isolation == Isolation::Session;
+        if browser.lifetime >= recycle_after {
+            browser.retire(now);
+        }
         Some(chosen)
     }
 
@@ -141,10 +156,17 @@ impl BrowserSet {
     }
 
     /// Gives a browser no more sessions.
-    pub(crate) fn retire(&mut self, id: u64) {
+    pub(crate) fn retire(&mut self, id: u64, now: Instant) {
         if let Some(browser) = self.browsers.get_mut(&id) {
-            browser.retired = true;
+            browser.retire(now);
         }
+    }
+
+    /// Browsers whose sessions have lasted for too long since a rule wanted the browser replaced.
+    pub(crate) fn overdue(&self, now: Instant) -> Vec<u64> {
+        let timeout = self.rules.recycle_timeout;
+        let is_overdue = |browser: &Browser| browser.due_since.is_some_and(|since| now - since >= timeout);
+        self.browsers.iter().filter(|(_, browser)| is_overdue(browser)).map(|(id, _)| *id).collect()
     }
 
     /// Retired browsers without sessions, which should end.
@@ -162,7 +184,7 @@ impl BrowserSet {
         let spares = self.browsers.values().filter(|browser| is_spare(browser)).count();
         let missing = self.rules.spares.saturating_sub(spares);
         if missing == 0 {
-            self.browsers.values_mut().for_each(|browser| browser.retired |= is_old(browser));
+            self.browsers.values_mut().filter(|browser| is_old(browser)).for_each(|browser| browser.retire(now));
         }
         let room = self.rules.limit.saturating_sub(self.browsers.len());
         if missing > room
@@ -170,7 +192,7 @@ impl BrowserSet {
                 !browser.retired && browser.sessions == 0 && (browser.owner != Owner::None || is_old(browser))
             })
         {
-            idle.retired = true;
+            idle.retire(now);
         }
         missing.min(room)
     }
@@ -181,8 +203,15 @@ mod tests {
     use super::*;
 
     fn set(spares: usize, recycle_after: u64) -> (BrowserSet, Instant) {
-        let max_age = Duration::from_secs(60);
-        let mut set = BrowserSet::new(BrowserRules { recycle_after, max_age, max_memory: None, spares, limit: 4 });
+        let (max_age, recycle_timeout) = (Duration::from_secs(60), Duration::from_secs(30));
+        let mut set = BrowserSet::new(BrowserRules {
+            recycle_after,
+            max_age,
+            max_memory: None,
+            recycle_timeout,
+            spares,
+            limit: 4,
+        });
         let now = Instant::now();
         set.add(1, now);
         set.add(2, now);
@@ -191,24 +220,24 @@ mod tests {
 
     #[test]
     fn keys_never_share_a_browser() {
-        let (mut set, _) = set(1, 100);
-        assert_eq!(set.take("blue", Isolation::Key), Some(1));
-        assert_eq!(set.take("red", Isolation::Key), Some(2));
-        assert_eq!(set.take("blue", Isolation::Key), Some(1));
-        assert_eq!(set.take("green", Isolation::Key), None);
+        let (mut set, now) = set(1, 100);
+        assert_eq!(set.take("blue", Isolation::Key, now), Some(1));
+        assert_eq!(set.take("red", Isolation::Key, now), Some(2));
+        assert_eq!(set.take("blue", Isolation::Key, now), Some(1));
+        assert_eq!(set.take("green", Isolation::Key, now), None);
         set.give_back(2);
-        assert_eq!(set.take("green", Isolation::Key), None, "an empty browser of another key is not reused");
-        assert_eq!(set.take("green", Isolation::Shared), None, "nor by a shared session");
+        assert_eq!(set.take("green", Isolation::Key, now), None, "an empty browser of another key is not reused");
+        assert_eq!(set.take("green", Isolation::Shared, now), None, "nor by a shared session");
     }
 
     #[test]
     fn session_isolation_never_reuses_a_browser() {
-        let (mut set, _) = set(1, 100);
-        assert_eq!(set.take("", Isolation::Session), Some(1));
-        assert_eq!(set.take("", Isolation::Key), Some(2));
+        let (mut set, now) = set(1, 100);
+        assert_eq!(set.take("", Isolation::Session, now), Some(1));
+        assert_eq!(set.take("", Isolation::Key, now), Some(2));
         set.give_back(1);
         assert_eq!(set.finished(), [1]);
-        assert_eq!(set.take("", Isolation::Session), None);
+        assert_eq!(set.take("", Isolation::Session, now), None);
         assert_eq!(Isolation::Key.or_stricter(Isolation::Session), Isolation::Session);
         assert_eq!(Isolation::Key.or_stricter(Isolation::Shared), Isolation::Key);
     }
@@ -216,8 +245,8 @@ mod tests {
     #[test]
     fn browser_retires_after_its_sessions_and_ends_when_empty() {
         let (mut set, now) = set(1, 2);
-        assert_eq!((set.take("", Isolation::Key), set.take("", Isolation::Key)), (Some(1), Some(1)));
-        assert_eq!(set.take("", Isolation::Key), Some(2), "the spare takes over at once");
+        assert_eq!((set.take("", Isolation::Key, now), set.take("", Isolation::Key, now)), (Some(1), Some(1)));
+        assert_eq!(set.take("", Isolation::Key, now), Some(2), "the spare takes over at once");
         assert!(set.finished().is_empty());
         set.give_back(1);
         set.give_back(1);
@@ -234,13 +263,32 @@ mod tests {
         assert!(set.finished().is_empty(), "a session that comes now has a browser");
         set.add(3, later);
         assert_eq!(set.missing_spares(later), 1);
-        assert_eq!(set.take("", Isolation::Key), Some(1));
+        assert_eq!(set.take("", Isolation::Key, now), Some(1));
         set.add(4, later);
         assert_eq!(set.missing_spares(later), 0);
         assert_eq!(set.finished(), [2]);
-        assert_eq!(set.take("", Isolation::Key), Some(3), "an old browser takes no more sessions");
+        assert_eq!(set.take("", Isolation::Key, now), Some(3), "an old browser takes no more sessions");
         set.give_back(1);
         assert_eq!(set.finished(), [1, 2]);
+    }
+
+    #[test]
+    fn sessions_of_a_browser_that_is_to_be_replaced_are_overdue_at_the_deadline() {
+        let (mut set, now) = set(0, 1);
+        let deadline = now + Duration::from_secs(30);
+        assert_eq!(set.take("", Isolation::Key, now), Some(1));
+        assert_eq!(set.overdue(deadline - Duration::from_millis(1)), [] as [u64; 0]);
+        assert_eq!(set.overdue(deadline), [1]);
+    }
+
+    #[test]
+    fn browser_of_one_session_is_overdue_only_after_its_age() {
+        let (mut set, now) = set(0, 100);
+        assert_eq!(set.take("", Isolation::Session, now), Some(1));
+        let later = now + Duration::from_secs(60);
+        assert_eq!((set.overdue(later), set.missing_spares(later)), (Vec::new(), 0));
+        assert_eq!(set.overdue(later + Duration::from_secs(29)), [] as [u64; 0]);
+        assert_eq!(set.overdue(later + Duration::from_secs(30)), [1, 2]);
     }
 
     #[test]
@@ -261,7 +309,7 @@ mod tests {
         set.add(3, now);
         set.add(4, now);
         for key in ["a", "b", "c", "d"] {
-            assert!(set.take(key, Isolation::Key).is_some());
+            assert!(set.take(key, Isolation::Key, now).is_some());
         }
         assert_eq!(set.missing_spares(now), 0);
         assert!(set.finished().is_empty(), "no browser with a session retires");

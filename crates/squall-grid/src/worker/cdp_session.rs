@@ -3,6 +3,7 @@
 //! It does not choose the browser's settings and keeps no list of sessions; the gateway does.
 
 use std::{
+    pin::{Pin, pin},
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     time::Duration,
 };
@@ -20,7 +21,7 @@ use tokio::{
     net::TcpStream,
     process::{ChildStdin, ChildStdout},
     sync::{Mutex, mpsc, oneshot},
-    time::Instant,
+    time::{Instant, Sleep},
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -79,6 +80,8 @@ pub(crate) struct CdpLife {
     pub(crate) stopped: oneshot::Receiver<CloseFrame>,
     /// How long the browser stays after a client left, and the clients that follow.
     pub(crate) next: Option<(Duration, mpsc::Receiver<CdpClient>)>,
+    /// How long it may last, and what its client is told then.
+    pub(crate) overdue: (Duration, CloseFrame),
     /// For a client whose browser ended.
     pub(crate) lost: CloseFrame,
 }
@@ -111,14 +114,16 @@ impl CdpSession {
         on_leave: impl Fn(),
     ) -> CdpBrowser {
         let mut client = first;
+        let mut overdue = pin!(tokio::time::sleep(life.overdue.0));
         loop {
-            let left = self.serve(client, &mut life, &on_answer).await;
+            let left = self.serve(client, &mut life, overdue.as_mut(), &on_answer).await;
             let (true, Some((keep_alive, clients))) = (left, &mut life.next) else { break };
             on_leave();
             let deadline = Instant::now() + *keep_alive;
             client = tokio::select! {
                 Some(next) = clients.recv() => next,
                 () = tokio::time::sleep_until(deadline) => break,
+                () = overdue.as_mut() => break,
                 _ = &mut life.stopped => break,
                 () = self.discard_output() => break,
             };
@@ -127,10 +132,16 @@ impl CdpSession {
     }
 
     /// Serves one client. Returns whether it left and the browser can have another.
-    async fn serve(&mut self, client: CdpClient, life: &mut CdpLife, on_answer: impl Fn()) -> bool {
+    async fn serve(
+        &mut self,
+        client: CdpClient,
+        life: &mut CdpLife,
+        overdue: Pin<&mut Sleep>,
+        on_answer: impl Fn(),
+    ) -> bool {
         let CdpClient { side: RelaySide { socket, received }, websocket_key } = client;
         let Some(session) = self.attach().await else {
-            let _ = handshake::refuse(&socket, 502, "the browser does not answer").await;
+            let _ = handshake::refuse(&socket, 502, "the browser does not answer", None).await;
             return false;
         };
         on_answer();
@@ -143,7 +154,7 @@ impl CdpSession {
         }
         let accepted = handshake::accept_websocket(&socket, &headers).await.is_ok();
         let left = match (socket, accepted) {
-            (Socket::Tcp(stream), true) => self.forward(stream, received, &session, life).await,
+            (Socket::Tcp(stream), true) => self.forward(stream, received, &session, life, overdue).await,
             _ => true,
         };
         left && self.detach(&session).await
@@ -196,7 +207,14 @@ impl CdpSession {
 
     /// Forwards messages both ways until a side ends. Returns whether the client left and the browser can
     /// have another.
-    async fn forward(&mut self, stream: TcpStream, received: Vec<u8>, session: &str, life: &mut CdpLife) -> bool {
+    async fn forward(
+        &mut self,
+        stream: TcpStream,
+        received: Vec<u8>,
+        session: &str,
+        life: &mut CdpLife,
+        overdue: Pin<&mut Sleep>,
+    ) -> bool {
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let websocket = WebSocketStream::from_partially_read(stream, received, Role::Server, Some(config)).await;
         let (mut to_client, mut from_client) = websocket.split();
@@ -207,6 +225,7 @@ impl CdpSession {
             ended = forward_to_client(&mut self.output, &mut self.splitter, &mut to_client, &misses) => ended,
             ended = probe(&self.input, self.probe_every, &misses) => ended,
             close = &mut life.stopped => close.map_or(Ended::Browser, Ended::Stopped),
+            () = overdue => Ended::Stopped(life.overdue.1.clone()),
         };
         let close = match ended {
             // A message that is half in the pipe cannot be followed by another.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use squall_coord::{HeldSession, MemberId, SlotSessionId};
+use squall_coord::{HeldSession, MemberId, SlotOffer, SlotSessionId, unique_id};
 use subtle::ConstantTimeEq;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -31,7 +31,7 @@ use super::{
 use crate::{
     direct::{DirectPass, PassError, is_direct, seconds_in},
     handshake::{self, HandshakeError, Headers, RequestHead},
-    relay::{RelaySide, RelayTimeouts, Socket, UnixSocket, frame::CloseFrame, relay},
+    relay::{LOST_AFTER, PING_AFTER, RelaySide, RelayTimeouts, Socket, UnixSocket, frame::CloseFrame, relay},
     server::DEBUG_LOG_HEADER,
 };
 
@@ -51,9 +51,6 @@ const BROWSER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client waits for a slot, or of a kept session until the client before it has left: the store
 /// may know either a moment earlier.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// As the server's defaults for the clients that it relays.
-const PING_AFTER: Duration = Duration::from_secs(20);
-const LOST_AFTER: Duration = Duration::from_secs(60);
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// Connections at once, with and without a session.
 const MAX_CONNECTIONS: usize = 4096;
@@ -74,14 +71,15 @@ pub(crate) struct GatewayConfig {
     pub(crate) cdp: CdpLauncher,
     /// Time between probes of a CDP browser.
     pub(crate) probe_every: Duration,
+    /// How long a CDP session may last, because its browser is never replaced.
+    pub(crate) max_cdp_time: Duration,
 }
 
 struct Shared {
     config: GatewayConfig,
     sessions: Mutex<BTreeMap<SlotSessionId, HeldConnection>>,
-    /// Direct sessions that ended before an offer listed them. No server releases them, so the store has to see
-    /// them once.
-    ended_unlisted: Mutex<Vec<HeldSession>>,
+    /// Sessions that ended before the store saw them in an offer.
+    ended_unlisted: Mutex<Vec<SlotSessionId>>,
     /// Sessions of one-time paths that were used, with the time at which the path expires.
     used_paths: Mutex<BTreeMap<SlotSessionId, u64>>,
     /// Sessions whose browser has answered.
@@ -130,6 +128,11 @@ struct SessionRequest {
     direct: bool,
 }
 
+/// The close frame for a client whose browser is to be replaced.
+fn overdue(session: &SlotSessionId) -> CloseFrame {
+    CloseFrame::new(1001, format!("squall: session {session} ended: its browser is being replaced; connect again"))
+}
+
 /// A refusal: status and sentence.
 type GatewayRefusal = (u16, String);
 
@@ -151,28 +154,37 @@ impl Gateway {
         self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sessions for an offer, and how many there have been with these. Read at one instant. A session that
-    /// ends before its browser has answered counts no more.
-    pub(crate) fn held_sessions(&self) -> (Vec<HeldSession>, u64) {
+    /// Writes its sessions into an offer, and how many there have been with these. A session that ends before its
+    /// browser has answered counts no more.
+    pub(crate) fn list_sessions(&self, offer: &mut SlotOffer) {
+        // Everything is read at one instant.
         let sessions = self.lock();
-        let mut held: Vec<HeldSession> = sessions.iter().map(|(id, open)| open.held_session(id)).collect();
-        held.extend_from_slice(&self.lock_ended_unlisted());
         let uncounted = sessions.values().filter(|open| !open.counted).count() as u64;
-        (held, self.shared.lifetime.load(Relaxed) + uncounted)
+        offer.lifetime = self.shared.lifetime.load(Relaxed) + uncounted;
+        offer.sessions = sessions.iter().map(|(id, open)| open.held_session(id)).collect();
+        offer.ended.clone_from(&self.lock_ended_unlisted());
     }
 
-    /// Notes that the store has seen these sessions. The next offer then shows which of them have ended.
-    pub(crate) fn note_listed(&self, listed: &[HeldSession]) {
+    /// Whether there is no session.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Notes that the store has seen this offer. The next one then shows which of its sessions have ended.
+    pub(crate) fn note_seen(&self, offer: &SlotOffer) {
         let mut sessions = self.lock();
-        for held in listed {
-            if let Some(open) = sessions.get_mut(&held.id) {
-                open.listed = true;
+        let mut ended = self.lock_ended_unlisted();
+        for held in &offer.sessions {
+            match sessions.get_mut(&held.id) {
+                Some(open) => open.listed = true,
+                // It ended while the offer was on its way, and the next offer does not list it.
+                None => ended.retain(|id| *id != held.id),
             }
         }
-        self.lock_ended_unlisted().retain(|ended| listed.iter().all(|held| held.id != ended.id));
+        ended.retain(|id| !offer.ended.contains(id));
     }
 
-    fn lock_ended_unlisted(&self) -> MutexGuard<'_, Vec<HeldSession>> {
+    fn lock_ended_unlisted(&self) -> MutexGuard<'_, Vec<SlotSessionId>> {
         self.shared.ended_unlisted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -222,7 +234,7 @@ impl Gateway {
             // Without an answer, the server would take the worker for lost.
             Ok(Err(error @ (HandshakeError::TooLarge | HandshakeError::Malformed))) => {
                 let status = if matches!(error, HandshakeError::TooLarge) { 431 } else { 400 };
-                let _ = handshake::refuse(&socket, status, &error.to_string()).await;
+                let _ = handshake::refuse(&socket, status, &error.to_string(), None).await;
                 return;
             }
             _ => {
@@ -243,10 +255,17 @@ impl Gateway {
     /// Serves one session from its handshake to its end.
     async fn serve_session(&self, head: RequestHead, client: RelaySide) -> Result<(), GatewayRefusal> {
         let request = if is_direct(&head.path) { self.check_pass(&head) } else { self.check_server(&head) };
+        // For the client's call log. The server names the sessions of the clients that it relays.
+        let name = match &request {
+            _ if !is_direct(&head.path) => None,
+            Ok(request) => Some(self.debug_name(&request.id)),
+            Err(_) => Some(format!("squall request {}", unique_id())),
+        };
         let opened = match Box::pin(self.open(&head, request)).await {
             Ok(opened) => opened,
             Err((status, body)) => {
-                let _ = handshake::refuse(&client.socket, status, &body).await;
+                let _ = handshake::refuse(&client.socket, status, &body, name.as_deref()).await;
+                tracing::debug!(name, "refused");
                 return Err((status, body));
             }
         };
@@ -259,13 +278,16 @@ impl Gateway {
             // The server pings the clients that it relays.
             let (ping_after, lost_after) = if direct { (Some(PING_AFTER), Some(LOST_AFTER)) } else { (None, None) };
             let timeouts = RelayTimeouts { ping_after, lost_after, close_grace: CLOSE_GRACE };
-            let lost = self.browser_lost(&session.id);
-            let ended = relay(client, browser, timeouts, stopped).await;
+            let (lost, overdue) = (self.browser_lost(&session.id), lease.overdue.clone());
+            let ended = tokio::select! {
+                ended = relay(client, browser, timeouts, stopped) => ended,
+                () = self.end_when(overdue, &session.id) => unreachable!("it waits for the relay"),
+            };
             // The slot is free now. A server that was stopped would keep it until the end of the grace period.
             let id = session.id.clone();
             drop((lease, session));
             let report = ended.close(lost).await;
-            tracing::debug!(session = %id, end = ?report.end, "a session ended");
+            tracing::debug!(session = %id, end = %report.end, "a session ended");
         }
         Ok(())
     }
@@ -278,7 +300,7 @@ impl Gateway {
         let (session, stopped, launched) = match self.open_cdp(head).await {
             Ok(opened) => opened,
             Err((status, body)) => {
-                let _ = handshake::refuse(&client.side.socket, status, &body).await;
+                let _ = handshake::refuse(&client.side.socket, status, &body, None).await;
                 return Err((status, body));
             }
         };
@@ -290,7 +312,8 @@ impl Gateway {
             }
             (Duration::from_millis(keep_alive), clients)
         });
-        let life = CdpLife { stopped, next, lost: self.browser_lost(&session.id) };
+        let overdue = (self.shared.config.max_cdp_time, overdue(&session.id));
+        let life = CdpLife { stopped, next, overdue, lost: self.browser_lost(&session.id) };
         let on_leave = || {
             if let Some(open) = self.lock().get_mut(&session.id) {
                 open.detached = true;
@@ -348,6 +371,17 @@ impl Gateway {
         None
     }
 
+    /// Ends a session when its browser is overdue.
+    async fn end_when(&self, is_overdue: CancellationToken, session: &SlotSessionId) {
+        is_overdue.cancelled().await;
+        self.end_session(session, overdue(session));
+        std::future::pending::<()>().await;
+    }
+
+    fn debug_name(&self, session: &SlotSessionId) -> String {
+        format!("squall session {session} on {}", self.shared.config.worker)
+    }
+
     fn browser_lost(&self, session: &SlotSessionId) -> CloseFrame {
         let worker = &self.shared.config.worker;
         CloseFrame::new(1011, format!("squall: the browser on worker {worker} ended (session {session})"))
@@ -372,10 +406,7 @@ impl Gateway {
         match tokio::time::timeout(BROWSER_TIMEOUT, dialling).await {
             Ok(Ok((mut headers, browser))) => {
                 if request.direct {
-                    headers.push(
-                        DEBUG_LOG_HEADER,
-                        format!("squall session {} on {}", session.id, self.shared.config.worker),
-                    );
+                    headers.push(DEBUG_LOG_HEADER, self.debug_name(&session.id));
                 }
                 Ok(Opened { session, stopped, headers, browser, lease, direct: request.direct })
             }
@@ -516,8 +547,8 @@ impl RegisteredSession {
 impl Drop for RegisteredSession {
     fn drop(&mut self) {
         let mut sessions = self.gateway.lock();
-        if let Some(ended) = sessions.remove(&self.id).filter(|ended| ended.request.direct && !ended.listed) {
-            self.gateway.lock_ended_unlisted().push(ended.held_session(&self.id));
+        if sessions.remove(&self.id).is_some_and(|ended| !ended.listed) {
+            self.gateway.lock_ended_unlisted().push(self.id.clone());
         }
         drop(sessions);
         self.gateway.shared.session_ended.notify_one();

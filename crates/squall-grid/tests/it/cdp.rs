@@ -116,6 +116,7 @@ async fn worker_without_a_program_for_cdp_stays_reachable() {
     assert!(refused.text.contains("worker w1 has no --executable, which CDP sessions need"), "{}", refused.text);
     assert!(!grid.snapshot().await.workers[0].unreachable);
     grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    assert_eq!(grid.snapshot().await.workers[0].lifetime, 0);
     let stream = tokio::net::TcpStream::connect(grid.address).await.unwrap();
     let (client, _) = tokio_tungstenite::client_async(grid.url(), stream).await.unwrap();
     drop(client);
@@ -187,6 +188,37 @@ async fn session_whose_browser_never_answered_is_no_session_of_the_worker() {
     grid.end().await;
 }
 
+/// Reads a close frame: its code and its reason.
+async fn read_close(stream: &mut tokio::net::TcpStream) -> (u16, String) {
+    let mut close = [0; 4];
+    tokio::time::timeout(DEADLINE, stream.read_exact(&mut close)).await.expect("a frame").unwrap();
+    assert_eq!(close[0], 0x88);
+    let mut reason = vec![0; usize::from(close[1]) - 2];
+    stream.read_exact(&mut reason).await.unwrap();
+    (u16::from_be_bytes([close[2], close[3]]), String::from_utf8(reason).unwrap())
+}
+
+#[tokio::test]
+async fn cdp_session_ends_with_a_reason_when_its_browser_is_overdue() {
+    let mut config = worker_config("w1", 2);
+    (config.rules.max_age, config.rules.recycle_timeout) = (Duration::from_secs(1), Duration::ZERO);
+    let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+    for keep_alive in ["", "?keep_alive=1h"] {
+        let stream = tokio::net::TcpStream::connect(grid.address).await.unwrap();
+        let url = format!("ws://{}/devtools/browser{keep_alive}", grid.address);
+        let (client, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
+        let mut stream = client.into_inner();
+        let (code, reason) = read_close(&mut stream).await;
+        assert!(code == 1001 && reason.starts_with("squall: session "), "{code} {reason}");
+        drop(stream);
+    }
+    let left = format!("ws://{}/devtools/browser?keep_alive=1h", grid.address);
+    let stream = tokio::net::TcpStream::connect(grid.address).await.unwrap();
+    drop(tokio_tungstenite::client_async(left, stream).await.unwrap());
+    grid.wait_for("end of the sessions", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+}
+
 #[tokio::test]
 async fn message_that_is_too_large_ends_its_session_with_a_reason() {
     let grid = Grid::start(1).await;
@@ -199,13 +231,8 @@ async fn message_that_is_too_large_ends_its_session_with_a_reason() {
     header.extend((65u64 << 20).to_be_bytes());
     header.extend([0; 4]);
     stream.write_all(&header).await.unwrap();
-    let mut close = [0; 4];
-    tokio::time::timeout(DEADLINE, stream.read_exact(&mut close)).await.expect("a frame").unwrap();
-    assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1009));
-    let mut reason = vec![0; usize::from(close[1]) - 2];
-    stream.read_exact(&mut reason).await.unwrap();
-    let reason = String::from_utf8(reason).unwrap();
-    assert!(reason.starts_with("squall: a message is larger than 64 MiB"), "{reason}");
+    let (code, reason) = read_close(&mut stream).await;
+    assert!(code == 1009 && reason.starts_with("squall: a message is larger than 64 MiB"), "{code} {reason}");
     drop(stream);
     grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;

@@ -110,6 +110,7 @@ async fn path_opens_one_session_once_and_for_no_page() {
     assert_eq!(client.status, 101, "{}", client.text);
     let again = ask(worker, &path, "").await;
     assert!(again.status == 410 && again.text.contains("was used already"), "{}", again.text);
+    assert!(again.text.contains("x-playwright-debug-log: squall request "), "{}", again.text);
     grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
     grid.end().await;
 }

@@ -202,6 +202,29 @@ async fn browser_above_its_memory_limit_is_replaced_when_its_session_has_ended()
     grid.end().await;
 }
 
+/// Whether it is shared or belongs to the session.
+#[tokio::test]
+async fn endless_session_ends_with_a_reason_when_its_browser_is_overdue() {
+    for isolation in [Isolation::Key, Isolation::Session] {
+        let flag = format!("--squall-test={:x}", fastrand::u64(..));
+        let mut config = GridWorkerConfig { args: vec![flag.clone()], isolation, ..worker_config("w1", 2) };
+        // A browser of one session is due at its age.
+        (config.rules.recycle_after, config.rules.max_age) = (1, Duration::from_secs(1));
+        config.rules.recycle_timeout = Duration::from_millis(500);
+        let grid = Grid::start_with(MemorySlotStore::new(), server_config(), config).await;
+        let mut client = HoldingClient::start(&grid.url(), "page");
+        let mut message = client.line().await;
+        if message == "connected" {
+            message = client.evaluate("new Promise(() => {})").await;
+        }
+        assert!(message.contains("squall: session ") && message.contains("its browser is being replaced"), "{message}");
+        grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+        client.close().await;
+        grid.end().await;
+        wait_for_no_browsers(&flag).await;
+    }
+}
+
 #[tokio::test]
 async fn launch_that_hangs_is_ended_and_repeated() {
     let folder = tempfile::tempdir().unwrap();

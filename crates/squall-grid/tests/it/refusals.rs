@@ -67,6 +67,7 @@ async fn full_queue_and_deadline_are_told_to_the_client() {
     assert!(!ok && (message.contains("429") || message.contains("503")), "{message}");
     let (ok, message) = waiting.await.unwrap();
     assert!(!ok && message.contains("no chromium worker had a free slot within 2 s"), "{message}");
+    assert!(message.contains("squall session "), "the client's call log names its claim: {message}");
     let firefox = format!("GET /?browser=firefox HTTP/1.1\n{UPGRADE}");
     check(&grid, &firefox, 503, "start one with `squall grid worker --browser firefox`").await;
     first.close().await;

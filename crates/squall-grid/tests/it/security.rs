@@ -57,6 +57,7 @@ async fn session_belongs_to_its_key() {
     assert!(!ok && message.contains("an API key is required"), "{message}");
     let (ok, message) = run(node_client(&["job", &format!("{}&token=wrong", grid.url())])).await;
     assert!(!ok && message.contains("unknown or revoked"), "{message}");
+    assert!(message.contains("squall request "), "the client's call log names the request: {message}");
     let blue = HoldingClient::connect(&url_of(&grid, "blue"), "page").await;
     let id = grid.store.snapshot().await.unwrap().sessions[0].id.to_string();
     let list = |key: &str| format!("/v1/sessions?token={key}-secret");

@@ -82,6 +82,7 @@ async fn grid_shows_its_workers_and_drains_one() {
         draining: false,
         started_ms: 1,
         sessions: vec![],
+        ended: vec![],
     };
     store.offer(&offer, Duration::from_secs(60)).await.unwrap();
     let grid = Some(ShownGrid { store });

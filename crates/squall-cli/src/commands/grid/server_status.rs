@@ -7,7 +7,6 @@ use std::{thread, time::Duration};
 use super::status::{CLEAR, GridTable, SessionRow, WorkerRow};
 use crate::{api_client::ApiClient, args::GridStatusArgs, exit::CliError, secret_value, terminal::print};
 
-const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 const REMEDY: &str = "Is `squall grid up` or `squall grid serve` running there? --server URL names another server, and \
                       --redis URL the store of a grid on Redis";
 
@@ -15,7 +14,7 @@ const REMEDY: &str = "Is `squall grid up` or `squall grid serve` running there? 
 pub(super) fn show(args: &GridStatusArgs) -> Result<(), CliError> {
     let secret = args.server_key.as_deref().map(secret_value::resolve).transpose();
     let secret = secret.map_err(|error| CliError::new(format!("--server-key: {error}")))?;
-    let url = args.server.as_deref().unwrap_or(DEFAULT_SERVER);
+    let url = args.server.as_str();
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         return Err(CliError::new(format!("--server: `{url}` is not a URL: write http://HOST:PORT")));
     }

@@ -2,10 +2,18 @@
 
 use squall_coord::{ApiKeyScope, SlotWorkerId, unique_id};
 use squall_grid::{ApiKey, BrowserRules, GridWorkerConfig, Isolation, KeyLimits, ServerConfig};
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
-    args::{BrowserName, GridBrowserArgs, GridClientArgs, GridUpArgs, GridWorkerArgs, IsolationArg, Switch},
+    args::{
+        BrowserName, FileAccessArg, GridBrowserArgs, GridClientArgs, GridUpArgs, GridWorkerArgs, IsolationArg, Switch,
+    },
+    commands::up::own_command,
     exit::CliError,
     secret_value,
 };
@@ -60,7 +68,7 @@ fn api_key<'a>(
     Ok((name, ApiKey::new(name, &secret, scope, limits)))
 }
 
-pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, CliError> {
+pub(super) fn worker_config(args: &GridWorkerArgs, interpreter: Option<&Path>) -> Result<GridWorkerConfig, CliError> {
     if args.listen.ip().is_unspecified() && args.advertise.is_none() {
         return Err(CliError::new(format!(
             "--listen {}: no server can connect to this address; add --advertise HOST:{} with a name of this machine",
@@ -73,19 +81,20 @@ pub(super) fn worker_config(args: &GridWorkerArgs) -> Result<GridWorkerConfig, C
         let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
         format!("{}-{}", if host.is_empty() { "worker" } else { &host }, &unique_id()[..6])
     });
-    let mut config = browser_config(&args.browsers, &name)?;
+    let mut config = browser_config(&args.browsers, &name, args.drain_timeout, interpreter)?;
     config.listen = args.listen;
     config.advertise.clone_from(&args.advertise);
     config.max_lifetime = args.max_lifetime_sessions;
-    config.drain_timeout = args.drain_timeout;
     Ok(config)
 }
 
 /// A worker of `squall grid up`. Its sessions may last as long as those of the server.
-pub(super) fn local_worker(args: &GridUpArgs, number: u16) -> Result<GridWorkerConfig, CliError> {
-    let mut config = browser_config(&args.browsers, &format!("worker-{number}"))?;
-    config.drain_timeout = args.clients.grace;
-    Ok(config)
+pub(super) fn local_worker(
+    args: &GridUpArgs,
+    number: u16,
+    interpreter: Option<&Path>,
+) -> Result<GridWorkerConfig, CliError> {
+    browser_config(&args.browsers, &format!("worker-{number}"), args.clients.grace, interpreter)
 }
 
 /// The name that Playwright and the grid have for a browser.
@@ -97,7 +106,12 @@ pub(super) fn browser_name(browser: BrowserName) -> &'static str {
     }
 }
 
-fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig, CliError> {
+fn browser_config(
+    args: &GridBrowserArgs,
+    name: &str,
+    drain_timeout: Duration,
+    interpreter: Option<&Path>,
+) -> Result<GridWorkerConfig, CliError> {
     let id = SlotWorkerId::new(browser_name(args.browser), name).ok_or_else(|| {
         CliError::new(format!("--id: `{name}` is not a valid name: use up to 64 letters, digits, `-`, `_` and `.`"))
     })?;
@@ -109,6 +123,7 @@ fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig
     }
     let installed = CHROMIUM_PROGRAMS.iter().map(PathBuf::from).find(|program| program.exists());
     let installed = installed.filter(|_| args.browser == BrowserName::Chromium);
+    let confined = args.file_access == FileAccessArg::Own && args.browser == BrowserName::Chromium;
     Ok(GridWorkerConfig {
         id,
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -123,6 +138,7 @@ fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig
             recycle_after: args.recycle_after,
             max_age: args.max_age,
             max_memory: args.max_memory.map(|mebibytes| mebibytes << 20),
+            recycle_timeout: args.recycle_timeout,
             spares: args.spare.into(),
             // Room for one browser per session, the spares, and one that is being replaced.
             limit: args.slots as usize + usize::from(args.spare) + 1,
@@ -130,15 +146,23 @@ fn browser_config(args: &GridBrowserArgs, name: &str) -> Result<GridWorkerConfig
         max_lifetime: None,
         executable: args.executable.clone().or(installed),
         args: args.args.clone(),
+        confine_with: confined.then(|| confining_command(interpreter)).transpose()?,
         playwright: args.playwright.clone(),
         node: args.node.clone(),
-        heartbeat: Duration::from_secs(1),
-        ttl: Duration::from_millis(3500),
-        drain_timeout: Duration::from_secs(20),
+        heartbeat: ServerConfig::HEARTBEAT,
+        ttl: ServerConfig::TTL,
+        drain_timeout,
         probe_every: Duration::from_secs(10),
         launch_timeout: Duration::from_secs(15),
         probe_timeout: Duration::from_secs(10),
     })
+}
+
+fn confining_command(interpreter: Option<&Path>) -> Result<Vec<OsString>, CliError> {
+    let command = own_command(interpreter)?;
+    let words =
+        [command.get_program()].into_iter().chain(command.get_args()).chain(["grid", "confine"].map(OsStr::new));
+    Ok(words.map(OsStr::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -149,7 +173,7 @@ mod tests {
     #[test]
     fn workers_of_up_let_sessions_last_for_the_grace_period() {
         let args = up_args(&["--grace", "5m", "--playwright", env!("CARGO_MANIFEST_DIR")]);
-        assert_eq!(local_worker(&args, 1).expect("valid").drain_timeout, Duration::from_secs(300));
+        assert_eq!(local_worker(&args, 1, None).expect("valid").drain_timeout, Duration::from_secs(300));
         assert_eq!(server_config(&args.clients).expect("valid").drain_timeout, Duration::from_secs(300));
     }
 }

@@ -4,7 +4,7 @@
 local session = record('sessions', ARGV[3])
 if not session then return 0 end
 if session.reserved then
-  remove_session(ARGV[3])
+  remove_session_that_never_began(ARGV[3])
   redis.call('ZADD', key('released'), whole(now + RELEASED_FOR), ARGV[3])
   serve_waiting()
   return 1

@@ -1,6 +1,7 @@
 -- A worker offers its slots. It is also the worker's heartbeat.
 -- Args: as the prelude, 3 kind, 4 name, 5 JSON (versions, endpoint, secret, slots, max_lifetime,
---   lifetime, draining, started), 6 ttl in ms, 7 JSON list of the sessions that the worker has.
+--   lifetime, draining, started), 6 ttl in ms, 7 JSON list of the sessions that the worker has, 8 JSON list of
+--   the ids of sessions that ended before an offer listed them.
 -- Reply: {drain ('1' or '0'), pending, id, reason, …}: how many sessions it was granted that it does not
 --   list, and the sessions that the worker should end. {'name_taken'} if a live worker of this name has
 --   another secret.
@@ -39,9 +40,11 @@ for _, held in ipairs(cjson.decode(ARGV[7])) do
     tell_end(held.id, redis.call('ZSCORE', key('lost'), held.server) and 'server_lost' or 'server_unknown')
   end
 end
+local ended = {}
+for _, id in ipairs(cjson.decode(ARGV[8])) do ended[id] = true end
 for _, id in ipairs(redis.call('SMEMBERS', key('sessions:of:' .. worker))) do
   if not listed[id] then
-    if record('sessions', id).state == 'held' then
+    if ended[id] or record('sessions', id).state == 'held' then
       remove_session(id)
       redis.call('ZADD', key('released'), whole(now + RELEASED_FOR), id)
     else pending = pending + 1 end

@@ -141,6 +141,17 @@ local function remove_session(id)
   return session
 end
 
+-- Removes a session, and takes it back from its worker's lifetime.
+local function remove_session_that_never_began(id)
+  local session = remove_session(id)
+  if not session then return nil end
+  local lifetimes = key('cluster:lifetime_connections')
+  if tonumber(redis.call('HGET', lifetimes, session.worker) or '0') > 0 then
+    redis.call('HINCRBY', lifetimes, session.worker, -1)
+  end
+  return session
+end
+
 local function move_session(id, session, server)
   redis.call('SREM', key('sessions:by:' .. session.server), id)
   redis.call('SADD', key('sessions:by:' .. server), id)
@@ -176,7 +187,7 @@ local function remove_server(server)
   for _, id in ipairs(redis.call('SMEMBERS', key('tickets:by:' .. server))) do remove_ticket(id) end
   for _, id in ipairs(redis.call('SMEMBERS', key('sessions:by:' .. server))) do
     local session = record('sessions', id)
-    if session and session.state == 'granted' then remove_session(id) end
+    if session and session.state == 'granted' then remove_session_that_never_began(id) end
   end
   redis.call('ZREM', key('servers'), server)
   redis.call('ZADD', key('lost'), whole(now + RELEASED_FOR), server)
@@ -234,7 +245,7 @@ local function sweep()
   local function expired(set) return redis.call('ZRANGEBYSCORE', key(set), '-inf', now_text) end
   for _, worker in ipairs(expired('workers')) do remove_worker(worker) end
   for _, server in ipairs(expired('servers')) do remove_server(server) end
-  for _, id in ipairs(expired('pending')) do remove_session(id) end
+  for _, id in ipairs(expired('pending')) do remove_session_that_never_began(id) end
   for _, id in ipairs(expired('waiting')) do remove_ticket(id) end
   serve_waiting()
   local earliest = now + 3600000

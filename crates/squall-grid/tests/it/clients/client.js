@@ -1,6 +1,7 @@
 // A stock Playwright client for the tests. NODE_PATH finds playwright-core, or the package that PLAYWRIGHT names.
 //   job URL      opens a page and prints its title
 //   hold URL     opens a page, prints "connected", and at each line of input prints what evaluating it gives
+//   read URL     prints "connected", and at each line of input, which is a URL, prints the first line of its text
 //   many URL N    runs N sessions, four at a time, and prints how many failed
 //   large URL    prints the length of a text of 8 MB that the page returns
 //   targets URL  prints the titles of all pages that the browser shows over CDP
@@ -46,9 +47,16 @@ async function main([mode, url, title = 'squall']) {
     const { targetInfos } = await cdp.send('Target.getTargets');
     console.log(targetInfos.filter(target => target.type === 'page').map(target => target.title).sort().join(' '));
   } else {
+    // A page of its own for each, because a page that failed to open shows an error for a moment.
+    const text = async url => {
+      const fresh = await page.context().newPage();
+      await fresh.goto(url);
+      return (await fresh.textContent('body')).split('\n')[0];
+    };
+    const answer = mode === 'read' ? text : line => page.evaluate(line);
     console.log('connected');
     for await (const line of readline.createInterface({ input: process.stdin })) {
-      try { console.log(await page.evaluate(line)); } catch (error) { console.log(error.message.split('\n')[0]); }
+      try { console.log(await answer(line)); } catch (error) { console.log(error.message.split('\n')[0]); }
     }
   }
   await browser.close();
