@@ -5,6 +5,7 @@
 mod attempt_times;
 mod connect;
 mod consistency;
+mod lost_database;
 mod operation_error;
 mod schema;
 mod table_columns;
@@ -12,6 +13,7 @@ mod tried_node;
 
 pub use attempt_times::AttemptTimes;
 pub use connect::{Database, DatabaseConnectError, DatabaseHost, DatabaseTarget};
+pub use lost_database::LostDatabase;
 pub(crate) use operation_error::{NextTry, OperationError, innermost_message};
 pub use schema::{SchemaChange, SchemaError};
 pub(crate) use table_columns::TableDescription;

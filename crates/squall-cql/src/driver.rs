@@ -2,6 +2,7 @@
 //! cassandra-stress, one iteration is one operation. It knows no load model and prints nothing. The
 //! command line passes it to a run.
 
+mod cut_off;
 mod operation_chooser;
 mod operation_counts;
 mod partition_limit;
@@ -19,7 +20,8 @@ mod try_delay;
 mod user;
 mod workload;
 
-use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StopRule, StressOperation, StressSettings};
+use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOperation, StressSettings};
+use cut_off::CutOff;
 use operation_chooser::OperationChooser;
 use operation_counts::CountMetrics;
 use partition_limit::PartitionLimit;
@@ -27,15 +29,23 @@ use partition_visits::PartitionVisits;
 use profile_operations::ProfileOperations;
 use seed_source::{SharedSeeds, UserSeeds};
 use squall_engine::{
-    Driver, DriverError, DriverThread, RequestsPerIteration, SharedCounter, ThreadRecorder, UserIdentity,
+    Driver, DriverError, DriverThread, RequestsPerIteration, SharedCounter, ThreadDeadline, ThreadRecorder,
+    UserIdentity,
 };
 use squall_metrics::{MetricId, MetricKey};
 use standard_operations::StandardOperations;
 use statement_error::{different, unreadable};
-use std::{cell::OnceCell, num::NonZeroUsize, rc::Rc, sync::Arc, time::Instant};
+use std::{
+    cell::OnceCell,
+    num::NonZeroUsize,
+    rc::Rc,
+    sync::{Arc, OnceLock},
+};
 use token_ranges::TokenRanges;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use try_delay::LastTry;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::JoinSet,
+};
 
 pub use operation_counts::{OperationCounts, RunCounts};
 pub use run_end::{RunEnd, RunEndReason};
@@ -61,7 +71,10 @@ struct DriverRun {
     token_ranges: TokenRanges,
     limit: PartitionLimit,
     end: RunEnd,
-    last_try: LastTry,
+    /// Whether the run ends when all partitions of `n=` are used, however long that takes.
+    makes_all: bool,
+    /// Of one of the engine's threads, which end their load together.
+    deadline: OnceLock<ThreadDeadline>,
     connections_per_thread: NonZeroUsize,
 }
 
@@ -118,6 +131,9 @@ struct ConnectedThread {
     operations: ThreadOperations,
     /// The requests that may be in flight at the same time; `None`: any number.
     pending: Option<Semaphore>,
+    cut_off: Rc<CutOff>,
+    /// Follows `cut_off`.
+    _tasks: JoinSet<()>,
 }
 
 /// The statements of a thread's connections.
@@ -163,10 +179,6 @@ impl CqlDriver {
         DriverData { seeds, token_ranges, limit, place }: DriverData,
     ) -> CqlDriver {
         let connections = settings.mode.connections_per_host as usize / work.engine_threads.max(1);
-        let length = match (work.partitions, settings.command.stop) {
-            (None, StopRule::Time(length)) => Some(length),
-            (_, StopRule::Time(_) | StopRule::Partitions(_) | StopRule::StandardError { .. }) => None,
-        };
         let run = DriverRun {
             place,
             settings: settings.clone(),
@@ -177,7 +189,8 @@ impl CqlDriver {
             limit,
             workload: work.workload,
             end: RunEnd::default(),
-            last_try: LastTry::new(length, settings.mode.request_timeout),
+            makes_all: work.partitions.is_some(),
+            deadline: OnceLock::new(),
             connections_per_thread: NonZeroUsize::new(connections).unwrap_or(NonZeroUsize::MIN),
         };
         CqlDriver { run: Arc::new(run) }
@@ -229,6 +242,16 @@ impl Driver for CqlDriver {
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
         Some(RequestsPerIteration { direct: 1, redirects: 0 })
     }
+
+    fn run_thread<R>(
+        &self,
+        deadline: &ThreadDeadline,
+        runtime: &mut tokio::runtime::Builder,
+        thread_main: impl FnOnce(&mut tokio::runtime::Builder) -> R,
+    ) -> R {
+        self.run.deadline.get_or_init(|| deadline.clone());
+        thread_main(runtime)
+    }
 }
 
 impl DriverThread for CqlThread {
@@ -239,11 +262,21 @@ impl DriverThread for CqlThread {
         let connecting = Database::connect(&run.target, run.connections_per_thread);
         let database = connecting.await.map_err(|error| DriverError::Unreachable { reason: error.to_string() })?;
         let preparing = ThreadOperations::prepare(&database, &run.settings, &run.workload);
-        let operations = preparing.await.map_err(|error| DriverError::Connect { reason: error.to_string() })?;
+        let limit = run.settings.mode.connect_limit();
+        let prepared = tokio::time::timeout(limit, preparing).await;
+        let prepared = prepared.unwrap_or(Err(StatementError::Silent { limit }));
+        let operations = prepared.map_err(|error| match (error.is_lost(), error.to_string()) {
+            (true, reason) => DriverError::Unreachable { reason },
+            (false, reason) => DriverError::Connect { reason },
+        })?;
         if run.workload.token_range_queries().next().is_some() {
             run.token_ranges.set_ring(|| database.ring_tokens());
         }
+        let (cut_off, mut tasks) = (Rc::new(CutOff::default()), JoinSet::new());
+        tasks.spawn_local(cut_off.clone().follow(run.clone()));
         let thread = ConnectedThread {
+            cut_off,
+            _tasks: tasks,
             pending: run.most_pending(&database).map(Semaphore::new),
             run,
             recorder: self.recorder.clone(),
@@ -264,7 +297,6 @@ impl DriverThread for CqlThread {
 }
 
 impl ThreadOperations {
-    /// Prepares the statements, within the limit for connecting.
     async fn prepare(
         database: &Database,
         settings: &StressSettings,
@@ -273,16 +305,6 @@ impl ThreadOperations {
         if workload.token_range_queries().next().is_some() {
             settings.token_range.check(&database.ring_tokens())?;
         }
-        let limit = settings.mode.connect_limit();
-        let prepared = tokio::time::timeout(limit, ThreadOperations::prepare_all(database, settings, workload)).await;
-        prepared.map_err(|_| StatementError::Silent { limit })?
-    }
-
-    async fn prepare_all(
-        database: &Database,
-        settings: &StressSettings,
-        workload: &Workload,
-    ) -> Result<ThreadOperations, StatementError> {
         Ok(match workload {
             Workload::Standard(operations) => {
                 let kinds = operations.iter().map(|(operation, _)| *operation);
@@ -330,9 +352,11 @@ impl DriverRun {
         &self.settings.errors
     }
 
-    /// Whether an operation that fails now is not tried again, however many tries it has left.
-    fn tries_are_over(&self) -> bool {
-        self.end.tries_have_ended() || self.last_try.is_over(Instant::now())
+    /// Whether the operations in flight are the last ones, and need not all be made.
+    fn load_is_over(&self) -> bool {
+        let all_are_made = self.makes_all || self.end.reason() == Some(RunEndReason::AllUsed);
+        let load_ended = || self.deadline.get().is_some_and(ThreadDeadline::load_is_over);
+        self.end.tries_have_ended() || (!all_are_made && load_ended())
     }
 
     fn user_seeds(&self) -> UserSeeds {

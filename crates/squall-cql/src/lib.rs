@@ -26,7 +26,8 @@ mod tls;
 pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, parse_command_line};
 #[cfg(feature = "database")]
 pub use database::{
-    AttemptTimes, Database, DatabaseConnectError, DatabaseHost, DatabaseTarget, SchemaChange, SchemaError, TableError,
+    AttemptTimes, Database, DatabaseConnectError, DatabaseHost, DatabaseTarget, LostDatabase, SchemaChange,
+    SchemaError, TableError,
 };
 pub use distribution::{Distribution, DistributionError, Extreme, Ratio, RatioSampler, Sampler, print_distribution};
 #[cfg(feature = "database")]

@@ -189,7 +189,7 @@ fn a_silent_listener_is_an_error_within_the_connect_timeout() {
     let words = [&["cql", "write", "n=1", "-node", "127.0.0.1", "-port", &port][..], &mode].concat();
     let ended = TestFolder::new().squall(&words);
     assert_eq!(ended.code, 3, "{ended:?}");
-    assert!(ended.stderr.contains("did not answer within 0.4 s: check -node and -port native="), "{ended:?}");
+    assert!(ended.stderr.contains("did not answer within 0.2 s: check -node and -port native="), "{ended:?}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ mod cql_options;
 #[cfg(feature = "cql")]
 mod cql_report;
 #[cfg(feature = "cql")]
+mod cql_silence;
+#[cfg(feature = "cql")]
 mod cql_tls;
 #[cfg(feature = "cql")]
 mod cql_two_nodes;

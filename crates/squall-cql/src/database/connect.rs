@@ -32,6 +32,9 @@ use std::{
 /// How often the state of the nodes is read while they connect.
 const NODE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The limit of one step of the preparation on nodes that are alive. TRUNCATE may take them a minute.
+const LONGEST_STEP: Duration = Duration::from_secs(120);
+
 /// Which database to connect to, and how; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct DatabaseTarget {
@@ -54,6 +57,18 @@ pub struct DatabaseTarget {
 pub struct Database {
     pub(crate) session: Session,
     tried: Arc<TriedNode>,
+    /// A node that has not answered for this long is silent.
+    pub(super) silence: Duration,
+}
+
+/// What a session is for.
+#[derive(Debug, Clone, Copy)]
+enum SessionUse {
+    /// Creating tables and preparing statements. Nodes that work are waited for, silent ones are not: the driver
+    /// asks them for a sign of life all the time.
+    Preparation,
+    /// Operations, on this many connections to each node.
+    Load(NonZeroUsize),
 }
 
 /// Lets the driver use listed nodes only.
@@ -83,6 +98,11 @@ pub enum DatabaseConnectError {
          start it, or use -node with whitelist to leave it out"
     )]
     NodeDown { node: String },
+    #[error(
+        "{open} of {wanted} connections stand after {} s: the nodes may limit their number, or need longer; \
+         use a lower -mode connectionsPerHost= or a higher connectTimeout=", limit.as_secs_f64()
+    )]
+    MissingConnections { open: u64, wanted: u64, limit: Duration },
     #[error("no node of the cluster is in the data centre {datacenter}: it has {known}")]
     UnknownDatacenter { datacenter: String, known: String },
     #[error(transparent)]
@@ -200,14 +220,18 @@ impl DatabaseTarget {
 
     async fn session_builder(
         &self,
-        connections: NonZeroUsize,
+        usage: SessionUse,
         tried: &Arc<TriedNode>,
         tunnel: Option<&Arc<TlsTunnel>>,
     ) -> Result<SessionBuilder, DatabaseConnectError> {
+        let request_timeout = match usage {
+            SessionUse::Preparation => LONGEST_STEP.max(self.mode.request_timeout),
+            SessionUse::Load(_) => self.mode.request_timeout,
+        };
         let profile = ExecutionProfile::builder()
             .consistency(self.consistency.into())
             .serial_consistency(Some(self.serial_consistency.into()))
-            .request_timeout(Some(self.mode.request_timeout))
+            .request_timeout(Some(request_timeout))
             // `-errors retries=` counts tries itself.
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
             .load_balancing_policy(Arc::new(self.noted_nodes(tried)))
@@ -215,8 +239,14 @@ impl DatabaseTarget {
         let mut builder = SessionBuilder::new()
             .connection_timeout(self.mode.connect_timeout)
             .compression(self.mode.compression.of_driver())
-            .pool_size(PoolSize::PerHost(connections))
+            .pool_size(PoolSize::PerHost(usage.connections()))
             .default_execution_profile_handle(profile.into_handle());
+        if let SessionUse::Preparation = usage {
+            let silence = self.mode.connect_timeout;
+            builder = builder.keepalive_interval(silence / 2).keepalive_timeout(silence);
+            // The driver would try again for a minute on a silent node.
+            builder = builder.auto_await_schema_agreement(false);
+        }
         if let Some(user) = &self.mode.user {
             builder = builder.user(user, self.mode.password.clone().unwrap_or_default());
         }
@@ -237,16 +267,33 @@ impl DatabaseTarget {
     }
 }
 
+impl SessionUse {
+    fn connections(self) -> NonZeroUsize {
+        match self {
+            SessionUse::Preparation => NonZeroUsize::MIN,
+            SessionUse::Load(connections) => connections,
+        }
+    }
+}
+
 impl Database {
-    /// Connects to every node with this many connections each. Every node has one of them when it returns;
-    /// the driver opens the others by itself.
+    /// Connects to every node with this many connections each. All of them stand when it returns.
     pub async fn connect(target: &DatabaseTarget, connections: NonZeroUsize) -> Result<Database, DatabaseConnectError> {
+        Database::connect_for(target, SessionUse::Load(connections)).await
+    }
+
+    /// Connects to every node to create tables and to prepare statements.
+    pub async fn connect_to_prepare(target: &DatabaseTarget) -> Result<Database, DatabaseConnectError> {
+        Database::connect_for(target, SessionUse::Preparation).await
+    }
+
+    async fn connect_for(target: &DatabaseTarget, usage: SessionUse) -> Result<Database, DatabaseConnectError> {
         let (began, limit) = (Instant::now(), target.mode.connect_limit());
         let tried = Arc::default();
         // A resolver may be as silent as a node.
         let resolving = async {
             let tunnel = target.tunnel().await?;
-            let builder = target.session_builder(connections, &tried, tunnel.as_ref()).await?;
+            let builder = target.session_builder(usage, &tried, tunnel.as_ref()).await?;
             Ok::<_, DatabaseConnectError>((tunnel, builder))
         };
         let resolved = tokio::time::timeout(limit, resolving).await;
@@ -261,18 +308,38 @@ impl Database {
                 (None, NewSessionError::FailedToResolveAnyHostname(hosts)) => {
                     DatabaseConnectError::UnknownHost { hosts: hosts.join(", ") }
                 }
-                (None, _) => target.refused(innermost_message(&error)),
+                (None, _) => match innermost_message(&error) {
+                    reason if reason.contains("keepalive") => target.silent(target.mode.connect_timeout),
+                    reason => target.refused(reason),
+                },
             }
         })?;
-        let database = Database { session, tried };
+        let database = Database { session, tried, silence: target.mode.connect_timeout };
         database.check_datacenter(target)?;
-        while let Some(node) = database.unconnected_node(target) {
+        while let Some(missing) = database.missing(target, usage.connections(), limit) {
             if began.elapsed() >= limit {
-                return Err(DatabaseConnectError::NodeDown { node });
+                return Err(missing);
             }
             tokio::time::sleep(NODE_CHECK_INTERVAL).await;
         }
         Ok(database)
+    }
+
+    /// What is not connected yet.
+    fn missing(
+        &self,
+        target: &DatabaseTarget,
+        connections: NonZeroUsize,
+        limit: Duration,
+    ) -> Option<DatabaseConnectError> {
+        if let Some(node) = self.unconnected_node(target) {
+            return Some(DatabaseConnectError::NodeDown { node });
+        }
+        // The driver also counts the connections to nodes that no operation is sent to.
+        let state = self.session.get_cluster_state();
+        let nodes = state.get_nodes_info().iter().filter(|node| node.is_enabled() && node.is_connected()).count();
+        let (open, wanted) = (self.session.get_metrics().get_total_connections(), (nodes * connections.get()) as u64);
+        (open < wanted).then_some(DatabaseConnectError::MissingConnections { open, wanted, limit })
     }
 
     pub fn cluster_name(&self) -> String {
@@ -382,7 +449,7 @@ mod tests {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let [first, second] = [0, 1].map(|i: usize| listeners[i].local_addr().expect("bound").port());
         let target = target("connectTimeout=100", &[first, second]);
-        let connected = Database::connect(&target, NonZeroUsize::MIN).await;
+        let connected = Database::connect_to_prepare(&target).await;
         let error = connected.err().expect("nothing answers").to_string();
         let nodes = format!("127.0.0.1:{first}, 127.0.0.1:{second}");
         assert_eq!(error, format!("one of {nodes} did not answer within 0.2 s: check -node and -port native="));

@@ -1,17 +1,29 @@
-//! Creates the keyspaces and tables of a command, and empties its tables. The database driver waits
-//! until all nodes agree on the schema, so nothing sleeps here.
+//! Creates the keyspaces and tables of a command, and empties its tables. After each change it waits until all
+//! nodes agree on the schema, however long working nodes take.
 
-use super::{Database, TableError, innermost_message};
+use super::{Database, LostDatabase, TableError, innermost_message};
 use crate::{BasicOperation, StressOperation, StressSettings, UserProfile, Workload, cql_text::quoted_table};
-use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
-use std::collections::BTreeSet;
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError, SchemaAgreementError};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+/// How often the nodes are asked for the version of their schema.
+const AGREEMENT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long nodes that answer may disagree about the schema.
+const LONGEST_DISAGREEMENT: Duration = Duration::from_secs(120);
 
 /// Why the schema cannot be changed.
 #[derive(Debug, thiserror::Error)]
-#[error("{action}: {reason}")]
-pub struct SchemaError {
-    pub action: String,
-    pub reason: String,
+pub enum SchemaError {
+    #[error("{action}: {reason}")]
+    Refused { action: String, reason: String },
+    #[error("{action}: {lost}")]
+    Lost { action: String, lost: LostDatabase },
+    #[error("cannot truncate: {0}")]
+    Table(TableError),
 }
 
 /// What a change of the schema did.
@@ -66,18 +78,15 @@ impl Database {
             Workload::Profiles(workload) => {
                 for operation in &workload.operations {
                     let described = self.describe_table(&workload.profiles[operation.profile]).await;
-                    let failed = |error: TableError| SchemaError {
-                        action: "cannot truncate".to_owned(),
-                        reason: error.to_string(),
-                    };
-                    let described = described.map_err(failed)?;
+                    let described = described.map_err(SchemaError::Table)?;
                     tables.insert((described.keyspace, described.table));
                 }
             }
         }
         for (keyspace, table) in tables {
             let cql = format!("TRUNCATE {}", quoted_table(&keyspace, &table));
-            self.change_schema(format!("cannot truncate {keyspace}.{table}"), cql).await?;
+            let truncated = self.session.query_unpaged(cql, &[]).await;
+            truncated.map_err(|error| self.schema_error(format!("cannot truncate {keyspace}.{table}"), &error))?;
         }
         Ok(())
     }
@@ -108,9 +117,8 @@ impl Database {
         if !definitions.is_empty() {
             // The definitions name tables without their keyspace.
             let used = self.session.use_keyspace(&profile.keyspace, false).await;
-            used.map_err(|error| SchemaError {
-                action: format!("cannot use the keyspace {}", profile.keyspace),
-                reason: innermost_message(&error),
+            used.map_err(|error| {
+                self.schema_error(format!("cannot use the keyspace {}", profile.keyspace), &error.into())
             })?;
         }
         for (key, cql) in definitions {
@@ -121,10 +129,38 @@ impl Database {
 
     async fn change_schema(&self, action: String, cql: String) -> Result<(), SchemaError> {
         match self.session.query_unpaged(cql, &[]).await {
-            Ok(_) => Ok(()),
-            Err(error) if already_exists(&error) => Ok(()),
-            Err(error) => Err(SchemaError { action, reason: innermost_message(&error) }),
+            Ok(_) => {}
+            Err(error) if already_exists(&error) => {}
+            Err(error) => return Err(self.schema_error(action, &error)),
         }
+        self.agree_on_schema().await.map_err(|error| self.schema_error(action, &error.into()))
+    }
+
+    /// Waits until all nodes that are connected have the same schema. A lost node ends it: the driver's own
+    /// waiting tries again for a minute.
+    async fn agree_on_schema(&self) -> Result<(), SchemaAgreementError> {
+        let began = Instant::now();
+        while self.session.check_schema_agreement().await?.is_none() {
+            if began.elapsed() >= LONGEST_DISAGREEMENT {
+                return Err(SchemaAgreementError::Timeout(LONGEST_DISAGREEMENT));
+            }
+            tokio::time::sleep(AGREEMENT_CHECK_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    fn schema_error(&self, action: String, error: &ExecutionError) -> SchemaError {
+        match self.lost(error) {
+            Some(lost) => SchemaError::Lost { action, lost },
+            None => SchemaError::Refused { action, reason: innermost_message(error) },
+        }
+    }
+}
+
+impl SchemaError {
+    /// Whether the database did not answer.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, SchemaError::Lost { .. } | SchemaError::Table(TableError::Lost { .. }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads the columns of a profile's table from the database. It generates nothing.
 
-use super::{Database, innermost_message};
+use super::{Database, LostDatabase, innermost_message};
 use crate::{TableColumn, TableColumns, UserProfile};
 
 /// A table as the database describes it.
@@ -18,6 +18,8 @@ pub(crate) struct TableDescription {
 pub enum TableError {
     #[error("cannot read the columns of {table}: {reason}")]
     Unreadable { table: String, reason: String },
+    #[error("cannot read the columns of {table}: {lost}")]
+    Lost { table: String, lost: LostDatabase },
     #[error("the database has no table {table}: add keyspace_definition and table_definition to the profile")]
     Missing { table: String },
 }
@@ -45,11 +47,16 @@ impl Database {
     }
 
     async fn column_rows(&self, keyspace: &str, table: &str) -> Result<Vec<ColumnRow>, TableError> {
+        let table_name = || format!("{keyspace}.{table}");
         let failed = |error: &(dyn std::error::Error + 'static)| TableError::Unreadable {
-            table: format!("{keyspace}.{table}"),
+            table: table_name(),
             reason: innermost_message(error),
         };
-        let result = self.session.query_unpaged(COLUMNS, (keyspace, table)).await.map_err(|error| failed(&error))?;
+        let result = self.session.query_unpaged(COLUMNS, (keyspace, table)).await;
+        let result = result.map_err(|error| match self.lost(&error) {
+            Some(lost) => TableError::Lost { table: table_name(), lost },
+            None => failed(&error),
+        })?;
         let rows = result.into_rows_result().map_err(|error| failed(&error))?;
         let rows = rows.rows::<ColumnRow>().map_err(|error| failed(&error))?;
         rows.collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))

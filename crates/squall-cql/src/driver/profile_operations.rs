@@ -132,7 +132,8 @@ impl Preparation<'_> {
 
     async fn statement(&self, cql: String) -> Result<PreparedStatement, StatementError> {
         let prepared = self.database.session.prepare(cql).await;
-        prepared.map_err(|error| StatementError::refused(&self.operation.name, &error))
+        let failed = |error| StatementError::new(self.database, &self.operation.name, error, StatementError::refused);
+        prepared.map_err(failed)
     }
 }
 

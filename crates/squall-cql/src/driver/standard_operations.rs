@@ -53,12 +53,11 @@ impl StandardOperations {
         let mut statements = Vec::new();
         for operation in operations {
             let prepared = database.session.prepare(operation.statement(settings)).await;
-            let failed = |error| match StatementError::refused(operation.name(), &error) {
-                StatementError::Refused { operation: name, reason } if !operation.writes() => {
-                    StatementError::NoTable { operation: name, reason }
-                }
-                other => other,
+            let refusal = |name, reason| match operation.writes() {
+                true => StatementError::Refused { operation: name, reason },
+                false => StatementError::NoTable { operation: name, reason },
             };
+            let failed = |error| StatementError::new(database, operation.name(), error, refusal);
             statements.push((operation, prepared.map_err(failed)?));
         }
         let columns =

@@ -1,9 +1,10 @@
 //! Why a statement cannot be prepared, and how an answer of the database can be wrong.
 
 use crate::{
-    TableError, UnsupportedColumn,
+    Database, LostDatabase, TableError, UnsupportedColumn,
     database::{OperationError, innermost_message},
 };
+use scylla::errors::PrepareError;
 use std::time::Duration;
 
 /// Why the statements of a run cannot be prepared.
@@ -17,6 +18,8 @@ pub enum StatementError {
     Table(#[from] TableError),
     #[error(transparent)]
     Column(#[from] UnsupportedColumn),
+    #[error("cannot prepare {operation}: {lost}")]
+    Lost { operation: String, lost: LostDatabase },
     #[error("the database did not prepare the statements within {} s", limit.as_secs_f64())]
     Silent { limit: Duration },
     #[error("columnspec: {table} has no column {column}: {hint}")]
@@ -33,8 +36,32 @@ pub enum StatementError {
 }
 
 impl StatementError {
-    pub(super) fn refused(operation: &str, error: &(dyn std::error::Error + 'static)) -> StatementError {
-        StatementError::Refused { operation: operation.to_owned(), reason: innermost_message(error) }
+    /// `refusal` makes the error from the reason of a database that has answered.
+    pub(super) fn new(
+        database: &Database,
+        operation: &str,
+        error: PrepareError,
+        refusal: impl FnOnce(String, String) -> StatementError,
+    ) -> StatementError {
+        let (operation, error) = (operation.to_owned(), error.into());
+        match database.lost(&error) {
+            Some(lost) => StatementError::Lost { operation, lost },
+            None => refusal(operation, innermost_message(&error)),
+        }
+    }
+
+    pub(super) fn refused(operation: String, reason: String) -> StatementError {
+        StatementError::Refused { operation, reason }
+    }
+
+    /// Whether the database did not answer.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            StatementError::Lost { .. }
+                | StatementError::Silent { .. }
+                | StatementError::Table(TableError::Lost { .. })
+        )
     }
 }
 

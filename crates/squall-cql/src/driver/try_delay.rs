@@ -1,10 +1,7 @@
-//! The pause between two tries of an operation, and when no further try is made. It tries nothing.
+//! The pause between two tries of an operation. It tries nothing.
 
 use crate::DelayPolicy;
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 /// The pause when a connection is missing, broken or full. Without it, users would repeat failing tries as
 /// fast as the processor can.
@@ -28,47 +25,9 @@ impl DelayPolicy {
     }
 }
 
-/// Until when an operation of a run with a length is tried again: one more try after the end can succeed, and
-/// a database that hangs does not prolong the run by all of the tries.
-#[derive(Debug)]
-pub(super) struct LastTry {
-    load_began: OnceLock<Instant>,
-    /// From the start of the load; `None` for a run without a length.
-    after: Option<Duration>,
-}
-
-impl LastTry {
-    pub(super) fn new(length: Option<Duration>, request_timeout: Duration) -> LastTry {
-        LastTry { load_began: OnceLock::new(), after: length.map(|length| length.saturating_add(request_timeout)) }
-    }
-
-    /// The first user is made when the load begins.
-    pub(super) fn load_began(&self, at: Instant) {
-        self.load_began.get_or_init(|| at);
-    }
-
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        let began = self.load_began.get();
-        began.zip(self.after).is_some_and(|(began, after)| now.saturating_duration_since(*began) > after)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn operations_are_tried_again_until_one_timeout_after_the_load() {
-        let (began, second) = (Instant::now(), Duration::from_secs(1));
-        let last = LastTry::new(Some(10 * second), 12 * second);
-        assert!(!last.is_over(began + 60 * second), "no user was made");
-        last.load_began(began);
-        last.load_began(began + 30 * second);
-        assert_eq!([21, 22, 23].map(|at| last.is_over(began + at * second)), [false, false, true]);
-        let endless = LastTry::new(None, second);
-        endless.load_began(began);
-        assert!(!endless.is_over(began + 3600 * second));
-    }
 
     #[test]
     fn pauses_grow_from_min_to_max() {

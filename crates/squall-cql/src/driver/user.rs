@@ -2,8 +2,8 @@
 //! used up, and records the whole as one request. The engine calls it.
 
 use super::{
-    ConnectedThread, OperationChooser, OperationCounts, RunEndReason, ThreadOperations, profile_user::ProfileUser,
-    standard_user::StandardUser, try_delay::NO_CONNECTION_PAUSE,
+    ConnectedThread, OperationChooser, OperationCounts, RunEndReason, ThreadOperations, cut_off::CutOffUser,
+    profile_user::ProfileUser, standard_user::StandardUser, try_delay::NO_CONNECTION_PAUSE,
 };
 use crate::{
     Database,
@@ -38,6 +38,7 @@ pub struct CqlUser {
     thread: Rc<ConnectedThread>,
     chooser: OperationChooser,
     data: UserData,
+    cut_off: CutOffUser,
 }
 
 /// The data of a user's operations.
@@ -62,8 +63,7 @@ impl CqlUser {
                 UserData::Profiles(Box::new(ProfileUser::new(thread.run.clone(), operations.clone())))
             }
         };
-        thread.run.last_try.load_began(Instant::now());
-        CqlUser { chooser: thread.run.chooser(), data, thread }
+        CqlUser { chooser: thread.run.chooser(), data, cut_off: CutOffUser::default(), thread }
     }
 
     /// Sends the operation until a try succeeds or `-errors retries=` is used up. Returns from when to when it
@@ -74,11 +74,14 @@ impl CqlUser {
         begun: BegunOperation,
     ) -> (Result<OperationCounts, FailedOperation>, RequestTimes) {
         let (thread, errors) = (&self.thread, self.thread.run.errors());
+        let (cut_off, user, began) = (&thread.cut_off, &self.cut_off, begun.started);
         let (mut tries, mut sent) = (0, None);
         loop {
             tries += 1;
-            let turn = thread.wait_for_turn().await;
+            let turn = cut_off.limit(user, began, pin!(thread.wait_for_turn())).await;
             let sending = pin!(self.data.send(&thread.database, operation));
+            let sending =
+                pin!(async { cut_off.limit(user, began, sending).await.unwrap_or_else(|| Err(cut_off_error())) });
             let (answer, times) = thread.database.with_node(sending).await;
             sent = sent.or(times.sent);
             let error = match answer {
@@ -87,20 +90,23 @@ impl CqlUser {
             };
             drop(turn);
             thread.recorder.note_error(begun.metric, begun.intended, error.outcome, &error.message);
-            if error.is_validation() || tries > errors.retries || thread.run.tries_are_over() {
+            let tries_are_over = tries > errors.retries || thread.run.end.tries_have_ended() || cut_off.has_begun();
+            if error.is_validation() || tries_are_over {
                 let answered = times.answered.filter(|_| error.is_validation());
                 return (Err(FailedOperation { tries, error }), RequestTimes { sent, answered });
             }
             let pause = errors.delay.pause(tries, errors.retries + 1).max(error.least_pause());
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
+            let paused = !pause.is_zero();
+            if paused && cut_off.limit(user, began, pin!(tokio::time::sleep(pause))).await.is_none() {
+                return (Err(FailedOperation { tries, error }), RequestTimes { sent, answered: None });
             }
         }
     }
 
     /// Asks for the end of the run, unless failed operations are ignored.
     fn report_failure(&self, operation: usize, failed: &FailedOperation) {
-        if !self.thread.run.errors().ignore {
+        // The run has ended before an operation that is cut off.
+        if !self.thread.run.errors().ignore && failed.error.outcome != Outcome::ABORTED {
             let mut message = failed.message(&self.data.keys());
             if self.thread.run.settings.log.print_statements_on_error {
                 let _ = write!(message, "\nStatement: {}", self.data.statement(operation));
@@ -115,6 +121,16 @@ impl CqlUser {
 struct BegunOperation {
     metric: MetricId,
     intended: Instant,
+    started: Instant,
+}
+
+/// The load is over, and the database has not answered.
+fn cut_off_error() -> OperationError {
+    OperationError {
+        outcome: Outcome::ABORTED,
+        message: "cut off at the end of the run, without an answer".to_owned(),
+        next_try: NextTry::AtOnce,
+    }
 }
 
 impl VirtualUser for CqlUser {
@@ -137,8 +153,8 @@ impl VirtualUser for CqlUser {
         // Generating the data is no part of the operation. An open load counts from the due time.
         let started = Instant::now();
         let intended = if iteration.intended < iteration.started { iteration.intended } else { started };
-        let begun = BegunOperation { metric: thread.metrics[index], intended };
         let started = thread.recorder.wait_for_budget(started).await;
+        let begun = BegunOperation { metric: thread.metrics[index], intended, started };
         let Some(mut request) = thread.recorder.begin(begun.metric, begun.intended, started) else {
             self.data.finish();
             return false;
@@ -149,9 +165,11 @@ impl VirtualUser for CqlUser {
         if let Some(sent) = times.sent.filter(|_| thread.pending.is_none()) {
             request.sent_at(sent);
         }
-        request.end(times.answered.unwrap_or_else(Instant::now), outcome, 0, 0);
+        let ended = times.answered.unwrap_or_else(Instant::now);
+        request.end(ended, outcome, 0, 0);
         match &executed {
             Ok(counts) => {
+                thread.cut_off.succeeded(ended.saturating_duration_since(started));
                 thread.count(index, begun.intended, *counts);
                 if self.data.ended_range() {
                     thread.count_range(index, begun.intended);

@@ -86,6 +86,10 @@ impl StatementConnection {
         self.target().addresses()
     }
 
+    pub(super) fn prepare_limit(&self) -> Duration {
+        (2 * CONNECT_TIMEOUT).min(self.request_timeout)
+    }
+
     pub(super) fn target(&self) -> DatabaseTarget {
         let nodes = parse_nodes(self.nodes.iter().map(String::as_str)).unwrap_or_default();
         let mode = ConnectionMode {

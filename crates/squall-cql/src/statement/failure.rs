@@ -4,8 +4,10 @@ use crate::{
     DatabaseConnectError, TlsStoreError,
     database::{NextTry, OperationError},
 };
+use scylla::errors::ExecutionError;
 use squall_engine::DriverError;
-use squall_metrics::Outcome;
+use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
+use std::time::Duration;
 
 /// Why a scenario cannot use its database.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +22,11 @@ pub enum StatementSessionError {
     UnknownHost { hosts: String },
     #[error("node {node} belongs to the cluster and cannot be connected: start it")]
     NodeDown { node: String },
+    #[error(
+        "{open} of {wanted} connections stand after {seconds} s: the nodes may limit their number; \
+         use a lower `connections` of [cql]"
+    )]
+    MissingConnections { open: u64, wanted: u64, seconds: f64 },
     #[error("the TLS settings of [cql] cannot be used: {}", .0.reason())]
     Tls(TlsStoreError),
     #[error(transparent)]
@@ -46,6 +53,9 @@ impl From<DatabaseConnectError> for StatementSessionError {
             DatabaseConnectError::PasswordNeeded { nodes } => StatementSessionError::PasswordNeeded { nodes },
             DatabaseConnectError::UnknownHost { hosts } => StatementSessionError::UnknownHost { hosts },
             DatabaseConnectError::NodeDown { node } => StatementSessionError::NodeDown { node },
+            DatabaseConnectError::MissingConnections { open, wanted, limit } => {
+                StatementSessionError::MissingConnections { open, wanted, seconds: limit.as_secs_f64() }
+            }
             DatabaseConnectError::Tls(error) => StatementSessionError::Tls(error),
             other => StatementSessionError::Other(other),
         }
@@ -60,6 +70,20 @@ pub struct StatementFailure {
     pub message: String,
     /// The connection is missing, broken or full, so that the next statement would fail at once.
     pub transport_failed: bool,
+}
+
+impl StatementFailure {
+    pub(super) fn silent(limit: Duration) -> StatementFailure {
+        let message = format!("the database did not prepare the statement within {} s", limit.as_secs_f64());
+        let error = OperationError::from(ExecutionError::RequestTimeout(limit));
+        StatementFailure { message, ..error.into() }
+    }
+
+    /// Whether the database did not answer.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.outcome.category, OutcomeCategory::TransportError)
+            || self.outcome.code == OutcomeCode::Named("CLIENT_TIMEOUT")
+    }
 }
 
 impl From<OperationError> for StatementFailure {

@@ -22,6 +22,8 @@ pub struct StatementSession {
     database: Database,
     keyspace: Option<String>,
     request_timeout: Duration,
+    /// A database that has not prepared a statement after this time is silent.
+    prepare_limit: Duration,
 }
 
 /// What a statement says about its sending; `None` takes the session's value.
@@ -48,7 +50,7 @@ impl StatementSession {
     pub async fn connect(connection: &StatementConnection) -> Result<StatementSession, StatementSessionError> {
         let database = Database::connect(&connection.target(), connection.connections).await?;
         let (keyspace, request_timeout) = (connection.keyspace.clone(), connection.request_timeout);
-        Ok(StatementSession { database, keyspace, request_timeout })
+        Ok(StatementSession { database, keyspace, request_timeout, prepare_limit: connection.prepare_limit() })
     }
 
     /// Prepares a statement. Tables without a keyspace belong to that of the session.
@@ -57,7 +59,8 @@ impl StatementSession {
             Some(keyspace) => qualified_statement(keyspace, cql),
             None => cql.to_owned(),
         };
-        let prepared = self.database.session.prepare(cql).await;
+        let preparing = tokio::time::timeout(self.prepare_limit, self.database.session.prepare(cql));
+        let prepared = preparing.await.map_err(|_| StatementFailure::silent(self.prepare_limit))?;
         let mut prepared = prepared.map_err(|error| StatementFailure {
             message: innermost_message(&error),
             ..OperationError::from(ExecutionError::from(error)).into()

@@ -45,9 +45,8 @@ impl ScenarioThreadState {
         let flows = self.compiled.tasks.iter().zip(&self.tasks).chain([(&self.compiled.on_start, &self.on_start)]);
         for (flow, prepared) in flows {
             for (statement, prepared) in flow.statements.iter().zip(&prepared.statements) {
-                let ready = prepare(&session, statement).await;
-                let refused = |reason| DriverError::Connect { reason: format!("{}: {reason}", statement.location) };
-                prepared.prepared.set(ready.map_err(refused)?).map_err(|_| connected_twice())?;
+                let ready = prepare(&session, statement).await?;
+                prepared.prepared.set(ready).map_err(|_| connected_twice())?;
             }
         }
         self.database.session.set(session).map_err(|_| connected_twice())
@@ -59,9 +58,13 @@ fn connected_twice() -> DriverError {
 }
 
 /// Prepares a statement and checks the values that never change.
-async fn prepare(session: &StatementSession, statement: &CompiledStatement) -> Result<ScenarioStatement, String> {
+async fn prepare(session: &StatementSession, statement: &CompiledStatement) -> Result<ScenarioStatement, DriverError> {
+    let refused = |reason| DriverError::Connect { reason: format!("{}: {reason}", statement.location) };
     let prepared = session.prepare(&statement.cql, statement.options).await;
-    let prepared = prepared.map_err(|error| format!("cannot prepare `{}`: {error}", statement.cql))?;
+    let prepared = prepared.map_err(|error| match format!("cannot prepare `{}`: {error}", statement.cql) {
+        reason if error.is_lost() => DriverError::Unreachable { reason: format!("{}: {reason}", statement.location) },
+        reason => refused(reason),
+    })?;
     let generated = |argument: &StatementArgument| -> Option<GeneratedValue> {
         match argument {
             StatementArgument::Generated(generated) => Some(generated.clone()),
@@ -69,14 +72,14 @@ async fn prepare(session: &StatementSession, statement: &CompiledStatement) -> R
         }
     };
     let generated: Vec<_> = statement.arguments.iter().map(generated).collect();
-    let prepared = prepared.with_generators(&generated).map_err(|error| error.to_string())?;
+    let prepared = prepared.with_generators(&generated).map_err(|error| refused(error.to_string()))?;
     let constant = |argument: &StatementArgument| match argument {
         StatementArgument::Text(template) => template.constant().map(|text| StatementValue::Text(text.to_owned())),
         StatementArgument::Json(template) => template.constant().and_then(|text| json_value(text).ok()),
         StatementArgument::Generated(_) => Some(StatementValue::Generated { seed: 0 }),
     };
     let constants: Vec<_> = statement.arguments.iter().map(constant).collect();
-    prepared.check(&constants).map_err(|error| error.to_string())?;
+    prepared.check(&constants).map_err(|error| refused(error.to_string()))?;
     Ok(prepared)
 }
 

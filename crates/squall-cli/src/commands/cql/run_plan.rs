@@ -72,13 +72,14 @@ pub(super) fn plan(
     })
 }
 
-/// The engine's limits: `processes=` are its threads, and an operation may use all of its tries after
-/// the load is over.
+/// The engine's limits: `processes=` are its threads. After a load of a length the driver cuts operations off much
+/// earlier, unless the database was very slow before.
 pub(super) fn run_options(settings: &StressSettings, shape: RunShape, histogram_window_s: u32) -> RunOptions {
     let grace = match shape.stop {
         // Every operation of `n=` is made, however long the database takes.
         StopRule::Partitions(_) if shape.place == RunPlace::ThisProcess => ENDLESS,
-        StopRule::Partitions(_) | StopRule::Time(_) | StopRule::StandardError { .. } => longest_operation(settings),
+        StopRule::Partitions(_) => longest_operation(settings),
+        StopRule::Time(_) | StopRule::StandardError { .. } => settings.mode.request_timeout,
     };
     let limits = EngineLimits {
         threads: Some(engine_threads(settings, shape.threads)),

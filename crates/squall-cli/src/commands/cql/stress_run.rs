@@ -8,7 +8,7 @@ use squall_cql::{
     warm_up_threads,
 };
 use squall_orchestrator::{RunControl, RunResult, run_local};
-use std::{convert::Infallible, num::NonZeroUsize};
+use std::convert::Infallible;
 use tokio::runtime::Runtime;
 
 use super::{
@@ -160,7 +160,7 @@ impl StressRun {
             checked = database.check_statements(&self.settings, &self.workload) => checked,
             () = button.stop_requested() => return Ok(Prepared::Ended(INTERRUPTED)),
         };
-        checked.map_err(|error| CliError::new(error.to_string()))?;
+        checked.map_err(|error| before_run(&error, error.is_lost()))?;
         self.scan = self.fleet_scan(&database);
         if let Some(failure) = self.warm_up().await? {
             return self.fail(&failure).map(Prepared::Ended);
@@ -172,7 +172,7 @@ impl StressRun {
     async fn connect(&mut self) -> Result<Option<Database>, CliError> {
         let connections = self.settings.mode.connections_per_host;
         let connected = tokio::select! {
-            connected = Database::connect(&self.target, NonZeroUsize::MIN) => connected,
+            connected = Database::connect_to_prepare(&self.target) => connected,
             () = self.button.control().stop_requested() => return Ok(None),
         };
         let database = connected.map_err(|error| match error {
@@ -200,7 +200,7 @@ impl StressRun {
 
     async fn create_schema(&mut self, database: &Database) -> Result<(), CliError> {
         let created = database.create_schema(&self.settings, &self.workload).await;
-        match created.map_err(|error| CliError::new(error.to_string()))? {
+        match created.map_err(|error| before_run(&error, error.is_lost()))? {
             SchemaChange::Created => self.log.line("Created keyspaces."),
             SchemaChange::NotNeeded => Ok(()),
         }
@@ -208,7 +208,7 @@ impl StressRun {
 
     async fn truncate(&self, database: &Database) -> Result<(), CliError> {
         let done = database.truncate(&self.settings, &self.workload).await;
-        done.map_err(|error| CliError::new(error.to_string()))
+        done.map_err(|error| before_run(&error, error.is_lost()))
     }
 
     /// Runs every kind of operation without a rate and without output, unless `no-warmup` is typed.
@@ -407,6 +407,14 @@ impl StressRun {
         terminal::print_stderr(format!("{message}\n"));
         self.log.line("FAILURE")?;
         Ok(BREACHED)
+    }
+}
+
+/// The error of a step before the load; `lost` if the database did not answer.
+fn before_run(error: &dyn std::error::Error, lost: bool) -> CliError {
+    match lost {
+        true => CliError::unreachable(error.to_string()),
+        false => CliError::new(error.to_string()),
     }
 }
 
