@@ -61,7 +61,7 @@ class Messages {
     const run = { finished: false, run: "r1", metrics: this.#names, seconds, cpu, failures: [], elapsed_s: HISTORY };
     const heat = seconds[0].map((t) => [t, this.#heat()]);
     const trends = this.#names.map(([id]) => [id, seconds[0].slice(-60), seconds[8].slice(-60)]);
-    const plan = { name: "bench", target: "http://127.0.0.1", model: "open", driven_by: "rate", stages: [[7200, 1500, 1500]], duration_s: 7200, warm_up_s: 0, iterations: null, max_users: 100, started_ms: 0 };
+    const plan = { name: "bench", target: "http://127.0.0.1", model: "open", driven_by: "rate", stages: [[7200, 1500, 1500]], duration_s: 7200, warm_up_s: 0, iterations: null, max_users: 100, started_ms: 0, until_stopped: false };
     const state = { type: "state", store_up: true, phase: "RUNNING", epoch: 1, revision: 1, run: "r1", paused: false, stop: null, plan, result: null };
     const history = (name, values, size) => range(Math.ceil(values.length / size), (part) => ({ type: "history", run: "r1", [name]: values.slice(part * size, (part + 1) * size) }));
     const snapshot = { ...golden("snapshot"), ...run, table: this.#table(0, 1) };

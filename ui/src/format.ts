@@ -52,15 +52,12 @@ export function clock(seconds: number): string {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-/** Whether a run has no end of its own. The API of vikhry starts such runs, as runs of a week. */
-export const isOpenEnded = (seconds: number): boolean => seconds > 6 * 24 * 3600;
-
 /** Seconds in words: 45 s, 10 min, 2 h. */
 export function length(seconds: number): string {
   const whole = (n: number): string => withoutZeros(three(n));
   if (seconds < 60) return `${whole(seconds)} s`;
   if (seconds < 3600) return `${whole(seconds / 60)} min`;
-  return isOpenEnded(seconds) ? "until it is stopped" : `${whole(seconds / 3600)} h`;
+  return `${whole(seconds / 3600)} h`;
 }
 
 export function bytes(n: number): string {
@@ -83,9 +80,9 @@ export function verdictChip(verdict: string): Chip {
   return { text: capitalized(verdict.replaceAll("_", " ")), tone, icon };
 }
 
-// Control characters, zero-width characters and marks that turn the direction of text. A name that
-// contains them could look like another one.
-const INVISIBLE = /[\p{Cc}\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
+// Control characters, zero-width characters, marks that turn the direction of text, and letters without a shape. A
+// name that contains them could look like another one.
+const INVISIBLE = /[\u034f\p{Cc}\p{Cf}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0]/gu;
 
 /** Makes invisible characters visible. */
 export const visible = (text: string): string =>

@@ -27,7 +27,7 @@ pub use live_histogram::LiveHistogram;
 pub use metric_key::{CODE_FAILURE_SUFFIX, MetricKey, MetricKind};
 pub use outcome::{Outcome, OutcomeCategory, OutcomeCode};
 pub use recorder::{MetricId, MetricRecorder, PHASES, PhaseTimes, RecorderConfig, Sample};
-pub use run_view::{Accounting, EngineView, MetricSecond, MetricView, RunSecond, RunView};
+pub use run_view::{Accounting, EngineView, FailureSpan, MetricSecond, MetricView, RunSecond, RunView};
 pub use second_aligner::MergeError;
 pub use thread_merger::ThreadMerger;
 pub use wire::{WireError, decode_delta, encode_delta};

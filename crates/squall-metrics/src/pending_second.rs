@@ -1,7 +1,7 @@
 //! Adds up a second of several threads or workers. It does not decide when the second is complete;
 //! the [`SecondAligner`](crate::second_aligner::SecondAligner) does.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{Delta, EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome};
 
@@ -14,11 +14,19 @@ pub(crate) struct PendingSecond {
     pub(crate) metrics: Vec<MetricDelta>,
     pub(crate) errors: Vec<ErrorNote>,
     pub(crate) engine: EngineDelta,
+    /// Which source had which failure of a metric.
+    pub(crate) failed: BTreeSet<(Arc<MetricKey>, Outcome, u64)>,
 }
 
 impl PendingSecond {
     pub(crate) fn of(delta: Delta) -> PendingSecond {
-        PendingSecond { metrics: delta.metrics, errors: delta.errors, engine: delta.engine }
+        let instance = delta.source.instance;
+        let failures = delta.metrics.iter().flat_map(|metric| {
+            let failed = metric.outcomes.iter().filter(|(outcome, _)| outcome.is_error());
+            failed.map(move |(outcome, _)| (metric.key.clone(), *outcome, instance))
+        });
+        let failed = failures.collect();
+        PendingSecond { metrics: delta.metrics, errors: delta.errors, engine: delta.engine, failed }
     }
 
     /// The same without states such as the number of users: another second would count them twice.
@@ -45,6 +53,7 @@ impl PendingSecond {
         }
         other.errors.into_iter().for_each(|note| add_note(&mut self.errors, note));
         self.engine.merge(&other.engine);
+        self.failed.extend(other.failed);
     }
 }
 

@@ -3,7 +3,7 @@
 //! their own.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -39,6 +39,9 @@ pub struct MetricView {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub outcomes: BTreeMap<Outcome, u64>,
+    /// Since when, until when and where each failed outcome occurred. Empty for all requests together, and
+    /// after the restoration of a view of a version that did not save it.
+    pub failures: BTreeMap<Outcome, FailureSpan>,
     pub service: Histogram,
     pub response: Histogram,
     pub wait: Histogram,
@@ -46,6 +49,16 @@ pub struct MetricView {
     pub phases: Option<Box<[Histogram; PHASES.len()]>>,
     /// One entry for each second with a sample.
     pub timeline: Vec<MetricSecond>,
+}
+
+/// The seconds in which a failure of a metric occurred, and the sources that had it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FailureSpan {
+    /// The end of the first and of the last second with it, in seconds from the start of the run.
+    pub first_s: u32,
+    pub last_s: u32,
+    /// [`SourceId::instance`](crate::SourceId::instance) of each.
+    pub instances: BTreeSet<u64>,
 }
 
 /// One second of the whole run. Times are response times in nanoseconds.
@@ -238,6 +251,7 @@ impl RunView {
         let mut whole = PendingSecond { metrics, ..PendingSecond::default() };
         whole.merge(overdue);
         let all = self.push_metric_rows(row.t_s, &whole.metrics);
+        self.add_failures(row.t_s, &whole);
         let more = RunSecond::of(row.t_s, &all, &whole.engine);
         (self.engine.users, self.engine.busy) = before;
         self.timeline.push(RunSecond {
@@ -258,6 +272,7 @@ impl RunView {
         let t_s = self.timeline.len() as u32 + 1;
         self.add_totals(&pending);
         let all = self.push_metric_rows(t_s, &pending.metrics);
+        self.add_failures(t_s, &pending);
         self.timeline.push(RunSecond::of(t_s, &all, &pending.engine));
         self.recent.push_back(pending.metrics);
     }
@@ -324,6 +339,16 @@ impl RunView {
         all
     }
 
+    fn add_failures(&mut self, t_s: u32, pending: &PendingSecond) {
+        for (key, outcome, instance) in &pending.failed {
+            let Some(&index) = self.index.get(key) else { continue };
+            let new = FailureSpan { first_s: t_s, ..FailureSpan::default() };
+            let span = self.metrics[index].failures.entry(*outcome).or_insert(new);
+            span.last_s = t_s;
+            span.instances.insert(*instance);
+        }
+    }
+
     pub(crate) fn metric_entry(&mut self, key: &Arc<MetricKey>) -> &mut MetricView {
         let index = *self.index.entry(key.clone()).or_insert_with(|| {
             self.metrics.push(MetricView::new(key.clone()));
@@ -342,6 +367,7 @@ impl MetricView {
             bytes_in: 0,
             bytes_out: 0,
             outcomes: BTreeMap::new(),
+            failures: BTreeMap::new(),
             service: Histogram::default(),
             response: Histogram::default(),
             wait: Histogram::default(),

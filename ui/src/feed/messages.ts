@@ -1,7 +1,7 @@
-// The messages of /api/v1/live, schema squall.live/4. Times are microseconds unless the name says
+// The messages of /api/v1/live, schema squall.live/5. Times are microseconds unless the name says
 // otherwise. crates/squall-web/src/live.rs writes them, and its golden files show each.
 
-export const SCHEMA = "squall.live/4";
+export const SCHEMA = "squall.live/5";
 
 export interface Hello {
   type: "hello";
@@ -24,6 +24,8 @@ export interface Plan {
   iterations: number | null;
   max_users: number;
   started_ms: number;
+  /** Whether it has no end of its own, as tests that the API of vikhry starts. */
+  until_stopped: boolean;
 }
 
 export interface Result {
@@ -103,8 +105,11 @@ export type FleetEvent = [number, string, EventKind, string | null];
 
 /** Metric, category, code, message, count. */
 export type ErrorMessage = [number | null, string, string, string, number];
-/** Metric, category, code, count. */
-export type ErrorOutcome = [number, string, string, number];
+/**
+ * Metric, category, code, count, first and last second if they are known, some of the workers that had it, and
+ * the number of these workers; none for a run without a fleet.
+ */
+export type ErrorOutcome = [number, string, string, number, number | null, number | null, string[], number];
 
 /** The figures of some metrics: with many metrics, the parts of a table arrive one after the other. */
 export interface TablePart {

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import type { Table } from "../feed/run_data";
-import { clock, count, percent, shorten, visible } from "../format";
+import { clock, count, percent, shorten, UNKNOWN, visible } from "../format";
 import { failingNodes } from "../parts/failing_nodes";
 import { lines } from "../parts/lines";
 import { ForeignText } from "../parts/text";
@@ -17,29 +17,55 @@ interface Kind {
   category: string;
   code: string;
   count: number;
+  /** The first and the last second with it, if they are known. */
+  span: [number, number] | null;
+  workers: string;
   messages: { text: string; count: number }[];
 }
 
 const nameOf = (id: number | null): string => (id === null ? "unknown" : (store.data.metrics.get(id)?.name ?? `metric ${id}`));
 
 function kindsOf(table: Table): Kind[] {
-  const kinds = table.outcomes.map(([id, category, code, n]): Kind => {
+  const kinds = table.outcomes.map(([id, category, code, n, first, last, workers, of]): Kind => {
     const own = table.messages.filter(([metric, , messageCode]) => metric === id && messageCode === code);
-    return { metric: nameOf(id), category, code, count: n, messages: own.map(([, , , text, times]) => ({ text, count: times })) };
+    return {
+      metric: nameOf(id),
+      category,
+      code,
+      count: n,
+      span: first === null || last === null ? null : [first, last],
+      workers: workersText(workers, of),
+      messages: own.map(([, , , text, times]) => ({ text, count: times })),
+    };
   });
   // A message may belong to a task, which has no failed request of its own.
   const known = new Set(table.outcomes.map(([id, , code]) => `${id} ${code}`));
   const others = table.messages.filter(([id, , code]) => !known.has(`${id} ${code}`));
   const alone = others.map(
-    ([id, category, code, text, n]): Kind => ({ metric: nameOf(id), category, code, count: n, messages: [{ text, count: n }] }),
+    ([id, category, code, text, n]): Kind => ({
+      metric: nameOf(id),
+      category,
+      code,
+      count: n,
+      span: null,
+      workers: UNKNOWN,
+      messages: [{ text, count: n }],
+    }),
   );
   return [...kinds, ...alone].sort((a, b) => b.count - a.count);
 }
 
-/** The first and the last second in which a code occurred. */
-function spanOf(code: string): [number, number] | null {
-  const seconds = [...store.data.failures].filter(([, failures]) => failures.some(([name]) => name === code)).map(([t]) => t);
-  return seconds.length === 0 ? null : [Math.min(...seconds), Math.max(...seconds)];
+/** The workers that are named, and how many more there are. */
+function workersText(named: string[], all: number): string {
+  if (named.length === 0) return UNKNOWN;
+  const names = named.map((name) => visible(shorten(name))).join(", ");
+  return all > named.length ? `${names} and ${count(all - named.length)} more` : names;
+}
+
+function spanText(span: Kind["span"]): string {
+  if (span === null) return UNKNOWN;
+  const [first, last] = span;
+  return first === last ? clock(first) : `${clock(first)} to ${clock(last)}`;
 }
 
 export default function Errors(): JSX.Element {
@@ -145,7 +171,8 @@ function Kinds({ kinds, requests }: { kinds: Kind[]; requests: number }): JSX.El
             <th scope="col" class="number">
               Share <span class="unit">%</span>
             </th>
-            <th scope="col">First and last of the code</th>
+            <th scope="col">First and last</th>
+            <th scope="col">Workers</th>
             <th scope="col">Messages</th>
           </tr>
         </thead>
@@ -160,7 +187,6 @@ function Kinds({ kinds, requests }: { kinds: Kind[]; requests: number }): JSX.El
 }
 
 function KindRow({ kind, requests }: { kind: Kind; requests: number }): JSX.Element {
-  const span = spanOf(kind.code);
   const [first] = kind.messages;
   return (
     <tr>
@@ -170,8 +196,9 @@ function KindRow({ kind, requests }: { kind: Kind; requests: number }): JSX.Elem
       <td>{kind.category.replaceAll("_", " ")}</td>
       <td>{visible(shorten(kind.metric))}</td>
       <td class="number">{count(kind.count)}</td>
-      <td class="number">{requests === 0 ? "–" : percent(kind.count / requests)}</td>
-      <td>{span ? `${clock(span[0])} to ${clock(span[1])}` : "–"}</td>
+      <td class="number">{requests === 0 ? UNKNOWN : percent(kind.count / requests)}</td>
+      <td>{spanText(kind.span)}</td>
+      <td>{kind.workers}</td>
       <td class="message">
         {first === undefined ? (
           <span class="soft">none recorded</span>

@@ -18,12 +18,13 @@ export function levelAt(stages: Stages, t: number): number | null {
 export const peakLevel = (stages: Stages): number => Math.max(1, ...stages.flatMap(([, from, to]) => [from, to]));
 
 /** The load in words: `open model · up to 1,500/s for 10 min`. */
-export function loadText(plan: Pick<Plan, "model" | "driven_by" | "stages" | "duration_s" | "iterations">): string {
+export function loadText(
+  plan: Pick<Plan, "model" | "driven_by" | "stages" | "duration_s" | "iterations"> & Partial<Pick<Plan, "until_stopped">>,
+): string {
   const peak = peakLevel(plan.stages);
   const level = plan.driven_by === "rate" ? `${three(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
   const changes = plan.stages.some(([, from, to]) => from !== peak || to !== peak);
-  const duration = length(plan.duration_s);
   const limit = plan.iterations === null ? "" : `, ${count(plan.iterations)} iterations`;
-  const long = duration.startsWith("until") ? duration : `for ${duration}`;
+  const long = plan.until_stopped ? "until it is stopped" : `for ${length(plan.duration_s)}`;
   return `${plan.model} model · ${changes ? "up to " : ""}${level} ${long}${limit}`;
 }

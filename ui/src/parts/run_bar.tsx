@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { Plan, State } from "../feed/messages";
-import { type Chip, capitalized, clock, isOpenEnded, verdictChip, visible } from "../format";
+import { type Chip, capitalized, clock, verdictChip, visible } from "../format";
 import { type Store, store, useStoreOn } from "../store";
 import { Acknowledged, useChange } from "./change";
 import { Icon } from "./icons";
@@ -96,7 +96,7 @@ function PlanShape({ plan }: { plan: Plan }): JSX.Element {
   const doneWidth = ({ elapsedSeconds }: Store): number => Math.round(Math.min(1, (elapsedSeconds ?? 0) / duration) * WIDTH * 2) / 2;
   const elapsed = useStoreOn(doneWidth).elapsedSeconds ?? 0;
   // The end of a paused run is not known.
-  const open = isOpenEnded(duration) || store.state?.paused === true;
+  const open = plan.until_stopped || store.state?.paused === true;
   const peak = peakLevel(plan.stages);
   const y = (level: number): number => HEIGHT - 1 - (level / peak) * (HEIGHT - 4);
   let start = 0;

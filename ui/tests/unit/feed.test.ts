@@ -95,12 +95,12 @@ test("a part of the table replaces the rows and errors of its metrics and no oth
     total: [[0, 77]],
     window: [],
     messages: [],
-    outcomes: [[0, "timeout", "TIMEOUT", 9]],
+    outcomes: [[0, "timeout", "TIMEOUT", 9, 1, 2, ["w1"], 1]],
   };
   data.setTable(part);
   assert.deepEqual(data.table?.total, [before?.[0], [0, 77], before?.[2]]);
   assert.deepEqual([data.table?.window[0]?.[0], data.table?.window[1], data.table?.window[2]?.[0]], [-1, undefined, 1]);
-  assert.deepEqual([data.table?.messages, data.table?.outcomes], [[], [[0, "timeout", "TIMEOUT", 9]]]);
+  assert.deepEqual([data.table?.messages, data.table?.outcomes], [[], [[0, "timeout", "TIMEOUT", 9, 1, 2, ["w1"], 1]]]);
 });
 
 test("a known metric keeps its row, whose figures change in it", () => {

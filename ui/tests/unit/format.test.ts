@@ -25,7 +25,7 @@ test("times are milliseconds, and seconds from 10 s on", () => {
   assert.deepEqual([6433, 45_100, 1_240_000, 12_000_000].map(timeText), ["6.43 ms", "45.1 ms", "1,240 ms", "12.0 s"]);
   assert.equal(tableMs(2_240_120), "2,240.1");
   assert.deepEqual([0, 59, 408, 3661].map(clock), ["0:00", "0:59", "6:48", "1:01:01"]);
-  assert.deepEqual([45, 600, 7200, 604_800].map(length), ["45 s", "10 min", "2 h", "until it is stopped"]);
+  assert.deepEqual([45, 600, 7200, 604_800].map(length), ["45 s", "10 min", "2 h", "168 h"]);
 });
 
 test("a share that is not 0 is never shown as 0", () => {
@@ -57,6 +57,7 @@ test("a verdict has a word, a colour and an icon", () => {
 
 test("characters that hide or turn text are shown", () => {
   assert.equal(visible("a\u0000b\u202ec\u200bd"), "a⟨0⟩b⟨202e⟩c⟨200b⟩d");
+  assert.equal(visible("a\u061cb\u00adc\u2066d\u3164e\u2028f"), "a⟨61c⟩b⟨ad⟩c⟨2066⟩d⟨3164⟩e⟨2028⟩f");
   assert.equal(visible("<script>ü</script>"), "<script>ü</script>");
   assert.equal(shorten("x".repeat(1000)).length, 201);
 });

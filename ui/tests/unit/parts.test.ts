@@ -34,6 +34,8 @@ test("the planned level follows the stages and ends with them", () => {
     started_ms: 0,
   } as const;
   assert.equal(loadText({ ...plan, stages }), "open model · up to 100/s for 30 s");
+  assert.match(loadText({ ...plan, stages, duration_s: 604_800 }), /for 168 h$/);
+  assert.match(loadText({ ...plan, stages, duration_s: 604_801, until_stopped: true }), / until it is stopped$/);
 });
 
 test("a parameter has the type of its default, and a text stays as typed", () => {
@@ -139,8 +141,8 @@ test("failed tries are counted by node, and those beyond the failed operations w
       [1, "http", "HTTP_500", "a page that says (node 1, data centre 2) within it", 9],
     ],
     outcomes: [
-      [0, "timeout", "WRITE_TIMEOUT", 5],
-      [1, "http", "HTTP_500", 9],
+      [0, "timeout", "WRITE_TIMEOUT", 5, 1, 9, ["w1"], 1],
+      [1, "http", "HTTP_500", 9, null, null, [], 0],
     ],
   });
   assert.equal(found.retries, 14);

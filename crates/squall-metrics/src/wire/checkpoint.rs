@@ -4,6 +4,7 @@
 //!
 //! Like the view, it grows with the run: about 200 bytes per second, and 20 per second and metric.
 
+use std::collections::BTreeSet;
 use xxhash_rust::xxh64::xxh64;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     wire_codec::{WireLimits, WireReader, WireWriter},
 };
 use crate::{
-    Collector, EngineDelta, MetricKind, MetricSecond, RunSecond, RunView,
+    Collector, EngineDelta, FailureSpan, MetricKind, MetricSecond, RunSecond, RunView,
     pending_second::PendingSecond,
     second_aligner::{MAX_AHEAD_S, SecondAligner, SourceProgress},
 };
@@ -29,6 +30,10 @@ impl Collector {
         out.view(&self.view);
         out.list(&self.view.recent, |out, metrics| out.list(metrics, |out, metric| out.metric(&metric.into())));
         out.align(&self.aligner);
+        out.failure_spans(&self.view);
+        let SecondAligner { pending, overdue, .. } = &self.aligner;
+        out.list(pending, |out, (_, pending)| out.failed(pending));
+        out.list(overdue, WireWriter::failed);
         with_checksum(out.finish())
     }
 
@@ -43,7 +48,14 @@ impl Collector {
         if view.recent.is_empty() != view.timeline.is_empty() {
             return Err(WireError::Invalid { what: "the latest second is missing" });
         }
-        let align = input.align(view.timeline.len() as u32)?;
+        let mut align = input.align(view.timeline.len() as u32)?;
+        // Another version may have saved none.
+        if !input.is_at_end() {
+            input.failure_spans(&mut view)?;
+            let SecondAligner { pending, overdue, .. } = &mut align;
+            input.failed(pending.values_mut())?;
+            input.failed(overdue.iter_mut())?;
+        }
         input.finish()?;
         Ok(Collector { view, aligner: align })
     }
@@ -61,6 +73,7 @@ impl RunView {
     pub fn save(&self) -> Vec<u8> {
         let mut out = WireWriter::new(VIEW);
         out.view(self);
+        out.failure_spans(self);
         with_checksum(out.finish())
     }
 
@@ -68,7 +81,11 @@ impl RunView {
     pub fn restore(bytes: &[u8]) -> Result<RunView, WireError> {
         WireReader::new(bytes, VIEW, VIEW_LIMITS)?;
         let mut input = WireReader::new(without_checksum(bytes)?, VIEW, VIEW_LIMITS)?;
-        let view = input.view(1)?;
+        let mut view = input.view(1)?;
+        // Results of earlier versions have none.
+        if !input.is_at_end() {
+            input.failure_spans(&mut view)?;
+        }
         input.finish()?;
         Ok(view)
     }
@@ -113,6 +130,26 @@ impl WireWriter {
             metrics_refused: engine.metrics_refused,
         });
         self.list(&view.errors, WireWriter::note);
+    }
+
+    /// In the order of the metrics.
+    fn failure_spans(&mut self, view: &RunView) {
+        self.list(&view.metrics, |out, metric| {
+            out.list(&metric.failures, |out, (outcome, span)| {
+                out.outcome(*outcome);
+                out.number(span.first_s.into());
+                out.number(span.last_s.into());
+                out.list(&span.instances, |out, instance| out.number(*instance));
+            });
+        });
+    }
+
+    fn failed(&mut self, pending: &PendingSecond) {
+        self.list(&pending.failed, |out, (key, outcome, instance)| {
+            out.key(key);
+            out.outcome(*outcome);
+            out.number(*instance);
+        });
     }
 
     /// The index of a second is its time.
@@ -201,6 +238,30 @@ impl WireReader<'_> {
         Ok(view)
     }
 
+    fn failure_spans(&mut self, view: &mut RunView) -> Result<(), WireError> {
+        let spans = self.list(|input| {
+            input.list(|input| {
+                let outcome = input.outcome()?;
+                let first_s = input.number_below(MAX_SECOND, "second")? as u32;
+                let last_s = input.number_below(MAX_SECOND, "second")? as u32;
+                let instances = input.list(WireReader::number)?.into_iter().collect();
+                Ok((outcome, FailureSpan { first_s, last_s, instances }))
+            })
+        })?;
+        for (metric, spans) in view.metrics.iter_mut().zip(spans) {
+            metric.failures = spans.into_iter().collect();
+        }
+        Ok(())
+    }
+
+    fn failed<'p>(&mut self, pending: impl Iterator<Item = &'p mut PendingSecond>) -> Result<(), WireError> {
+        let failed = self.list(|input| input.list(|input| Ok((input.key()?, input.outcome()?, input.number()?))))?;
+        for (pending, failed) in pending.zip(failed) {
+            pending.failed = failed.into_iter().collect();
+        }
+        Ok(())
+    }
+
     fn second(&mut self) -> Result<RunSecond, WireError> {
         Ok(RunSecond {
             t_s: 0,
@@ -266,6 +327,31 @@ impl WireReader<'_> {
 
     fn pending(&mut self) -> Result<PendingSecond, WireError> {
         let (metrics, errors) = (self.list(WireReader::metric)?, self.list(WireReader::note)?);
-        Ok(PendingSecond { metrics, errors, engine: self.engine()? })
+        Ok(PendingSecond { metrics, errors, engine: self.engine()?, failed: BTreeSet::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId};
+    use std::time::Duration;
+
+    #[test]
+    fn view_without_the_spans_of_failures_is_restored() {
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
+        let metric = recorder.metric(MetricKey::request("pay"));
+        let (service, outcome) = (Duration::from_millis(1), Outcome::of_status(200));
+        let wait = Duration::ZERO;
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, due_in_warm_up: false });
+        let (metrics, errors, engine) = recorder.harvest(1, 1);
+        let source = SourceId { instance: 1, thread: 0 };
+        let mut collector = Collector::new([source], 1);
+        collector.merge(Delta { source, seq: 0, second: 0, metrics, errors, engine, last: true }).unwrap();
+        let view = collector.finish();
+        let bytes = view.save();
+        // One metric with no failure.
+        let earlier = without_checksum(&bytes).unwrap().strip_suffix(&[1, 0]).expect("the spans are at the end");
+        assert_eq!(RunView::restore(&with_checksum(earlier.to_vec())).unwrap().metrics, view.metrics);
     }
 }

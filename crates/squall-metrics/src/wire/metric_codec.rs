@@ -108,7 +108,7 @@ impl WireWriter {
         }
     }
 
-    fn key(&mut self, key: &Arc<MetricKey>) {
+    pub(super) fn key(&mut self, key: &Arc<MetricKey>) {
         let next = self.keys.len() as u64;
         let place = *self.keys.entry(key.clone()).or_insert(next);
         self.number(place);
@@ -229,7 +229,7 @@ impl WireReader<'_> {
         Ok(phases)
     }
 
-    fn key(&mut self) -> Result<Arc<MetricKey>, WireError> {
+    pub(super) fn key(&mut self) -> Result<Arc<MetricKey>, WireError> {
         let place = self.number_below(self.keys.len() as u64 + 1, "keys")? as usize;
         if let Some(known) = self.keys.get(place) {
             return Ok(known.clone());

@@ -103,6 +103,10 @@ impl<'a> WireReader<'a> {
         }
     }
 
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(super) fn byte(&mut self) -> Result<u8, WireError> {
         let (&byte, rest) = self.rest.split_first().ok_or(WireError::CutOff)?;
         self.rest = rest;

@@ -4,9 +4,10 @@
 use crate::deltas::{source, source_deltas};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use squall_metrics::{
-    Collector, Delta, EngineDelta, EngineView, ErrorNote, MergeError, MetricDelta, MetricView, RunSecond, RunView,
-    SourceId, ThreadMerger, WireError,
+    Collector, Delta, EngineDelta, EngineView, ErrorNote, FailureSpan, MergeError, MetricDelta, MetricKey,
+    MetricRecorder, MetricView, Outcome, RecorderConfig, RunSecond, RunView, Sample, SourceId, ThreadMerger, WireError,
 };
+use std::time::Duration;
 
 const WINDOW: u32 = 3;
 
@@ -33,6 +34,8 @@ struct Shape {
 fn shape(view: &RunView) -> Shape {
     let mut metrics = view.metrics.clone();
     metrics.sort_by(|a, b| a.key.cmp(&b.key));
+    // The threads of a worker are one source after they are merged.
+    metrics.iter_mut().flat_map(|metric| metric.failures.values_mut()).for_each(|span| span.instances.clear());
     let mut errors = view.errors.clone();
     errors.sort_by(|a, b| (&a.metric, a.outcome, &a.message).cmp(&(&b.metric, b.outcome, &b.message)));
     // More seconds are kept only while several that closed at once must be judged.
@@ -61,6 +64,35 @@ fn reopened(collector: &Collector) -> Collector {
     assert_eq!((view.latest().len(), view.save()), (0, collector.view().save()));
     assert_eq!((&view.all, &view.metrics), (&collector.view().all, &collector.view().metrics));
     restored
+}
+
+/// A second in which `metric` failed once, or did not.
+fn second_of(instance: u64, second: u32, failed: bool) -> Delta {
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
+    let metric = recorder.metric(MetricKey::request("pay"));
+    for outcome in [Some(Outcome::of_status(200)), failed.then(|| Outcome::of_status(503))].into_iter().flatten() {
+        recorder.count_begun();
+        let (wait, service) = (Duration::ZERO, Duration::from_millis(1));
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, due_in_warm_up: false });
+    }
+    let (metrics, errors, engine) = recorder.harvest(1, 1);
+    Delta { source: source(instance), seq: second.into(), second, metrics, errors, engine, last: false }
+}
+
+#[test]
+fn failure_keeps_its_first_and_last_second_and_its_workers() {
+    let mut collector = Collector::new([source(7), source(8), source(9)], WINDOW);
+    for second in 0..4 {
+        collector.merge(second_of(7, second, second == 1)).unwrap();
+        // The latest second waits for this one when the collector is saved.
+        collector = reopened(&collector);
+        collector.merge(second_of(8, second, second == 2)).unwrap();
+        collector.merge(second_of(9, second, false)).unwrap();
+    }
+    let view = collector.finish();
+    let spans: Vec<_> = view.metrics[0].failures.iter().collect();
+    let span = FailureSpan { first_s: 2, last_s: 3, instances: [7, 8].into() };
+    assert_eq!(spans, [(&Outcome::of_status(503), &span)]);
 }
 
 #[test]

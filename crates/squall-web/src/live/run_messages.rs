@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_metrics::{MetricKind, MetricSecond, MetricView, RunSecond, RunView};
-use squall_model::FleetEvent;
+use squall_model::{FleetEvent, WorkerFacts, protocol::parse_instance};
 use squall_report::ThresholdJson;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     columns::{by_column, mean_per_second, micros, row, step_for},
@@ -16,6 +17,8 @@ use crate::run_watcher::WatchedRun;
 /// Heatmap columns and metrics in one `history` message.
 const HISTORY_COLUMNS: usize = 600;
 const HISTORY_METRICS: usize = 125;
+/// The most workers that are named beside a failure.
+const NAMED_WORKERS: usize = 3;
 
 /// The run so far: a `snapshot`, and `history` messages that follow it. With `since`, seconds up to it are
 /// left out, because the reader has them.
@@ -180,13 +183,36 @@ fn heat_point(part: &[RunSecond]) -> Option<Value> {
     (!column.is_empty()).then(|| json!([last.t_s, column]))
 }
 
+/// The workers of the run by instance, with those that have left it.
+fn worker_names<C: FleetStores>(watched: &WatchedRun<C>) -> HashMap<u64, String> {
+    match (watched.aggregator(), watched.facts().and_then(|facts| facts.fleet.as_ref())) {
+        (Some(aggregator), _) => {
+            aggregator.worker_activity().into_iter().map(|part| (part.instance, part.id)).collect()
+        }
+        (None, Some(fleet)) => {
+            let part = |facts: &WorkerFacts| Some((parse_instance(&facts.instance)?, facts.id.clone()));
+            fleet.workers.iter().filter_map(part).collect()
+        }
+        (None, None) => HashMap::new(),
+    }
+}
+
 /// Figures of the metrics of a part, their failures by outcome, and their failure messages.
 fn table_json<C: FleetStores>(watched: &WatchedRun<C>, part: TablePart) -> Value {
     let view = watched.view();
     let mut table = table(view, watched.measured_duration(), part);
+    let workers = worker_names(watched);
     let outcomes = |(id, metric): (usize, &MetricView)| -> Vec<Value> {
         let failed = metric.outcomes.iter().filter(|(outcome, _)| outcome.is_error());
-        failed.map(|(o, n)| json!([id, o.category.name(), o.code.to_string(), n])).collect()
+        let failed = failed.map(|(outcome, n)| {
+            let span = metric.failures.get(outcome);
+            let (first_s, last_s) = (span.map(|span| span.first_s), span.map(|span| span.last_s));
+            let named = span.into_iter().flat_map(|span| &span.instances).filter_map(|instance| workers.get(instance));
+            let named: BTreeSet<&String> = named.collect();
+            let some: Vec<&String> = named.iter().take(NAMED_WORKERS).copied().collect();
+            json!([id, outcome.category.name(), outcome.code.to_string(), n, first_s, last_s, some, named.len()])
+        });
+        failed.collect()
     };
     let noted = view.errors.iter().map(|note| (view.metrics.iter().position(|metric| metric.key == note.metric), note));
     // Messages of no known metric are with all requests.

@@ -12,10 +12,10 @@ use super::{
     columns::{column_names, micros},
     figures::TABLE_COLUMNS,
 };
-use crate::run_watcher::WatchedRun;
+use crate::{routes::vikhry::lasts_until_stopped, run_watcher::WatchedRun};
 
 /// The version of the messages. A page of another version asks for a reload.
-const SCHEMA: &str = "squall.live/4";
+const SCHEMA: &str = "squall.live/5";
 
 pub(crate) fn hello_message(version: &str) -> String {
     json!({
@@ -66,6 +66,7 @@ fn watched_plan_json<C: FleetStores>(watched: &WatchedRun<C>) -> Value {
     json["warm_up_s"] = plan.load.warm_up.as_secs_f64().into();
     json["max_users"] = watched.bundle.limits.max_users.into();
     json["started_ms"] = watched.started_ms.into();
+    json["until_stopped"] = lasts_until_stopped(&watched.bundle.plan.load).into();
     json
 }
 

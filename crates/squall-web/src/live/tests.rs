@@ -81,6 +81,7 @@ fn run() -> WatchedRun<MemoryFleetStores> {
         thresholds: vec![ThresholdResult { threshold, value: Some(9.1e7), passed: false, breached_at_s: Some(1) }],
         generator: GeneratorStats::default(),
         lost_at_most: 0,
+        events: Vec::new(),
         fleet: Some(FleetFacts {
             events: vec![FleetEvent::new(1.24, FleetEventKind::Joined, "worker w2 joined").about("w2")],
             ..FleetFacts::default()

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_model::{
-    Bundle, LevelUnit, LoadModel, Pause, Profile, ProfileError, ProfileStage, RunPhase, SHARE_COUNT, StopReason,
+    Bundle, LevelUnit, Load, LoadModel, Pause, Profile, ProfileError, ProfileStage, RunPhase, SHARE_COUNT, StopReason,
     user_id,
 };
 use squall_orchestrator::{FleetStatus, WorkerInfo, share_holders};
@@ -22,8 +22,9 @@ use crate::{
     vikhry_json,
 };
 
-/// A test that `/start_test` starts lasts until it is stopped, but no longer than this.
-const MAX_TEST_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A test that `/start_test` starts lasts until it is stopped, but no longer than this. The odd second tells it
+/// from a test that a person planned for a week.
+const MAX_TEST_DURATION: Duration = Duration::from_secs(7 * 24 * 3600 + 1);
 /// Workers have a minute to build their users; then the leader starts or stops the run.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(75);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -125,6 +126,11 @@ fn first_url(params: &BTreeMap<String, Value>) -> Option<&str> {
     params.values().filter_map(Value::as_str).find(is_url)
 }
 
+/// Whether the load, as its test started, has no end of its own.
+pub(crate) fn lasts_until_stopped(load: &Load) -> bool {
+    load.model.profile().duration().as_secs() == MAX_TEST_DURATION.as_secs()
+}
+
 /// Sets the load of the bundle to a constant number of users for [`MAX_TEST_DURATION`], after a
 /// ramp.
 fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), ProfileError> {
@@ -133,7 +139,13 @@ fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), 
         LoadModel::Closed { pause, .. } => pause,
         LoadModel::Open { .. } => Pause::NONE,
     };
-    let users = match users {
+    load.model = LoadModel::Closed { users: user_profile(users, ramp)?, pause };
+    load.iterations = None;
+    Ok(())
+}
+
+fn user_profile(users: u64, ramp: Duration) -> Result<Profile, ProfileError> {
+    match users {
         // A test may start without users and get them later. A profile must rise, so it rises at
         // the end.
         0 => Profile::from_stages(vec![
@@ -142,10 +154,7 @@ fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), 
         ]),
         _ if ramp.is_zero() => Profile::constant(users as f64, MAX_TEST_DURATION),
         _ => Profile::ramp(users as f64, ramp, MAX_TEST_DURATION),
-    }?;
-    load.model = LoadModel::Closed { users, pause };
-    load.iterations = None;
-    Ok(())
+    }
 }
 
 /// The users and the workers that run them, with the ids that the keys of the store have.
@@ -352,5 +361,19 @@ mod tests {
         assert!(!divided(&[worker("sq1", 0..128), worker("v1", 128..200)]));
         assert!(divided(&[worker("sq1", 0..128), worker("v1", 128..256)]));
         assert!(divided(&[worker("a", 0..86), worker("b", 86..171), worker("c", 171..256)]));
+    }
+
+    #[test]
+    fn test_of_a_week_has_an_end_and_one_of_vikhry_has_none() {
+        let lasts = |profile: Profile| {
+            let model = LoadModel::Closed { users: profile, pause: Pause::NONE };
+            let load = Load { model, iterations: None, warm_up: Duration::ZERO };
+            lasts_until_stopped(&load)
+        };
+        assert!(!lasts(Profile::constant(5.0, Duration::from_secs(7 * 24 * 3600)).unwrap()));
+        assert!(!lasts(Profile::constant(5.0, Duration::from_secs(8 * 24 * 3600)).unwrap()));
+        for (users, ramp) in [(0, Duration::ZERO), (5, Duration::ZERO), (5, Duration::from_millis(50))] {
+            assert!(lasts(user_profile(users, ramp).unwrap()), "{users} users after {ramp:?}");
+        }
     }
 }

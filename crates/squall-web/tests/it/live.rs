@@ -35,11 +35,11 @@ async fn reader_gets_hello_state_and_snapshot_and_then_each_second_once() {
     let world = world(2).await;
     let mut socket = Socket::open(&world, "/api/v1/live").await;
     let hello = socket.message().await;
-    assert_eq!((&hello["type"], &hello["schema"]), (&"hello".into(), &"squall.live/4".into()));
+    assert_eq!((&hello["type"], &hello["schema"]), (&"hello".into(), &"squall.live/5".into()));
     assert_eq!(socket.message_of("snapshot").await["run"], Value::Null);
     start(&world).await;
     let state = socket.message_of("state").await;
-    assert_eq!(state["plan"]["name"], "shop", "{state}");
+    assert_eq!((&state["plan"]["name"], &state["plan"]["until_stopped"]), (&"shop".into(), &true.into()), "{state}");
     let snapshot = socket.message_of("snapshot").await;
     let from = snapshot["seconds"][0].as_array().unwrap().len() as u64;
     assert_eq!(times(&mut socket, 3).await, [from + 1, from + 2, from + 3]);
@@ -53,6 +53,15 @@ async fn reader_gets_hello_state_and_snapshot_and_then_each_second_once() {
     let workers = fleet["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 2, "{fleet}");
     assert!(workers.iter().all(|worker| worker["state"] == "working" && worker["present"] == true), "{fleet}");
+    let mut names: Vec<&Value> = workers.iter().map(|worker| &worker["id"]).collect();
+    names.sort_by_key(|name| name.as_str());
+    let table = socket.message_of("table").await;
+    let [_, _, code, n, first_s, last_s, named, of] = &table["outcomes"][0].as_array().unwrap()[..] else {
+        panic!("{table}")
+    };
+    assert_eq!((code, first_s, of), (&"HTTP_500".into(), &1.into(), &2.into()), "{table}");
+    assert_eq!(named, &serde_json::json!(names), "{table}");
+    assert_eq!(last_s.as_u64().map(|t| t * 2), n.as_u64(), "each worker fails once a second: {table}");
 }
 
 #[tokio::test]
