@@ -25,6 +25,16 @@ pub struct RunFacts {
     /// The workers that made the load, if it was a fleet.
     #[serde(default)]
     pub fleet: Option<FleetFacts>,
+    /// What happened in a local run. The events of a fleet are in `fleet`.
+    #[serde(default)]
+    pub events: Vec<FleetEvent>,
+}
+
+impl RunFacts {
+    /// What happened during the run, in order.
+    pub fn events(&self) -> &[FleetEvent] {
+        self.fleet.as_ref().map_or(&self.events, |fleet| &fleet.events)
+    }
 }
 
 /// Why a run ended.
@@ -139,6 +149,10 @@ pub struct FleetEvent {
     /// The worker, orchestrator or threshold that the event is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
+    /// Of a change of the load: the first revision of the run record that has it. A worker whose report
+    /// names it, or a later one, has taken the change up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
 }
 
 /// What an event says, for programs. People read its text.
@@ -161,6 +175,10 @@ pub enum FleetEventKind {
     Leader,
     /// A threshold was breached.
     Threshold,
+    /// A person or a program changed the level of the load.
+    LoadChanged,
+    Paused,
+    Resumed,
     /// The run was stopped with a message.
     Stopped,
     /// A person's note.
@@ -172,6 +190,25 @@ pub enum FleetEventKind {
 }
 
 impl FleetEventKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            FleetEventKind::Joined => "joined",
+            FleetEventKind::Back => "back",
+            FleetEventKind::Left => "left",
+            FleetEventKind::Lost => "lost",
+            FleetEventKind::Unable => "unable",
+            FleetEventKind::Notice => "notice",
+            FleetEventKind::Leader => "leader",
+            FleetEventKind::Threshold => "threshold",
+            FleetEventKind::LoadChanged => "load_changed",
+            FleetEventKind::Paused => "paused",
+            FleetEventKind::Resumed => "resumed",
+            FleetEventKind::Stopped => "stopped",
+            FleetEventKind::Note => "note",
+            FleetEventKind::Other => "other",
+        }
+    }
+
     /// Whether the leader logs the event as a warning.
     pub fn is_problem(self) -> bool {
         matches!(self, FleetEventKind::Lost | FleetEventKind::Unable | FleetEventKind::Notice)
@@ -180,7 +217,7 @@ impl FleetEventKind {
 
 impl FleetEvent {
     pub fn new(t_s: f64, kind: FleetEventKind, text: impl Into<String>) -> FleetEvent {
-        FleetEvent { t_s, text: text.into(), kind, subject: None }
+        FleetEvent { t_s, text: text.into(), kind, subject: None, revision: None }
     }
 
     /// The same event about `subject`.

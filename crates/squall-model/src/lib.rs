@@ -9,6 +9,7 @@ mod error_chain;
 mod facts;
 mod level_step;
 mod load;
+mod load_change;
 mod plan;
 mod pool_contents;
 mod profile;
@@ -29,6 +30,7 @@ pub use facts::{
 };
 pub use level_step::LevelStep;
 pub use load::{Arrivals, LevelUnit, Load, LoadModel, ParseRateError, Pause, parse_rate};
+pub use load_change::{AcceptedChange, LoadChange};
 pub use plan::{Plan, TaskIndex, TaskInterval, TaskSpec};
 pub use pool_contents::PoolContents;
 pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, ProfileStage, parse_stages};

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    HIGHEST_LEVEL, LevelStep, LevelUnit, Profile, ProfileError, ProfileStage, StopReason, protocol::ProtocolVersion,
+    AcceptedChange, HIGHEST_LEVEL, LevelStep, LevelUnit, LoadChange, Profile, ProfileError, ProfileStage, StopReason,
+    protocol::ProtocolVersion,
 };
 
 /// How long a run may stay paused.
@@ -43,6 +44,9 @@ pub struct RunSpec {
     pub paused: Option<Vec<ProfileStage>>,
     #[serde(default)]
     pub stop: Option<RunStopRequest>,
+    /// What was changed in the load since the start, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<AcceptedChange>,
     /// The worker that runs set-up, if the scenario has it. It is assigned only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_up: Option<HookAssignment>,
@@ -128,6 +132,7 @@ impl RunSpec {
             ready_by_ms: 0,
             paused: None,
             stop: None,
+            changes: Vec::new(),
             set_up: None,
             tear_down: None,
             params: BTreeMap::new(),
@@ -188,6 +193,7 @@ impl RunSpec {
             ProfileStage { duration: left - rising, from: level, to: level },
         ];
         self.profile = self.profile.replace_tail(at, &tail)?;
+        self.record_change((at, ramp), LoadChange::Level { before: from, now: level });
         Ok(())
     }
 
@@ -210,6 +216,7 @@ impl RunSpec {
         let rest = self.profile.tail(at);
         self.profile = self.profile.replace_tail(at, &[ProfileStage { duration: MAX_PAUSE, from: 0.0, to: 0.0 }])?;
         self.paused = Some(rest);
+        self.record_change((at, Duration::ZERO), LoadChange::Paused);
         Ok(())
     }
 
@@ -228,7 +235,16 @@ impl RunSpec {
     pub fn resume(&mut self, at: Duration) -> Result<(), RunChangeError> {
         let rest = self.paused.take().ok_or(RunChangeError::NotPaused)?;
         self.profile = self.profile.replace_tail(at, &rest)?;
+        let level = self.profile.level(at);
+        self.record_change((at, Duration::ZERO), LoadChange::Resumed { level });
         Ok(())
+    }
+
+    /// The writer of a run record replaces the number of the change by the record's revision.
+    fn record_change(&mut self, (at, ramp): (Duration, Duration), change: LoadChange) {
+        let (at_ms, ramp_ms) = (at.as_millis() as u64, ramp.as_millis() as u64);
+        let revision = self.changes.len() as u64 + 1;
+        self.changes.push(AcceptedChange { at_ms, ramp_ms, revision, change });
     }
 }
 
@@ -269,6 +285,22 @@ mod tests {
         spec.resume(S(20)).unwrap();
         assert_eq!((spec.profile.duration(), spec.profile.area(S(26))), (S(26), 1000.0));
         assert_eq!(spec.resume(S(21)), Err(RunChangeError::NotPaused));
+    }
+
+    #[test]
+    fn changes_of_the_load_are_kept_in_the_spec_and_refused_ones_are_not() {
+        let mut spec = spec();
+        spec.ramp_level(S(2), 150.0, S(1)).unwrap();
+        spec.pause(S(4)).unwrap();
+        spec.pause(S(5)).unwrap_err();
+        spec.set_level(S(5), 9.0).unwrap_err();
+        spec.resume(S(6)).unwrap();
+        let decoded = RunSpec::decode(&spec.encode()).unwrap();
+        let changes: Vec<_> = decoded.changes.iter().map(|one| (one.at_ms, one.ramp_ms, one.change)).collect();
+        let level = LoadChange::Level { before: 100.0, now: 150.0 };
+        let expected =
+            [(2000, 1000, level), (4000, 0, LoadChange::Paused), (6000, 0, LoadChange::Resumed { level: 150.0 })];
+        assert_eq!(changes, expected);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub use fleet::{
     ProbeSecond, ProbeValue, RunAggregator, StopRunCommand, StoredRunResult, WorkerActivity, WorkerInfo, WorkerKind,
     WorkerSecond, is_start_hook, metric_event, probe_names, probe_seconds, run_fleet, share_holders, vikhry_metrics,
 };
-pub use live_load::{LoadChange, LoadChangeError};
+pub use live_load::LoadChangeError;
 pub use load_generator::{GeneratorOutcome, LoadGenerator, StopHandle};
 pub use local_run::{
     LivePhase, LiveStatus, RunError, RunObserver, RunOptions, RunResult, run_local, run_scenarios, run_with_generator,

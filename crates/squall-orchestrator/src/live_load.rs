@@ -2,28 +2,13 @@
 //! rules are those of a fleet ([`RunSpec`]). It makes no load and reads no clock: `local_run` passes
 //! the profile to the load generator.
 
-use squall_model::{Plan, Profile, RunChangeError, RunSpec};
+use squall_model::{FleetEvent, LoadChange, Plan, Profile, RunChangeError, RunSpec};
 use std::time::Duration;
 
 use crate::run_control::LoadCommand;
 
 /// A change takes effect after this delay, when every process of the run has received it.
 const CHANGE_DELAY: Duration = Duration::from_millis(100);
-
-/// What a load command has changed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum LoadChange {
-    Paused,
-    /// The load continues at this level.
-    Resumed {
-        level: f64,
-    },
-    /// The level until the planned end.
-    Level {
-        before: f64,
-        now: f64,
-    },
-}
 
 /// Why a load command was refused.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +77,12 @@ impl LiveLoad {
         self.spec.resumes_at()
     }
 
+    /// The changes so far as events.
+    pub(crate) fn events(&self) -> Vec<FleetEvent> {
+        let unit = self.plan.load.model.unit();
+        self.spec.changes.iter().map(|change| change.event(unit)).collect()
+    }
+
     /// The plan of a run whose load ended at `end`, for its report.
     pub(crate) fn into_plan(mut self, end: Duration) -> Plan {
         self.plan.load.model.set_profile(self.spec.profile_until(end));
@@ -127,6 +118,9 @@ mod tests {
         let (change, at) = load.apply(LoadCommand::Step(LevelStep::Up), S(6)).unwrap();
         assert_eq!((change, at), (LoadChange::Level { before: 100.0, now: 110.0 }, S(6) + CHANGE_DELAY));
         assert_eq!((load.profile().level(S(7)), load.plan.load.model.profile()), (110.0, load.profile()));
+        let events: Vec<(f64, String)> = load.events().into_iter().map(|event| (event.t_s, event.text)).collect();
+        let expected = [(2.1, "load paused"), (4.1, "load resumed at 100/s"), (6.1, "rate 100 → 110/s")];
+        assert_eq!(events, expected.map(|(t_s, text)| (t_s, text.to_owned())));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use squall_engine::{
     ResourceClient,
 };
 use squall_metrics::{Collector, Delta, RunView};
-use squall_model::{EngineLimits, GeneratorStats, Plan, RunFacts, StopReason, ThresholdResult};
+use squall_model::{EngineLimits, GeneratorStats, LoadChange, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    live_load::{LiveLoad, LoadChange, LoadChangeError},
+    live_load::{LiveLoad, LoadChangeError},
     load_generator::{GeneratorOutcome, LoadGenerator, StopHandle},
     process_usage::ProcessUsage,
     run_control::{LoadCommand, RunControl, StopRequest},
@@ -331,6 +331,7 @@ impl<S: StopHandle> LocalRun<S> {
         self.notify_observers(outcome.end.elapsed, observers);
         let (usage, GeneratorOutcome { end, other_processes }) = (ProcessUsage::now(), outcome);
         let view = self.collector.finish();
+        let events = self.load.events();
         let plan = self.load.into_plan(end.active);
         let measured = end.active.saturating_sub(plan.load.warm_up);
         let thresholds = self.judge.final_results(&view, measured);
@@ -348,7 +349,8 @@ impl<S: StopHandle> LocalRun<S> {
         };
         let LoadOutcome { active, elapsed, lost_at_most, .. } = end;
         let fleet = None;
-        let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
+        let facts =
+            RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet, events };
         RunResult { plan, view, facts }
     }
 }

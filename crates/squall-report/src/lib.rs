@@ -15,7 +15,7 @@
 //! # };
 //! # let facts = RunFacts {
 //! #     started_unix_ms: 0, active: second, elapsed: second, stop: StopReason::Completed,
-//! #     thresholds: vec![], generator: GeneratorStats::default(), lost_at_most: 0, fleet: None,
+//! #     thresholds: vec![], generator: GeneratorStats::default(), lost_at_most: 0, fleet: None, events: vec![],
 //! # };
 //! # let view = squall_metrics::Collector::new([], 1).finish();
 //! use squall_report::{ReportInput, RunVerdict, TerminalStyle, build_result, summary, verdict};

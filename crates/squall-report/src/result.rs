@@ -43,6 +43,9 @@ pub struct ResultFile {
     /// The workers, if a fleet made the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetJson>,
+    /// What happened in a local run, in order: changes of its load. The events of a fleet are in `fleet`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<FleetEventJson>,
     /// One entry per second, without gaps.
     pub timeline: Vec<SecondJson>,
     pub verdict: RunVerdict,

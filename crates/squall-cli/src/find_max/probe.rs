@@ -130,8 +130,9 @@ mod tests {
         let generator = GeneratorStats { saturated: !because.is_empty(), saturated_because, ..Default::default() };
         let (active, elapsed) = (Duration::from_secs(10), Duration::from_secs(10));
         let (stop, thresholds) = (StopReason::Completed, vec![result]);
-        let (started_unix_ms, lost_at_most, fleet) = (0, 0, None);
-        let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
+        let (started_unix_ms, lost_at_most, fleet, events) = (0, 0, None, Vec::new());
+        let facts =
+            RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet, events };
         let rate = Profile::constant(10.0, active).expect("a profile");
         let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
         let load = Load { model, iterations: None, warm_up: Duration::ZERO };

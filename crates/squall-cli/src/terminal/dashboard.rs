@@ -19,8 +19,8 @@ use ratatui::{
     widgets::{Block, BorderType, Padding, Paragraph, Wrap},
 };
 use squall_metrics::RunView;
-use squall_model::{LevelUnit, Plan};
-use squall_orchestrator::{LiveStatus, LoadChange, RunObserver};
+use squall_model::{LevelUnit, LoadChange, Plan};
+use squall_orchestrator::{LiveStatus, RunObserver};
 use squall_report::LiveRun;
 use std::{
     io,

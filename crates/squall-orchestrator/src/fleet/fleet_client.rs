@@ -309,6 +309,9 @@ impl<C: FleetStores> FleetClient<C> {
                 return Err(not_running());
             }
             let changed = change(&mut spec, at)?;
+            if let Some(accepted) = spec.changes.last_mut() {
+                accepted.revision = record.revision + 1;
+            }
             if self.stores.run().compare_and_set(&record, phase.name(), &spec.encode(), false).await?.is_some() {
                 return Ok((record.epoch, changed));
             }

@@ -223,6 +223,7 @@ impl<C: FleetStores> LeaderRun<C> {
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
         self.aggregator.set_load_active(phase == RunPhase::Running && self.is_load_active(spec, elapsed, workers));
+        self.aggregator.set_load_changes(spec);
         self.aggregator.update_roster(workers, elapsed).await?;
         self.aggregator.poll().await?;
         Ok(())

@@ -12,7 +12,7 @@ mod worker_activity;
 use squall_coord::{FleetStores, RunCheckpoint, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
 use squall_model::{
-    FleetEvent, FleetEventKind, Plan, StopReason, ThresholdResult, WorkerFacts, WorkerState,
+    FleetEvent, FleetEventKind, LevelUnit, Plan, RunSpec, StopReason, ThresholdResult, WorkerFacts, WorkerState,
     protocol::{RunNotes, SendBudgetReport, format_instance},
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -48,6 +48,9 @@ pub struct RunAggregator<C: FleetStores> {
     latest_seconds: BTreeMap<u64, WorkerSecond>,
     /// What people have noted, as last read.
     person_notes: Vec<FleetEvent>,
+    level_unit: LevelUnit,
+    /// The changes of the load. The run record keeps them, so no checkpoint does.
+    load_changes: Vec<FleetEvent>,
 }
 
 impl<C: FleetStores> RunAggregator<C> {
@@ -67,6 +70,8 @@ impl<C: FleetStores> RunAggregator<C> {
             pending_closed_seconds: 0,
             latest_seconds: BTreeMap::new(),
             person_notes: Vec::new(),
+            level_unit: plan.load.model.unit(),
+            load_changes: Vec::new(),
         };
         aggregator.restore_checkpoint().await?;
         Ok(aggregator)
@@ -120,11 +125,19 @@ impl<C: FleetStores> RunAggregator<C> {
         saturation_reasons(plan, view, usage, dropped_start_advice(stop, lost, view))
     }
 
-    /// What has happened to the fleet and what people have noted, in order of time.
+    /// What has happened to the fleet and its load, and what people have noted, in order of time.
     pub fn events(&self) -> Vec<FleetEvent> {
-        let mut events: Vec<FleetEvent> = self.roster.events.iter().chain(&self.person_notes).cloned().collect();
+        let known = self.roster.events.iter().chain(&self.load_changes).chain(&self.person_notes);
+        let mut events: Vec<FleetEvent> = known.cloned().collect();
         events.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
         events
+    }
+
+    /// Takes over the changes of the load.
+    pub fn set_load_changes(&mut self, spec: &RunSpec) {
+        if spec.changes.len() != self.load_changes.len() {
+            self.load_changes = spec.changes.iter().map(|change| change.event(self.level_unit)).collect();
+        }
     }
 
     /// Reads what people have noted.

@@ -37,6 +37,38 @@ async fn change_of_leader_is_recorded_and_workers_do_not_join_again() {
     fixture.end().await;
 }
 
+/// The run record keeps the changes, so neither a new leader nor one that restarts from a checkpoint repeats or
+/// misses one, and two changes between two polls of a leader stay two.
+#[tokio::test]
+async fn each_change_of_the_load_is_one_event_also_after_a_change_of_leader() {
+    let (mut fixture, fleet, epoch, leader) = running_fleet(&bundle(10.0)).await;
+    fixture.until_true("the start", async || fleet.status().await.unwrap().elapsed_s.is_some()).await;
+    let mut revisions = Vec::new();
+    for level in [20.0, 15.0] {
+        fleet.set_level(level).await.expect("the run is active");
+        revisions.push(fleet.revision().await.unwrap());
+    }
+    leader.cancel();
+    let second = fixture.lead();
+    fixture.until_saved(epoch, "leads now").await;
+    fleet.pause().await.expect("the run is active");
+    revisions.push(fleet.revision().await.unwrap());
+    assert!(fleet.pause().await.is_err(), "a refused change");
+    second.cancel();
+    fixture.lead();
+    fleet.resume().await.expect("the run is paused");
+    revisions.push(fleet.revision().await.unwrap());
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("a run is active");
+    fixture.until_phase(RunPhase::Idle).await;
+    let facts = fleet.stored_result(epoch).await.unwrap().expect("a result").facts;
+    let changes = facts.events().iter().filter(|event| event.revision.is_some());
+    let (texts, seen): (Vec<&str>, Vec<u64>) =
+        changes.map(|event| (event.text.as_str(), event.revision.unwrap())).unzip();
+    assert_eq!(texts, ["users 10 → 20", "users 20 → 15", "load paused", "load resumed at 15 users"]);
+    assert_eq!(seen, revisions);
+    fixture.end().await;
+}
+
 /// A fleet of one worker, `w0`, in the middle of a run, with the epoch of the run and the token
 /// that ends its leader.
 async fn running_fleet(bundle: &Bundle) -> (FleetFixture, FleetClient<RedisFleetStores>, u64, CancellationToken) {

@@ -12,8 +12,8 @@ pub(super) struct ReportEvent {
 
 /// All events in order of time. After the last letter, the first one follows.
 pub(super) fn events(run: &ReportInput<'_>) -> Vec<ReportEvent> {
-    let fleet = run.facts.fleet.iter().flat_map(|fleet| &fleet.events).map(|event| (event.t_s, event.text.clone()));
-    let mut events: Vec<(f64, String)> = fleet.collect();
+    let noted = run.facts.events().iter().map(|event| (event.t_s, event.text.clone()));
+    let mut events: Vec<(f64, String)> = noted.collect();
     for result in &run.facts.thresholds {
         let text = format!("threshold {} was breached", result.threshold);
         if let Some(t_s) = result.breached_at_s

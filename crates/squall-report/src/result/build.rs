@@ -48,6 +48,7 @@ pub fn build_result(run: &ReportInput<'_>) -> ResultFile {
         thresholds: run.facts.thresholds.iter().map(ThresholdJson::of).collect(),
         generator: generator(run),
         fleet: run.facts.fleet.as_ref().map(FleetJson::of),
+        events: run.facts.events.iter().map(FleetEventJson::of).collect(),
         timeline: run.view.timeline.iter().map(|s| second(run, s)).collect(),
         verdict,
         exit_code: exit_code(run),

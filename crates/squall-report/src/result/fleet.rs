@@ -38,14 +38,34 @@ pub struct WorkerJson {
 pub struct FleetEventJson {
     pub t_s: f64,
     pub text: String,
+    /// What the event says, for programs; see docs/results.md.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The worker, orchestrator or threshold that the event is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Of a change of the load: the revision of the run with which it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+}
+
+impl FleetEventJson {
+    pub(super) fn of(event: &FleetEvent) -> FleetEventJson {
+        FleetEventJson {
+            t_s: round(event.t_s),
+            text: event.text.clone(),
+            kind: Some(event.kind.name().to_owned()),
+            subject: event.subject.clone(),
+            revision: event.revision,
+        }
+    }
 }
 
 impl FleetJson {
     pub(super) fn of(fleet: &FleetFacts) -> FleetJson {
-        let event = |event: &FleetEvent| FleetEventJson { t_s: round(event.t_s), text: event.text.clone() };
         FleetJson {
             workers: fleet.workers.iter().map(WorkerJson::of).collect(),
-            events: fleet.events.iter().map(event).collect(),
+            events: fleet.events.iter().map(FleetEventJson::of).collect(),
             missed_starts: fleet.missed_starts,
         }
     }

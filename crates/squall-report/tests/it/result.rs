@@ -1,6 +1,6 @@
 //! Tests of the result file: its contents and parsing.
 
-use crate::sample_run::{Recipe, Target, fleet, shop, threshold_result};
+use crate::sample_run::{Recipe, Target, changed_by_hand, fleet, shop, threshold_result};
 use squall_report::{
     ReadResultError, RecordedRun, ResultFile, SCHEMA, ScheduleRule, TerminalStyle, build_result, csv, html, junit,
     summary,
@@ -28,12 +28,26 @@ fn reports_of_a_saved_result_equal_those_of_the_run() {
     lost.facts.generator.cpu_s = 1.0 / 3.0;
     lost.facts.fleet.as_mut().unwrap().workers[0].joined_s = 0.1 + 0.2;
     let refusing = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
-    for finished in [judged, lost, refusing, shop()] {
+    for finished in [judged, lost, refusing, shop(), changed_by_hand()] {
         let written = documents(&finished.run());
         let saved = ResultFile::parse(&written[4]).unwrap();
         let again = RecordedRun::restore(&saved).expect("the result holds its run");
         assert_eq!(documents(&again.report_input()), written);
     }
+}
+
+#[test]
+fn changes_of_a_local_load_are_in_the_file_and_in_the_report() {
+    let finished = changed_by_hand();
+    let file = build_result(&finished.run());
+    let events: Vec<_> = file
+        .events
+        .iter()
+        .map(|event| (event.t_s, event.kind.as_deref(), event.text.as_str(), event.revision))
+        .collect();
+    assert_eq!(events, [(4.1, Some("load_changed"), "rate 200 → 220/s", Some(1))]);
+    assert!(file.fleet.is_none());
+    assert!(html(&finished.run()).contains("rate 200 → 220/s"));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use squall_metrics::{
     SourceId,
 };
 use squall_model::{
-    Arrivals, FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts,
-    StopReason, TaskSpec, Threshold, ThresholdResult, WorkerFacts, WorkerState,
+    AcceptedChange, Arrivals, FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, LevelUnit, Load, LoadChange,
+    LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec, Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
 use squall_report::{InterruptionRule, ReportInput, ScheduleRule};
 use std::{collections::BTreeMap, time::Duration};
@@ -136,8 +136,18 @@ impl Recipe {
             },
             lost_at_most: 0,
             fleet: None,
+            events: Vec::new(),
         }
     }
+}
+
+/// The default run, whose rate was raised by a key.
+pub(crate) fn changed_by_hand() -> Finished {
+    let mut finished = shop();
+    let change = LoadChange::Level { before: 200.0, now: 220.0 };
+    let accepted = AcceptedChange { at_ms: 4100, ramp_ms: 0, revision: 1, change };
+    finished.facts.events = vec![accepted.event(LevelUnit::Rate)];
+    finished
 }
 
 /// The default run on a fleet of three workers, one of which was lost half-way.

@@ -2,7 +2,7 @@
 //! knows the keywords that the schemas use and panics on any other, so that no rule stays
 //! unchecked.
 
-use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
+use crate::sample_run::{Finished, Recipe, Target, changed_by_hand, fleet, shop, threshold_result};
 use serde_json::{Value, json};
 use squall_model::StopReason;
 use squall_report::{SEARCH_SCHEMA, ScheduleRule, SearchFile, SearchOutcome, SearchProbeJson, build_result};
@@ -105,7 +105,7 @@ fn results_of_all_kinds_match_the_schema() {
     let mut empty = Recipe { seconds: 1, warm_up: 5, ..Recipe::default() }.make();
     empty.facts.stop = StopReason::Aborted;
     empty.plan.load.iterations = Some(7);
-    for finished in [judged_run, saturated, refusing, empty, fleet()] {
+    for finished in [judged_run, saturated, refusing, empty, fleet(), changed_by_hand()] {
         assert_eq!(validate(&result_json(&finished)), Vec::<String>::new());
     }
 }

@@ -122,6 +122,7 @@ mod tests {
             generator: GeneratorStats::default(),
             lost_at_most: 0,
             fleet,
+            events: Vec::new(),
         };
         let plan = Plan { name, target, load, tasks, thresholds, seed: 0 };
         let mut result = RunResult { plan, view: view(seconds), facts };

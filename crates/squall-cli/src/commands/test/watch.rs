@@ -4,8 +4,8 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use squall_model::LevelUnit;
-use squall_orchestrator::{LoadChange, LoadCommand};
+use squall_model::{LevelUnit, LoadChange};
+use squall_orchestrator::LoadCommand;
 use squall_report::LiveRun;
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, channel},

@@ -9,8 +9,7 @@ use ratatui::{
     widgets::Paragraph,
 };
 
-use squall_model::LevelUnit;
-use squall_orchestrator::LoadChange;
+use squall_model::{LevelUnit, LoadChange};
 
 use super::{
     DashboardData, QuitKey,

@@ -70,6 +70,7 @@ impl LastKnownStatus {
             thresholds: aggregator.judge().clone().final_results(&view, measured),
             generator: GeneratorStats { threads, cpu_s, max_rss_bytes: rss_bytes, ..GeneratorStats::default() },
             lost_at_most: workers.iter().map(|worker| worker.lost_at_most).sum(),
+            events: Vec::new(),
             fleet: Some(FleetFacts { workers, events: aggregator.events(), missed_starts: 0 }),
         };
         RunResult { plan, view, facts }

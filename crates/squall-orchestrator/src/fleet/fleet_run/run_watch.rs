@@ -3,7 +3,7 @@
 
 use squall_coord::{FleetStores, StoreError};
 use squall_metrics::RunView;
-use squall_model::{Bundle, Plan, RunPhase, RunSpec, StopReason, error_chain};
+use squall_model::{Bundle, LoadChange, Plan, RunPhase, RunSpec, StopReason, error_chain};
 use std::time::Duration;
 use tokio::{
     sync::watch,
@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     fleet::{FleetClient, FleetError, FleetStatus, RunAggregator, StopRunCommand, StoredRunResult},
-    live_load::LoadChange,
     local_run::{LivePhase, LiveStatus, RunObserver, RunResult},
     run_control::{LoadCommand, RunControl, StopRequest},
 };
@@ -258,6 +257,7 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         self.progress.refresh_requested = false;
         if let Some(spec) = &status.spec {
             self.plan.load.model.set_profile(spec.profile.clone());
+            self.aggregator.set_load_changes(spec);
         }
         let view = self.aggregator.view();
         let live = LiveStatus {

@@ -105,6 +105,7 @@ pub(super) fn cancelled_result(bundle: &Bundle, request: StopRequest) -> RunResu
         thresholds: ThresholdJudge::new(&bundle.plan).final_results(&view, Duration::ZERO),
         generator: GeneratorStats::default(),
         lost_at_most: 0,
+        events: Vec::new(),
         fleet: Some(FleetFacts { workers: Vec::new(), events: Vec::new(), missed_starts: 0 }),
     };
     RunResult { plan: bundle.plan.clone(), view, facts }

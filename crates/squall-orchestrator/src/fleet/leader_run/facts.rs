@@ -51,6 +51,7 @@ impl<C: FleetStores> LeaderRun<C> {
                 saturated_because,
             },
             lost_at_most,
+            events: Vec::new(),
             fleet: Some(FleetFacts {
                 workers: self.aggregator.worker_facts(active, unreported),
                 events: events.collect(),
