@@ -13,7 +13,7 @@ import { Panel } from "./parts/panel";
 import { Age, chipOf, RunBar } from "./parts/run_bar";
 import { toggleTheme } from "./parts/theme";
 import { useRoute } from "./route";
-import { type Store, useStoreOn } from "./store";
+import { type Store, store, useStoreOn } from "./store";
 
 export interface Page {
   title: string;
@@ -61,6 +61,8 @@ const GROUPS = ["Run", "Fleet", "Runs"];
 const isOffered = (name: string, { resultsOnly, shows }: Store): boolean =>
   resultsOnly ? PAGES[name]?.head !== undefined : (name !== "streams" || shows.streams) && (name !== "grid" || shows.grid);
 
+const offersPage = (name: string): boolean => isOffered(name, store);
+
 export function App(): JSX.Element {
   const { access, stale, state, resultsOnly } = useStoreOn(
     (store) => `${store.access} ${store.stale} ${store.state?.store_up} ${store.resultsOnly}`,
@@ -85,7 +87,7 @@ export function App(): JSX.Element {
         </main>
       </div>
       <Announcer />
-      <Keys shown={keysShown} onShow={setKeysShown} />
+      <Keys shown={keysShown} onShow={setKeysShown} isOffered={offersPage} />
       <NotePanel />
       {access === "sign-in" ? <Panel show={({ SignIn }) => <SignIn />} /> : null}
     </div>
@@ -234,6 +236,7 @@ function Announcer(): JSX.Element {
     const breached = data.thresholds.filter((threshold) => threshold.breached_at_s !== null).length;
     const lost = (fleet?.workers ?? []).filter((worker) => worker.state === "lost" && !worker.present).length;
     const parts = [chipOf(state, stale).text];
+    if (state?.store_up === false && !stale) parts.push("the coordination store does not answer");
     if (breached > 0) parts.push(`${breached} ${breached === 1 ? "threshold" : "thresholds"} breached`);
     if (lost > 0) parts.push(`${lost} ${lost === 1 ? "worker" : "workers"} lost`);
     return parts.join(", ");

@@ -5,12 +5,6 @@ import { KEY_PAGES } from "./keys";
 import { Dialog } from "./parts/dialog";
 
 const KEYS: [string, string][] = [
-  [
-    "g then a letter",
-    Object.entries(KEY_PAGES)
-      .map(([key, [, title]]) => `${key} ${title}`)
-      .join(", "),
-  ],
   ["/", "filter"],
   ["[ and ]", "shorter or longer range"],
   ["0", "whole run"],
@@ -22,11 +16,13 @@ const KEYS: [string, string][] = [
   ["Esc", "close"],
 ];
 
-export function KeyList({ onClose }: { onClose: () => void }): JSX.Element {
+export function KeyList({ isOffered, onClose }: { isOffered: (page: string) => boolean; onClose: () => void }): JSX.Element {
+  const pages = Object.entries(KEY_PAGES).filter(([, [page]]) => isOffered(page));
+  const going = pages.map(([key, [, title]]) => `${key} ${title}`).join(", ");
   return (
     <Dialog title="Keys" onClose={onClose}>
       <dl class="keys">
-        {KEYS.map(([key, effect]) => (
+        {[["g then a letter", going], ...KEYS].map(([key, effect]) => (
           <div key={key}>
             <dt>
               <kbd>{key}</kbd>

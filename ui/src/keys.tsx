@@ -71,14 +71,21 @@ function act(key: string): boolean {
   }
 }
 
-export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolean) => void }): JSX.Element | null {
+interface Props {
+  shown: boolean;
+  onShow: (shown: boolean) => void;
+  /** Whether the server has the page. */
+  isOffered: (page: string) => boolean;
+}
+
+export function Keys({ shown, onShow, isOffered }: Props): JSX.Element | null {
   useEffect(() => {
     let going = false;
     const listen = (event: KeyboardEvent): void => {
       if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
       const page = going ? KEY_PAGES[event.key] : undefined;
       going = event.key === "g";
-      if (page) go(page[0]);
+      if (page) isOffered(page[0]) && go(page[0]);
       else if (event.key === "?") onShow(true);
       // Space presses the control that has the focus.
       else if ((event.key === " " && event.target !== document.body) || !act(event.key)) return;
@@ -88,5 +95,5 @@ export function Keys({ shown, onShow }: { shown: boolean; onShow: (shown: boolea
     return () => document.removeEventListener("keydown", listen);
   }, [onShow]);
   if (!shown) return null;
-  return <Panel show={({ KeyList }) => <KeyList onClose={() => onShow(false)} />} />;
+  return <Panel show={({ KeyList }) => <KeyList isOffered={isOffered} onClose={() => onShow(false)} />} />;
 }

@@ -1,7 +1,7 @@
 // The page and its settings in the address, so that a link and a reload show the same. The part after
 // `#` is used because the API owns the paths.
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 export interface Route {
   page: string;
@@ -24,7 +24,8 @@ export function currentRoute(): Route {
 
 export function useRoute(): Route {
   const [route, setRoute] = useState(currentRoute);
-  useEffect(() => {
+  // An effect after the paint would miss what is typed right after it.
+  useLayoutEffect(() => {
     const listen = (): void => setRoute(currentRoute());
     window.addEventListener("hashchange", listen);
     return () => window.removeEventListener("hashchange", listen);

@@ -104,8 +104,14 @@ export const compareQuery = (base: string, newer: string, tolerance: number): st
 export const comparePath = (query: string, part = ""): string => `/api/v1/compare${part}?${query}`;
 export const fetchComparison = (query: string): Promise<Comparison> => request("GET", comparePath(query));
 
-const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
-export const dateText = (unixMs: number): string => DATE.format(unixMs);
+const DAY_AND_TIME = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" } as const;
+const THIS_YEAR = new Intl.DateTimeFormat("en-GB", DAY_AND_TIME);
+const OTHER_YEAR = new Intl.DateTimeFormat("en-GB", { ...DAY_AND_TIME, year: "numeric" });
+/** With the year unless it is this one. */
+export function dateText(unixMs: number): string {
+  const isThisYear = new Date(unixMs).getFullYear() === new Date().getFullYear();
+  return (isThisYear ? THIS_YEAR : OTHER_YEAR).format(unixMs);
+}
 
 /** The verdict on a run, with the number of breached thresholds. */
 export function runChip({ verdict, breached_thresholds: breached }: Pick<Run, "verdict" | "breached_thresholds">): Chip {

@@ -116,7 +116,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await page.locator(".chip", { hasText: "Running" }).waitFor();
     process.kill(fleet.pid("redis-server"), "SIGSTOP");
     try {
-      await page.locator(".band", { hasText: "The coordination store does not answer" }).waitFor();
+      await page.locator(".band", { hasText: "The coordination store (Redis) does not answer" }).waitFor();
       await picture(page, "live-store-away-1440-light");
       assert.deepEqual(await seriousFindings(page, AXE), []);
       assert.ok(await page.getByRole("button", { name: "Stop" }).isDisabled());

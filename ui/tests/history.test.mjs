@@ -202,12 +202,15 @@ describe("the history of a fleet", { timeout: 10 * PATIENCE_MS }, () => {
     await page.locator("h1").click();
   });
 
-  test("g s goes to another page and swaps nothing", async () => {
+  test("g s swaps nothing, and a fleet without streams has no page of them", async () => {
     const { page } = view;
     const compare = page.url();
     await page.keyboard.press("g");
     await page.keyboard.press("s");
-    await until("another page", () => page.url().endsWith("#/streams"));
+    assert.equal(page.url(), compare);
+    await page.keyboard.press("g");
+    await page.keyboard.press("h");
+    await until("another page", () => page.url().endsWith("#/history"));
     await page.goBack();
     await page.locator(".conclusion.bad h2").waitFor();
     assert.equal(page.url(), compare);

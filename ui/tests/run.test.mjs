@@ -149,7 +149,7 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.locator(".look.bad", { hasText: "Lost" }).waitFor();
     await page.locator(".events", { hasText: "was lost" }).waitFor();
     await until("two workers hold all shares", async () => (await page.locator(".share-names li").count()) === 2);
-    await page.getByText("256 of 256 shares are held").waitFor();
+    await page.getByText("256 of 256 shares of the load have a worker").waitFor();
     await picture(page, "workers-1440-light");
     await page.getByRole("link", { name: /^Live/ }).click();
     await page.locator(".charts").first().waitFor();
@@ -202,6 +202,13 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.locator("th[aria-sort=descending]", { hasText: "p99" }).waitFor();
     const names = await page.locator("tbody th.name").allInnerTexts();
     assert.equal(names[1], "checkout", "the slowest metric follows the total");
+    const rows = page.locator(".metrics tr:not(.spacer)");
+    const places = await rows.evaluateAll((all) => all.map((row) => Number(row.ariaRowIndex)));
+    assert.deepEqual(
+      places,
+      places.map((_, index) => index + 1),
+      "screen readers get the place of each row",
+    );
     await picture(page, "metrics-1440-light");
     await page.getByText("Columns", { exact: true }).click();
     await page.getByLabel("p90 ms").uncheck();

@@ -135,7 +135,7 @@ function Picker({ side, id, runs, hasBaseline, run }: PickerProps): JSX.Element 
       </select>
       <p class="soft">
         {run
-          ? `${dateText(run.started_unix_ms)} · ${visible(run.load)}${run.workers === null ? "" : ` · ${count(run.workers)} workers`}`
+          ? `${dateText(run.started_unix_ms)} · ${visible(run.load)}${run.workers === null ? "" : ` · ${count(run.workers)} ${run.workers === 1 ? "worker" : "workers"}`}`
           : "–"}
       </p>
     </section>
@@ -346,20 +346,26 @@ function SecondsChart({ title, view, of, text }: SecondsProps): JSX.Element {
   );
 }
 
+/** Each tick with its label, which is without the sign so that neighbours do not touch. */
 const NINES = [50, 90, 99, 99.9, 99.99, 99.999];
+/** A log axis shows the small ones of times that span more than this; the saved page has the same. */
+const LOG_RATIO = 30;
 const nines = (percentile: number): number => -Math.log10(Math.max(1 - percentile / 100, 1e-6));
 
 function PercentileChart({ view }: { view: Comparison["view"] }): JSX.Element {
   const line = (run: Overlay): Point[] => run.percentiles.map(([percentile, ms]) => [nines(percentile), ms]);
   const end = Math.max(1, ...[...line(view.base), ...line(view.new)].map(([at]) => at));
+  const times = [...line(view.base), ...line(view.new)].flatMap(([, ms]) => ms || []);
+  const [least, most] = [Math.min(...times), Math.max(...times)];
   const last = (run: Overlay): string => timeText((run.percentiles.at(-1)?.[1] ?? 0) * 1000);
   return (
     <OverlayChart
       title="Latency by percentile"
+      log={most / least > LOG_RATIO}
       base={line(view.base)}
       newer={line(view.new)}
       xEnd={end}
-      xTicks={NINES.filter((tick) => nines(tick) <= end + 0.01).map((tick) => [nines(tick), `${tick} %`] as const)}
+      xTicks={NINES.filter((tick) => nines(tick) <= end + 0.01).map((tick) => [nines(tick), `p${tick}`] as const)}
       yText={(ms) => withoutZeros(timeText(ms * 1000))}
       summary={`Latency by percentile. The highest shown is ${last(view.base)} for base and ${last(view.new)} for new.`}
     />

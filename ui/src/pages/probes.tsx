@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import * as api from "../api";
-import { count, shorten, timeText, visible } from "../format";
+import { count, three, timeText, visible } from "../format";
 import { Chart, type Values } from "../parts/chart";
 import { PollProblem } from "../parts/poll_problem";
 import { usePolled } from "../parts/polled";
@@ -11,6 +11,8 @@ import { useFlags } from "../parts/use_flags";
 import { store } from "../store";
 
 const POLL_S = 2;
+
+const figure = (value: number): string => (Number.isInteger(value) ? count(value) : three(value));
 
 export default function Probes(): JSX.Element {
   const polled = usePolled("probes", POLL_S, api.fetchProbes);
@@ -38,28 +40,34 @@ export default function Probes(): JSX.Element {
   );
 }
 
+const latestText = (value: unknown): string => (value === null ? "no value" : typeof value === "number" ? figure(value) : String(value));
+
 function ProbeCard({ probe, now }: { probe: api.Probe; now: number }): JSX.Element {
   const flags = useFlags();
   const events = probe.events ?? [];
   const started = store.state?.plan?.started_ms ?? 0;
   const times = events.map(({ data }) => Math.round((data.ts_ms - started) / 1000));
   const numbers: Values = events.map(({ data }) => (data.status && typeof data.value === "number" ? data.value : null));
+  const times_us: Values = events.map(({ data }) => data.time * 1000);
   const failed: Values = events.map(({ data }) => (data.status ? null : (data.errors ?? 1)));
   const hasNumbers = numbers.some((value) => value !== null);
+  // A failure is marked over the whole height, whatever the values are.
+  const top = Math.max(0, ...(hasNumbers ? numbers : times_us).map((value) => value ?? 0)) || 1;
+  const markedAt = (index: number): number | null => (failed[index] === null ? null : top);
   const { latest, aggregate } = probe;
   return (
     <div>
       <Chart
-        title={visible(shorten(probe.probe_name))}
+        title={visible(probe.probe_name)}
         generation={times.at(-1) ?? 0}
         times={times}
         flags={flags}
-        format={(value) => count(value)}
+        format={hasNumbers ? figure : timeText}
         lines={[
+          { label: "failures", color: "error-1", bars: true, format: count, at: (index) => failed[index], drawnAt: markedAt },
           hasNumbers
             ? { label: "value", color: "rate", at: (index) => numbers[index] }
-            : { label: "time", color: "p50", at: (index) => events[index]?.data.time },
-          { label: "failures", color: "error-1", bars: true, at: (index) => failed[index] },
+            : { label: "time", color: "p50", at: (index) => times_us[index] },
         ]}
         summary={() => `${aggregate.successes} successes and ${aggregate.errors} errors in the last ${aggregate.window_s} seconds.`}
       />
@@ -70,8 +78,11 @@ function ProbeCard({ probe, now }: { probe: api.Probe; now: number }): JSX.Eleme
           <>
             {latest.status ? (
               <>
-                Latest: <b>{visible(shorten(latest.value === null ? "no value" : String(latest.value)))}</b> in{" "}
-                {timeText(latest.time * 1000)}
+                Latest:{" "}
+                <b>
+                  <ForeignText text={latestText(latest.value)} />
+                </b>{" "}
+                in {timeText(latest.time * 1000)}
               </>
             ) : (
               <span class="bad-text">

@@ -35,7 +35,7 @@ export default function Resources(): JSX.Element {
         </header>
         {value.resources.length === 0 ? (
           <p class="empty">
-            No pool has a resource. A scenario that leases resources needs some: add them here or with squall test resources.
+            No pool has a resource. A scenario that uses resources needs some: add them here, or with <code>POST /create_resource</code>.
           </p>
         ) : (
           <Pools pools={value.resources} chosen={chosen} />

@@ -68,7 +68,7 @@ export default function Start(): JSX.Element {
         <>
           <label>
             Scenario
-            <select class="field wide" value={chosen} onChange={(event) => setQuery("scenario", event.currentTarget.value)}>
+            <select class="field long" value={chosen} onChange={(event) => setQuery("scenario", event.currentTarget.value)}>
               {names.map((name) => (
                 <option key={name} value={name}>
                   {visible(name)}
@@ -156,15 +156,24 @@ interface Fields {
   ramp_up: string;
   thresholds: string;
   params: Record<string, string>;
+  /** Parameters that the scenario does not declare, `NAME=VALUE` in each line. */
+  more_params: string;
 }
 
 /** What the person asks for; empty fields stay as the scenario has them. */
-function orderOf({ kind, target, users, rate, duration, ramp_up, thresholds, params }: Fields, known: ScenarioParam[]): StartOrder {
+function orderOf(
+  { kind, target, users, rate, duration, ramp_up, thresholds, params, more_params }: Fields,
+  known: ScenarioParam[],
+): StartOrder {
   const text = (value: string): string | null => value.trim() || null;
-  const lines = thresholds.split("\n").map((line) => line.trim());
+  const linesOf = (value: string): string[] => value.split("\n").flatMap((line) => line.trim() || []);
   const given = known.flatMap(({ name, default: standard }) => {
     const value = params[name] ?? "";
     return value === "" ? [] : [[name, paramValue(value, standard)]];
+  });
+  const more = linesOf(more_params).map((line): [string, unknown] => {
+    const [name = "", ...value] = line.split("=");
+    return [name.trim(), paramValue(value.join("=").trim(), null)];
   });
   return {
     target: text(target),
@@ -172,8 +181,8 @@ function orderOf({ kind, target, users, rate, duration, ramp_up, thresholds, par
     rate: kind === "rate" ? text(rate) : null,
     duration: kind === "scenario" ? null : text(duration),
     ramp_up: kind === "scenario" ? null : text(ramp_up),
-    thresholds: lines.filter((line) => line !== ""),
-    params: Object.fromEntries(given),
+    thresholds: linesOf(thresholds),
+    params: Object.fromEntries([...more, ...given]),
   };
 }
 
@@ -218,6 +227,7 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
     ramp_up: "",
     thresholds: "",
     params: {},
+    more_params: "",
   });
   const [refusal, setRefusal] = useState<string | null>(null);
   const [sending, setSending] = useState(false);
@@ -231,6 +241,8 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
         {lines(current.problem)}
       </p>
     ) : null;
+  // The API names the field `params`, and its message the parameter.
+  const refused = current?.field === "params" && current.problem ? paramIn(current.problem, detail.params) : null;
   const known = ["target", "users", "rate", "duration", "ramp_up", "thresholds", "params"];
   const start = async (event: Event): Promise<void> => {
     event.preventDefault();
@@ -286,9 +298,16 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
           param={param}
           value={fields.params[param.name] ?? ""}
           onInput={(value) => set({ params: { ...fields.params, [param.name]: value } })}
+          problem={refused === param.name ? problemAt("params") : null}
         />
       ))}
-      {problemAt("params")}
+      {detail.accepts_any_param ? (
+        <label>
+          Further parameters, one NAME=VALUE in a line
+          <textarea rows={2} value={fields.more_params} onInput={(event) => set({ more_params: event.currentTarget.value })} />
+        </label>
+      ) : null}
+      {refused === null ? problemAt("params") : null}
       <label>
         More thresholds, one in a line
         <textarea
@@ -316,8 +335,21 @@ function Form({ detail, off }: { detail: ScenarioDetail; off: boolean }): JSX.El
   );
 }
 
+/** The parameter with which a refusal begins, if it is one that has a field. */
+function paramIn(problem: string, params: ScenarioParam[]): string | null {
+  const named = /^(?:--param )?`?([^\s`:=]+)/.exec(problem)?.[1];
+  return params.find(({ name }) => name === named)?.name ?? null;
+}
+
+interface ParamProps {
+  param: ScenarioParam;
+  value: string;
+  onInput: (value: string) => void;
+  problem: JSX.Element | null;
+}
+
 /** A field by the type of the default. */
-function Param({ param, value, onInput }: { param: ScenarioParam; value: string; onInput: (value: string) => void }): JSX.Element {
+function Param({ param, value, onInput, problem }: ParamProps): JSX.Element {
   const { default: standard } = param;
   const hint = standard === null || standard === undefined ? "" : typeof standard === "string" ? standard : JSON.stringify(standard);
   const id = `param-${param.name}`;
@@ -336,6 +368,7 @@ function Param({ param, value, onInput }: { param: ScenarioParam; value: string;
       ) : (
         <input type="text" {...typed} onInput={(event) => onInput(event.currentTarget.value)} />
       )}
+      {problem}
     </label>
   );
 }

@@ -6,12 +6,17 @@ import { bytes, clock, count, short, timeText, UNKNOWN, visible } from "../forma
 import { Drain } from "../parts/drain";
 import { Events } from "../parts/events";
 import { Icon, type IconName } from "../parts/icons";
+import { Segments } from "../parts/segments";
+import { ForeignText } from "../parts/text";
 import { useFlags } from "../parts/use_flags";
+import { setQuery, useRoute } from "../route";
 import { store, useStore } from "../store";
 
 /** From this CPU use on a worker is at its limit. */
 const CPU_LIMIT_PERCENT = 90;
 const SHARES = 256;
+/** Looks from this order on need none. */
+const FINE = 2;
 
 interface Look {
   order: number;
@@ -41,6 +46,8 @@ export default function Workers(): JSX.Element {
   const workers = (fleet?.workers ?? []).map((worker) => ({ worker, look: lookOf(worker, over) }));
   workers.sort((a, b) => a.look.order - b.look.order || a.worker.id.localeCompare(b.worker.id, "en", { numeric: true }));
   const present = workers.filter(({ worker }) => worker.present).map(({ worker }) => worker);
+  const onlyUnusual = useRoute().query.get("show") === "unusual";
+  const unusual = workers.filter(({ look }) => look.order < FINE);
   return (
     <>
       <Summary workers={workers.map(({ worker }) => worker)} over={over} />
@@ -49,17 +56,39 @@ export default function Workers(): JSX.Element {
         <section class="card" aria-labelledby="workers-title">
           <header>
             <h2 id="workers-title">Workers</h2>
+            <Segments
+              label="Which workers"
+              value={onlyUnusual ? "unusual" : "all"}
+              options={[
+                ["all", "All"],
+                ["unusual", `Needs a look (${count(unusual.length)})`],
+              ]}
+              onChoose={(value) => setQuery("show", value === "all" ? null : value)}
+            />
+            <span class="soft right">{leaderText()}</span>
           </header>
           {workers.length === 0 ? (
             <p class="empty">{fleet ? "No worker reports to this fleet." : "Connecting…"}</p>
+          ) : onlyUnusual && unusual.length === 0 ? (
+            <p class="empty">No worker needs a look.</p>
           ) : (
-            <WorkerTable workers={workers} over={over} />
+            <WorkerTable
+              workers={onlyUnusual ? unusual : workers}
+              others={present.filter(({ status }) => status === "healthy").length - 1}
+              over={over}
+            />
           )}
         </section>
         <Events flags={flags} />
       </div>
     </>
   );
+}
+
+/** The orchestrator that took the lead last, if the run has an event of it. */
+function leaderText(): string {
+  const [, , , leader] = store.data.events.findLast(([, , kind]) => kind === "leader") ?? [];
+  return leader ? `led by ${visible(leader)}` : "";
 }
 
 function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.Element {
@@ -114,7 +143,7 @@ function Shares({ workers }: { workers: Worker[] }): JSX.Element {
       <header>
         <h2 id="shares-title">Who makes the load</h2>
         <span class="soft">
-          {count(Math.min(held, SHARES))} of {SHARES} shares are held
+          {count(Math.min(held, SHARES))} of {SHARES} shares of the load have a worker
         </span>
       </header>
       <svg
@@ -141,9 +170,16 @@ function Shares({ workers }: { workers: Worker[] }): JSX.Element {
   );
 }
 
-function WorkerTable({ workers, over }: { workers: { worker: Worker; look: Look }[]; over: boolean }): JSX.Element {
-  const present = workers.filter(({ worker }) => worker.present && worker.status === "healthy").length;
-  const heads = ["Last heard", "Shares", "Users", "Requests/s", "CPU", "Memory", "Lag p99"];
+interface TableProps {
+  workers: { worker: Worker; look: Look }[];
+  /** How many workers can take over the load of one. */
+  others: number;
+  over: boolean;
+}
+
+const HEADS = ["Last heard", "Shares", "Users", "Requests/s", "CPU", "Memory", "Lag p99", "Waiting"] as const;
+
+function WorkerTable({ workers, others, over }: TableProps): JSX.Element {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys
     <section class="scroll" tabIndex={0} aria-label="Workers">
@@ -152,8 +188,8 @@ function WorkerTable({ workers, over }: { workers: { worker: Worker; look: Look 
           <tr>
             <th scope="col">Worker</th>
             <th scope="col">State</th>
-            {heads.map((head) => (
-              <th scope="col" class="number" key={head}>
+            {HEADS.map((head) => (
+              <th scope="col" class="number" key={head} title={head === "Waiting" ? "Reports that the worker has not sent yet" : undefined}>
                 {head}
               </th>
             ))}
@@ -171,8 +207,13 @@ function WorkerTable({ workers, over }: { workers: { worker: Worker; look: Look 
                   <Icon name={look.icon} small />
                   {look.text}
                 </span>
+                {worker.message ? (
+                  <p class="message">
+                    <ForeignText text={worker.message} />
+                  </p>
+                ) : null}
               </td>
-              {worker.present ? <PresentCells worker={worker} over={over} others={present - 1} /> : <GoneCells worker={worker} />}
+              {worker.present ? <PresentCells worker={worker} over={over} others={others} /> : <GoneCells worker={worker} />}
             </tr>
           ))}
         </tbody>
@@ -183,18 +224,26 @@ function WorkerTable({ workers, over }: { workers: { worker: Worker; look: Look 
 
 function PresentCells({ worker, over, others }: { worker: Worker; over: boolean; others: number }): JSX.Element {
   const [, requests, users, , lag] = latestOf(worker) ?? [];
-  const figure = (value: number | undefined, format: (value: number) => string): string =>
-    value === undefined || over ? UNKNOWN : format(value);
-  const cpu = worker.cpu_percent ?? 0;
+  const known = (value: number | undefined, format: (value: number) => string): string => (value === undefined ? UNKNOWN : format(value));
+  const ofRun = (value: number | undefined, format: (value: number) => string): string => known(over ? undefined : value, format);
+  const cells = [
+    known(worker.age_s, (age) => `${short(age)} s`),
+    count(worker.shares),
+    ofRun(users, count),
+    ofRun(requests, count),
+    known(worker.cpu_percent, (cpu) => `${short(cpu)} %`),
+    known(worker.rss_bytes, bytes),
+    ofRun(lag, timeText),
+    known(worker.waiting, count),
+  ];
+  const atLimit = (worker.cpu_percent ?? 0) >= CPU_LIMIT_PERCENT;
   return (
     <>
-      <td class="number">{short(worker.age_s ?? 0)} s</td>
-      <td class="number">{worker.shares}</td>
-      <td class="number">{figure(users, count)}</td>
-      <td class="number">{figure(requests, count)}</td>
-      <td class={cpu >= CPU_LIMIT_PERCENT ? "number warn-text" : "number"}>{short(cpu)} %</td>
-      <td class="number">{bytes(worker.rss_bytes ?? 0)}</td>
-      <td class="number">{figure(lag, timeText)}</td>
+      {cells.map((text, place) => (
+        <td key={HEADS[place]} data-head={HEADS[place]} class={HEADS[place] === "CPU" && atLimit ? "number warn-text" : "number"}>
+          {text}
+        </td>
+      ))}
       <td>
         <Drain worker={worker} others={others} />
       </td>
@@ -206,7 +255,7 @@ function GoneCells({ worker }: { worker: Worker }): JSX.Element {
   const since = worker.ended_s === null ? "" : `since ${clock(worker.ended_s)}`;
   const missing = worker.lost_at_most > 0 ? `up to ${count(worker.lost_at_most)} requests are not reported` : "nothing of it is missing";
   return (
-    <td colSpan={8}>
+    <td colSpan={HEADS.length + 1}>
       {since}; {missing}
     </td>
   );

@@ -29,7 +29,7 @@ export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
   return (
     <>
       {stale && !outdated ? (
-        <div class="band warn" role="status">
+        <div class="band warn">
           <Icon name="errors" />
           <span>
             <b>No word from the server for {silence} s.</b> What is shown is of {clock(data.lastSecond)}. The run continues without this
@@ -41,10 +41,11 @@ export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
         </div>
       ) : null}
       {state && !state.store_up && !stale ? (
-        <div class="band warn" role="status">
+        <div class="band warn">
           <Icon name="errors" />
           <span>
-            <b>The coordination store does not answer.</b> Workers continue for 3.5 s, then they stop sending until it is back.
+            <b>The coordination store (Redis) does not answer.</b> Workers continue until their membership in it expires, then they stop
+            sending until it is back.
           </span>
         </div>
       ) : null}

@@ -43,6 +43,8 @@ export interface Line {
   color: string;
   /** The value of a point. */
   at: (index: number) => number | null | undefined;
+  /** In place of the chart's format. */
+  format?: (value: number) => string;
   /** Where it is drawn, if that is not its value. */
   drawnAt?: (index: number) => number | null;
   dashed?: boolean;
@@ -235,8 +237,9 @@ function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
             const valueNow = (): string => {
               const { times, format } = view.props;
               const at = cursor !== null && cursor < times.length ? cursor : times.length - 1;
-              const value = view.props.lines[place]?.at(at);
-              return value === null || value === undefined ? UNKNOWN : format(value);
+              const line = view.props.lines[place];
+              const value = line?.at(at);
+              return value === null || value === undefined ? UNKNOWN : (line?.format ?? format)(value);
             };
             return (
               <li key={line.label} class={known && line.label !== only ? "off" : ""}>

@@ -1,7 +1,7 @@
 // A panel over the page. The browser keeps the focus inside and closes it with Esc.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
@@ -13,7 +13,15 @@ interface Props {
 
 export function Dialog({ title, onClose, children, closable = true }: Props): JSX.Element {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => element.current?.showModal(), []);
+  useLayoutEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    const field = dialog?.querySelector<HTMLInputElement | HTMLTextAreaElement>("form :is(input, textarea)");
+    field?.focus();
+    field?.select();
+    // A dialog that closes returns the focus to where it was; one that is only removed does not.
+    return () => dialog?.close();
+  }, []);
   return (
     <dialog
       ref={element}

@@ -1,7 +1,7 @@
 // Asks a worker to leave: says what will happen, then what the worker has acknowledged.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import * as api from "../api";
 import type { Worker } from "../feed/messages";
 import { count, visible } from "../format";
@@ -17,10 +17,13 @@ export function Drain({ worker, others }: { worker: Worker; others: number }): J
   const [sentAt, setSentAt] = useState<number | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const leaving = worker.status !== "healthy";
+  const answer = useRef<HTMLSpanElement>(null);
+  // The button that had the focus is no more.
+  useEffect(() => answer.current?.focus(), [sentAt]);
   const waiting = sentAt !== null && Date.now() - sentAt < ANSWER_MS;
   if (leaving || waiting)
     return (
-      <span class="soft" role="status">
+      <span class="soft" role="status" tabIndex={-1} ref={answer}>
         {leaving ? `leaving, ${count(worker.shares)} shares left` : "asked to leave"}
       </span>
     );

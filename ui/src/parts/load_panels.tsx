@@ -1,10 +1,10 @@
 // The panels that change and stop the load. A refusal appears in them, in the API's words.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import * as api from "../api";
 import type { Plan } from "../feed/messages";
-import { count, three } from "../format";
+import { clock, count, three } from "../format";
 import { store, useStore } from "../store";
 import type { Change } from "./change";
 import { Dialog } from "./dialog";
@@ -18,11 +18,15 @@ export function ChangeLoad({ plan, change, onClose }: { plan: Plan; change: Chan
   const [opened] = useState(stages);
   const byRate = plan.driven_by === "rate";
   const unit = byRate ? "starts per second" : "users";
-  const value = edited ?? now;
+  const text = byRate ? three : (level: number): string => count(level);
+  // A ramp does not rewrite the field; another plan does.
+  const offered = useMemo(() => (byRate ? Math.round(now * 100) / 100 : Math.round(now)), [stages]);
+  const value = edited ?? offered;
+  const end = plan.until_stopped ? "the run is stopped" : clock(plan.duration_s);
   const workers = (store.fleet?.workers ?? []).filter((worker) => worker.present).length;
   const apply = async (event: Event): Promise<void> => {
     event.preventDefault();
-    const done = await change.send(`${three(now)} → ${three(value)} ${unit}`, () =>
+    const done = await change.send(`${text(now)} → ${text(value)} ${unit}`, () =>
       byRate ? api.changeRate(value) : api.changeUsers(Math.round(value)),
     );
     if (done) onClose();
@@ -32,7 +36,7 @@ export function ChangeLoad({ plan, change, onClose }: { plan: Plan; change: Chan
     <Dialog title="Change load" onClose={onClose}>
       <form onSubmit={(event) => void apply(event)}>
         <p>
-          Now: {three(now)} {unit}
+          Now: {text(now)} {unit}
           {edited !== null && stages !== opened ? ". Somebody has changed the load meanwhile." : ""}
         </p>
         <label>
@@ -41,8 +45,7 @@ export function ChangeLoad({ plan, change, onClose }: { plan: Plan; change: Chan
         </label>
         <input type="range" min="0" max={peakLevel(plan.stages) * 3} value={value} onInput={read} aria-label={`New number of ${unit}`} />
         <p class="soft">
-          {three(now)} → {three(value)} {byRate ? "starts per second" : "users"} on {count(workers)} {workers === 1 ? "worker" : "workers"},
-          in 0.5 s, until the planned end
+          {text(now)} → {text(value)} {unit} on {count(workers)} {workers === 1 ? "worker" : "workers"}, in 0.5 s, until {end}
         </p>
         <p id="change-problem" class="problem" role="alert">
           {change.problem}

@@ -236,7 +236,7 @@ function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Eleme
     <section class={scrolls ? "scroll tall" : "scroll"} ref={region} tabIndex={0} aria-label="Figures of the metrics">
       <table aria-rowcount={entries.length + 1}>
         <thead>
-          <tr>
+          <tr aria-rowindex={1}>
             <Head title="Metric" name="name" sort={sort} />
             {columns.map((column) => (
               <Head key={column.name} title={column.title} unit={column.unit} name={column.name} sort={sort} number wide={column.wide} />
@@ -248,8 +248,9 @@ function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Eleme
         </thead>
         <tbody>
           {spacer(first, "above")}
-          {entries.slice(first, end).map((entry) => (
-            <MetricRow key={entry.id} entry={entry} columns={columns} onFold={onFold} />
+          {entries.slice(first, end).map((entry, place) => (
+            // The head is the first row.
+            <MetricRow key={entry.id} entry={entry} row={first + place + 2} columns={columns} onFold={onFold} />
           ))}
           {spacer(entries.length - end, "below")}
         </tbody>
@@ -281,6 +282,8 @@ function Head({ title, unit, name, sort, number = false, wide = false }: HeadPro
 
 interface RowProps {
   entry: Entry;
+  /** Its number among all rows, of which the document may have a few. */
+  row: number;
   columns: Column[];
   onFold: Props["onFold"];
 }
@@ -311,16 +314,11 @@ class MetricRow extends Component<RowProps> {
   private rendered: number | undefined;
   private element: Element | null = null;
 
-  override componentDidMount(): void {
-    const { base } = this as { base?: unknown };
-    if (!(base instanceof Element) || this.props.entry.id === ALL_REQUESTS) return;
-    this.element = base;
-    observe(base, this);
-  }
-
-  override componentWillUnmount(): void {
+  private readonly setElement = (element: Element | null): void => {
     if (this.element) observer?.unobserve(this.element);
-  }
+    this.element = element;
+    if (element && this.props.entry.id !== ALL_REQUESTS) observe(element, this);
+  };
 
   setInView(inView: boolean): void {
     this.inView = inView;
@@ -328,8 +326,10 @@ class MetricRow extends Component<RowProps> {
   }
 
   override shouldComponentUpdate(next: RowProps): boolean {
-    const { entry, columns, onFold } = this.props;
+    const { entry, row, columns, onFold } = this.props;
     if (next.columns !== columns || next.onFold !== onFold) return true;
+    // Written without a rendering: a new order changes it in many rows.
+    if (next.row !== row) this.element?.setAttribute("aria-rowindex", String(next.row));
     this.outdated ||= next.entry !== entry || figuresOf(entry) !== this.rendered;
     return this.outdated && this.inView;
   }
@@ -340,17 +340,23 @@ class MetricRow extends Component<RowProps> {
   override render(props: RowProps): JSX.Element {
     this.outdated = false;
     this.rendered = figuresOf(props.entry);
-    return <RowCells {...props} now={this.now} shown={this.shown} />;
+    return <RowCells {...props} setElement={this.setElement} now={this.now} shown={this.shown} />;
   }
 }
 
-function RowCells({ entry, columns, onFold, now, shown }: RowProps & { now: () => string; shown: () => boolean }): JSX.Element {
+interface CellsProps extends RowProps {
+  setElement: (element: Element | null) => void;
+  now: () => string;
+  shown: () => boolean;
+}
+
+function RowCells({ entry, row, columns, onFold, setElement, now, shown }: CellsProps): JSX.Element {
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;
   const trend = id === ALL_REQUESTS ? store.data.column("p99").slice(-60) : store.data.trends.of(id);
   return (
-    <tr class={id === ALL_REQUESTS ? "total" : ""}>
+    <tr class={id === ALL_REQUESTS ? "total" : ""} aria-rowindex={row} ref={setElement}>
       <th scope="row" class={member ? "name member" : "name"} title={name}>
         {group ? (
           <button

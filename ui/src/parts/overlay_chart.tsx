@@ -11,11 +11,46 @@ interface Props {
   xTicks: readonly (readonly [x: number, text: string])[];
   xEnd: number;
   yText: (y: number) => string;
+  /** Whether the values are on a log axis. */
+  log?: boolean;
   /** For screen readers. */
   summary: string;
 }
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [304, 170, 48, 36, 8, 20];
+
+/** About the width of a digit. */
+const DIGIT = 6;
+
+/** The ticks whose texts do not touch the one before. */
+function apart(ticks: Props["xTicks"], x: (n: number) => number): Props["xTicks"] {
+  let free = -Infinity;
+  return ticks.filter(([at, text]) => {
+    const half = ((text.length + 1) * DIGIT) / 2;
+    if (x(at) - half < free) return false;
+    free = x(at) + half;
+    return true;
+  });
+}
+
+interface Axis {
+  ticks: number[];
+  /** From 0 at the bottom to 1 at the top. */
+  place: (value: number) => number;
+}
+
+function linearAxis(highest: number): Axis {
+  const step = roundAbove(highest / 4);
+  const top = Math.ceil((highest / step) * 1.02) * step;
+  return { ticks: Array.from({ length: Math.round(top / step) + 1 }, (_, index) => index * step), place: (value) => value / top };
+}
+
+function logAxis(lowest: number, highest: number): Axis {
+  const [first, last] = [Math.floor(Math.log10(lowest)), Math.ceil(Math.log10(highest))];
+  const [low, high] = [10 ** first, 10 ** last];
+  const ticks = Array.from({ length: last - first + 1 }, (_, index) => 10 ** (first + index));
+  return { ticks, place: (value) => Math.log(Math.max(value, low) / low) / Math.log(high / low) };
+}
 
 /** A round number at or above `n`. */
 function roundAbove(n: number): number {
@@ -38,13 +73,12 @@ function path(points: readonly Point[], x: (n: number) => number, y: (n: number)
     .join("");
 }
 
-export function OverlayChart({ title, base, newer, xTicks, xEnd, yText, summary }: Props): JSX.Element {
-  const values = [...base, ...newer].map(([, y]) => y ?? 0);
-  const step = roundAbove(Math.max(...values, 1e-9) / 4);
-  const top = Math.ceil((Math.max(...values, 1e-9) / step) * 1.02) * step;
+export function OverlayChart({ title, base, newer, xTicks, xEnd, yText, log = false, summary }: Props): JSX.Element {
+  const values = [...base, ...newer].flatMap(([, y]) => y || []);
+  const highest = Math.max(...values, 1e-9);
+  const { ticks, place } = log ? logAxis(Math.min(...values), highest) : linearAxis(highest);
   const x = (n: number): number => LEFT + (n / xEnd) * (WIDTH - LEFT - RIGHT);
-  const y = (n: number): number => HEIGHT - BOTTOM - (n / top) * (HEIGHT - TOP - BOTTOM);
-  const ticks = Array.from({ length: Math.round(top / step) + 1 }, (_, index) => index * step);
+  const y = (n: number): number => HEIGHT - BOTTOM - place(n) * (HEIGHT - TOP - BOTTOM);
   const ends = [base, newer].map((points) => points.findLast(([, value]) => value !== null));
   const [baseEnd, newEnd] = ends.map((end) => (end ? y(end[1] ?? 0) + 4 : null));
   // Labels of equal ends would cover each other.
@@ -52,7 +86,10 @@ export function OverlayChart({ title, base, newer, xTicks, xEnd, yText, summary 
   return (
     <section class="card chart-card" aria-label={title}>
       <header>
-        <h2>{title}</h2>
+        <h2>
+          {title}
+          {log ? <span class="unit"> log axis</span> : null}
+        </h2>
       </header>
       <svg class="overlay" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={summary}>
         {ticks.map((tick) => (
@@ -63,7 +100,7 @@ export function OverlayChart({ title, base, newer, xTicks, xEnd, yText, summary 
             </text>
           </g>
         ))}
-        {xTicks.map(([at, text]) => (
+        {apart(xTicks, x).map(([at, text]) => (
           <text key={text} class="middle" x={x(at)} y={HEIGHT - 6}>
             {text}
           </text>

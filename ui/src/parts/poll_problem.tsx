@@ -10,8 +10,10 @@ export function PollProblem({ value, at, problem }: Polled<unknown>): JSX.Elemen
   useStore();
   if (!problem || !value) return null;
   return (
-    <p class="band warn" role="status">
-      These figures are {short((Date.now() - at) / 1000)} s old: {visible(problem)}
+    <p class="band warn">
+      {/* Only what does not change each second is announced. */}
+      <span role="status">The latest figures are missing: {visible(problem)}.</span> The figures below are {short((Date.now() - at) / 1000)}{" "}
+      s old.
     </p>
   );
 }

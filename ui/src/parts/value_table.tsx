@@ -31,7 +31,7 @@ export function ValueTable({ times, lines, format, title }: Props): JSX.Element 
                 const value = line.at(index);
                 return (
                   <td class="number" key={line.label}>
-                    {value === null || value === undefined ? UNKNOWN : format(value)}
+                    {value === null || value === undefined ? UNKNOWN : (line.format ?? format)(value)}
                   </td>
                 );
               })}
