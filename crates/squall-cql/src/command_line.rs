@@ -103,6 +103,11 @@ fn read_groups(split: &SplitWords, problems: &mut Vec<CommandLineProblem>) -> Ve
             problems.push(CommandLineProblem::RepeatedGroup { group: spec.name });
             continue;
         }
+        // Probably a variable of the shell that is empty. `-rate` alone searches the number of threads.
+        if words.is_empty() && spec.name != "-rate" {
+            problems.push(CommandLineProblem::EmptyGroup { group: spec.name });
+            continue;
+        }
         groups.push(GroupValues::read(spec, words, problems));
     }
     groups

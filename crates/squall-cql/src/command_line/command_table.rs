@@ -17,13 +17,13 @@ pub(super) const COMMANDS: &[GroupSpec] = &[
         summary: "mixes the basic commands by a ratio",
         options: &[STOP, RUN, STANDARD, MIXED],
         forms: STOP_FORMS,
-        example: "mixed ratio(read=3,write=1) duration=5m -pop dist=gaussian(1..1M) -rate threads=50",
+        example: "mixed 'ratio(read=3,write=1)' duration=5m -pop 'dist=gaussian(1..1M)' -rate threads=50",
     },
     basic(
         "counter_write",
         &["counterwrite", "counter_add", "counteradd"],
         "increments counters of counter1",
-        "counter_write n=100k add=uniform(1..5) -rate threads=20",
+        "counter_write n=100k 'add=uniform(1..5)' -rate threads=20",
     ),
     basic(
         "counter_read",
@@ -37,7 +37,7 @@ pub(super) const COMMANDS: &[GroupSpec] = &[
         summary: "runs the operations of a YAML profile",
         options: &[USER, STOP, RUN],
         forms: USER_FORMS,
-        example: "user profile=cqlstress.yaml ops(insert=2,by_name=1) n=100k -rate threads=20",
+        example: "user profile=cqlstress.yaml 'ops(insert=2,by_name=1)' n=100k -rate threads=20",
     },
     GroupSpec {
         name: "print",
@@ -45,7 +45,7 @@ pub(super) const COMMANDS: &[GroupSpec] = &[
         summary: "shows which values a distribution draws",
         options: &[PRINT],
         forms: &[FormSpec { required: &["dist="], options: &[] }],
-        example: "print dist=gaussian(1..1M,5)",
+        example: "print 'dist=gaussian(1..1M,5)'",
     },
     GroupSpec {
         name: "help",

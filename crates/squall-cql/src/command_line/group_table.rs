@@ -37,7 +37,7 @@ pub(super) const GROUPS: &[GroupSpec] = &[
             FormSpec { required: &["seq="], options: &["no-wrap", "read-lookback="] },
             FormSpec { required: &[], options: &["dist="] },
         ],
-        example: "read duration=5m -pop dist=gaussian(1..10M,5) -rate threads=50",
+        example: "read duration=5m -pop 'dist=gaussian(1..10M,5)' -rate threads=50",
     },
     GroupSpec {
         name: "-col",
@@ -45,19 +45,19 @@ pub(super) const GROUPS: &[GroupSpec] = &[
         summary: "number, names and sizes of the columns of standard1 and counter1",
         options: &[COLUMNS],
         forms: &[FormSpec { required: &["names="], options: &[] }, FormSpec { required: &[], options: &["n="] }],
-        example: "write n=1M -col n=fixed(8) size=uniform(10..500)",
+        example: "write n=1M -col 'n=fixed(8)' 'size=uniform(10..500)'",
     },
     group(
         "-insert",
         "how rows of a profile are put into operations",
         &[INSERT],
-        "user profile=p.yaml ops(insert=1) n=1k -insert visits=fixed(10)",
+        "user profile=p.yaml 'ops(insert=1)' n=1k -insert 'visits=fixed(10)'",
     ),
     group(
         "-schema",
         "keyspace, replication, compaction and compression",
         &[SCHEMA],
-        "write n=1M -schema replication(strategy=NetworkTopologyStrategy,dc1=3) compression=LZ4Compressor",
+        "write n=1M -schema 'replication(strategy=NetworkTopologyStrategy,dc1=3)' compression=LZ4Compressor",
     ),
     group("-errors", "what happens when an operation fails", &[ERRORS], "write n=1M -errors retries=3 ignore"),
     group(
@@ -87,7 +87,7 @@ pub(super) const GROUPS: &[GroupSpec] = &[
         "-tokenrange",
         "how token-range queries of a profile walk the ring",
         &[TOKEN_RANGE],
-        "user profile=p.yaml ops(scan=1) -tokenrange split-factor=10",
+        "user profile=p.yaml 'ops(scan=1)' -tokenrange split-factor=10",
     ),
     group("-jmx", "accepted and not used: nothing is read over JMX", &[JMX], "write n=1M -jmx user=a password=b"),
     group(

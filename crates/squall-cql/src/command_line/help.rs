@@ -48,6 +48,7 @@ fn overview() -> String {
     }
     text.push('\n');
     text.push_str(DISTRIBUTIONS);
+    text.push_str("\nThe shell wants words with ( ) < > in quotes: 'ratio(read=3,write=1)' 'threads>=4'\n");
     text.push_str("\nExamples:\n");
     for spec in COMMANDS.iter().take(3) {
         let _ = writeln!(text, "  squall cql {}", spec.example);

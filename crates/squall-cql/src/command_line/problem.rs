@@ -21,6 +21,8 @@ pub enum CommandLineProblem {
     UnknownGroup { typed: String, hint: String },
     #[error("{group} does not know {typed}: {hint}")]
     UnknownOption { group: &'static str, typed: String, hint: String },
+    #[error("{group} has no options: write some after it, or remove it")]
+    EmptyGroup { group: &'static str },
     #[error("{group} is there twice: write all of its options after the first")]
     RepeatedGroup { group: &'static str },
     #[error("{group} has {option} twice: remove one of them")]
@@ -60,11 +62,19 @@ impl CommandLineProblem {
 
     pub(super) fn unknown_option(spec: &'static GroupSpec, typed: &str) -> CommandLineProblem {
         let lower = typed.to_lowercase();
-        let name = lower.split_inclusive(['=', '<', '>', '(']).next().unwrap_or_default();
+        let name_length = lower.find(['=', '<', '>', '(']).map_or(lower.len(), |at| at + 1);
+        let name = lower.get(..name_length).unwrap_or_default();
         let options = spec.all_options().map(|option| option.name).filter(|option| !option.is_empty());
-        let elsewhere = GROUPS.iter().find(|group| group.all_options().any(|option| option.name == name));
+        if lower == name && options.clone().any(|option| option == name) {
+            let reason = "the value is missing".to_owned();
+            return CommandLineProblem::Value { group: spec.name, option: typed.to_owned(), reason };
+        }
+        let has_it = |group: &&GroupSpec| group.all_options().any(|option| option.name == name);
+        let elsewhere = GROUPS.iter().find(has_it);
+        let of_commands = spec.name.starts_with('-') && COMMANDS.iter().any(|command| has_it(&command));
         let hint = match (nearest(name, options.clone()), elsewhere) {
             _ if matches!(lower.as_str(), "thrift" | "simplenative") => "only native cql3 is left".to_owned(),
+            _ if of_commands => "it belongs to the command: write it before the first group".to_owned(),
             (_, Some(group)) if group.name != spec.name => format!("{} has it", group.name),
             (Some(option), _) => format!("did you mean {option}?"),
             (None, _) => format!("its options are {}", options.collect::<Vec<_>>().join(" ")),

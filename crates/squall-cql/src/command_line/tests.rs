@@ -167,6 +167,10 @@ fn mistakes_are_refused_with_a_hint() {
     check_error("write n=1 -rate thread=1", "-rate does not know thread=1: did you mean threads=?");
     check_error("write n=1 threads=5", "write does not know threads=5: -rate has it");
     check_error("write n=1 -mode thrift", "-mode does not know thrift: only native cql3 is left");
+    let of_command = "it belongs to the command: write it before the first group";
+    check_error("write n=1 -rate threads=2 no-warmup", &format!("-rate does not know no-warmup: {of_command}"));
+    check_error("mixed n=1 -pop ratio(read=1)", &format!("-pop does not know ratio(read=1): {of_command}"));
+    check_error("write n=1 -node", "-node has no options: write some after it, or remove it");
     check_error("write n=1 n=2", "write has n= twice: remove one of them");
     check_error("write n=1 -rate auto -rate auto", "-rate is there twice: write all of its options after the first");
     check_error("write n=1 duration=5s", "write cannot have n= and duration= together: remove all but one");
@@ -185,7 +189,14 @@ fn wrong_values_are_named_with_their_option() {
         "write n=x",
         "write n=x: \"x\" is not a whole number; k, m and b stand for thousands, millions and billions",
     );
+    check_error("write n=", "write n=: the value is missing");
+    check_error("write n=1 -mode native cql3 user=u password=", "-mode password=: the value is missing");
     check_error("write duration=5y", "write duration=5y: use a number and s, m, h or d, as in 5m");
+    check_error("write duration=0s", "write duration=0s: the run has no time: use a number above 0");
+    check_error(
+        "write n=1 -transport keystore-password=p",
+        "-transport keystore-password=: it needs truststore= beside it, which switches TLS on",
+    );
     check_error("write n=1 cl=LOCAL_QOURUM", "write cl=LOCAL_QOURUM: did you mean LOCAL_QUORUM?");
     check_error("write n=1 -pop seq=5", "-pop seq=5: \"5\" is not a range: write first..last, as in 1..10M");
     check_error(
@@ -255,7 +266,13 @@ fn every_command_and_group_has_a_page_whose_example_is_valid() {
     for spec in command_table::COMMANDS.iter().chain(group_table::GROUPS) {
         let Ok(CqlCommand::Help(page)) = parse_command_line(&["help", spec.name]) else { panic!("{}", spec.name) };
         assert!(page.starts_with(spec.name) && page.contains(spec.summary), "{page}");
-        parse_command_line(&[spec.example]).unwrap_or_else(|error| panic!("{}: {error}", spec.example));
+        // In the shell, the quotes protect every word that needs them.
+        let (unquoted, quoted): (Vec<_>, Vec<_>) =
+            spec.example.split('\'').enumerate().partition(|(part, _)| part % 2 == 0);
+        assert!(unquoted.iter().all(|(_, part)| !part.contains(['(', ')', '<', '>'])), "{}", spec.example);
+        assert!(quoted.iter().all(|(_, part)| !part.contains(' ')), "{}", spec.example);
+        let typed = spec.example.replace('\'', "");
+        parse_command_line(&[&typed]).unwrap_or_else(|error| panic!("{typed}: {error}"));
     }
 }
 

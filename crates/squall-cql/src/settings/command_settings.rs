@@ -238,7 +238,10 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400,
         _ => return Err(wrong()),
     };
-    number.checked_mul(factor).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
+    match number.checked_mul(factor) {
+        Some(0) => Err("the run has no time: use a number above 0".to_owned()),
+        seconds => seconds.map(Duration::from_secs).ok_or_else(wrong),
+    }
 }
 
 fn weights(text: &str) -> Result<Vec<(String, f64)>, String> {

@@ -219,8 +219,10 @@ impl TlsSettings {
         let verify_hostname =
             reader.value("hostname-verification=", false, |text| one_of(text, &[("true", true), ("false", false)]));
         let Some(truststore) = reader.text("truststore=") else {
-            if reader.flag("keystore=") {
-                reader.problem("keystore=", "it needs truststore= beside it".to_owned());
+            let about_tls =
+                ["truststore-password=", "keystore=", "keystore-password=", "ssl-protocol=", "ssl-ciphers="];
+            if let Some(option) = about_tls.into_iter().find(|option| reader.flag(option)) {
+                reader.problem(option, "it needs truststore= beside it, which switches TLS on".to_owned());
             }
             return None;
         };

@@ -82,7 +82,8 @@ impl RunReport {
             RunPlace::ThisProcess => "errors<1",
             RunPlace::Fleet => "errors<1 !abort",
         };
-        let no_errors = (!settings.errors.ignore).then(|| text.parse().expect("a valid threshold"));
+        let no_errors: Option<Threshold> = (!settings.errors.ignore).then(|| text.parse().expect("a valid threshold"));
+        let no_errors = no_errors.filter(|threshold| !self.args.thresholds.contains(threshold));
         self.args.thresholds.iter().cloned().chain(no_errors).collect()
     }
 
