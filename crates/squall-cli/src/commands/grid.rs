@@ -8,7 +8,8 @@ mod status;
 
 use squall_coord::{MemorySlotStore, RedisSlotStore, SlotStore};
 use squall_grid::{GridWorker, GridWorkerConfig, GridWorkerError, ServerConfig, ServerOffers, SlotOffers, serve};
-use std::{net::SocketAddr, path::Path};
+use squall_model::format_duration;
+use std::{net::SocketAddr, path::Path, time::Duration};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +95,7 @@ async fn serve_from<S: SlotStore>(store: S, args: &GridServeArgs, config: Server
         () = &mut serving => return Ok(()),
         () = signals.next() => stop.cancel(),
     }
+    say_how_long_sessions_last(args.clients.grace);
     // The second signal ends the process at once.
     tokio::select! {
         () = serving => {}
@@ -124,17 +126,23 @@ async fn run_worker(args: &GridWorkerArgs, interpreter: Option<&Path>) -> Result
 
 async fn work_for<S: SlotOffers>(store: S, config: GridWorkerConfig) -> Result<(), CliError> {
     let mut signals = listen_for_signals()?;
-    let drain = CancellationToken::new();
+    let (drain, drain_timeout) = (CancellationToken::new(), config.drain_timeout);
     let mut working = Box::pin(GridWorker::new(store, config).run(drain.clone()));
     tokio::select! {
         ended = &mut working => return ended.map_err(worker_error),
         () = signals.next() => drain.cancel(),
     }
+    say_how_long_sessions_last(drain_timeout);
     // The second signal ends the process at once; the browser host kills the browsers.
     tokio::select! {
         ended = working => ended.map_err(worker_error),
         () = signals.next() => Ok(()),
     }
+}
+
+fn say_how_long_sessions_last(grace: Duration) {
+    let grace = format_duration(grace);
+    tracing::info!("draining: open sessions may last for {grace}; a second signal ends them at once");
 }
 
 fn worker_error(error: GridWorkerError) -> CliError {
@@ -164,6 +172,7 @@ async fn up(args: &GridUpArgs, interpreter: Option<&Path>) -> Result<(), CliErro
         failed = ready => return failed,
         () = signals.next() => stop.cancel(),
     }
+    say_how_long_sessions_last(args.clients.grace);
     let ending = async {
         serving.await;
         while parts.join_next().await.is_some() {}

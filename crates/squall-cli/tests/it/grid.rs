@@ -50,7 +50,9 @@ fn grid_up_serves_a_stock_client_until_a_stop_signal() {
     let status = folder.squall(&["grid", "status", "--server", &format!("http://{address}")]);
     assert!(status.stdout.contains("chromium:worker-2") && status.stdout.contains("1 server, "), "{status:?}");
     running.terminate();
-    assert_eq!(running.end().code, 0);
+    let ended = running.end();
+    assert_eq!(ended.code, 0);
+    assert!(ended.stderr.contains("draining: open sessions may last for 20s"), "{}", ended.stderr);
     let left: Vec<_> = std::fs::read_dir(folder.path("")).expect("the folder").flatten().collect();
     assert!(left.is_empty(), "temporary folders are removed: {left:?}");
 }

@@ -31,7 +31,9 @@ pub(crate) async fn route<S: SlotStore>(
     }
     check_size(request.headers())?;
     check_origin(request.headers())?;
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // hyper leaves out the body of an answer to HEAD, which load balancers send.
+    let method = if request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
+    let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (&method, parts.as_slice()) {
         (&Method::GET, [""]) => connect(state, request, Protocol::Playwright, Target::New).await,
@@ -42,6 +44,7 @@ pub(crate) async fn route<S: SlotStore>(
         }
         // Playwright asks here where to connect if it was given an http:// URL.
         (&Method::GET, ["json"]) => Ok(json_response(StatusCode::OK, &json!({"wsEndpointPath": "/"}))),
+        (&Method::GET, ["json", "version"]) => Ok(show_cdp_url(&request)),
         (&Method::GET, ["healthz"]) => Ok(text_response(StatusCode::OK, "ok\n".to_owned())),
         (&Method::GET, ["readyz"]) => Ok(ready(state)?),
         (&Method::GET, ["favicon.ico"]) => Ok(text_response(StatusCode::NO_CONTENT, String::new())),
@@ -68,7 +71,6 @@ async fn route_with_key<S: SlotStore>(
     };
     let key = state.authorize(&request, scope).await?;
     match (&method, parts) {
-        (&Method::GET, ["json", "version"]) => Ok(show_cdp_url(&request)),
         (&Method::GET, ["metrics"]) => {
             let snapshot = state.store.snapshot().await?;
             Ok(text_response(StatusCode::OK, state.metrics.render(&snapshot, state.registry.count())))
@@ -85,11 +87,27 @@ async fn route_with_key<S: SlotStore>(
         (&Method::GET, ["v1", "sessions"]) => sessions::list(state, &key).await,
         (&Method::GET, ["v1", "sessions", id]) => sessions::show(state, &key, id).await,
         (&Method::DELETE, ["v1", "sessions", id]) => sessions::end(state, &key, id).await,
-        (_, ["" | "json" | "healthz" | "readyz" | "metrics"] | ["v1", "capacity" | "workers" | "sessions", ..]) => {
-            Err(Refusal::Method(method.to_string()))
+        _ => {
+            let allowed = allowed_methods(parts).ok_or(Refusal::NotFound)?;
+            Err(Refusal::Method { method: method.to_string(), allowed })
         }
-        _ => Err(Refusal::NotFound),
     }
+}
+
+/// The methods of a route.
+fn allowed_methods(parts: &[&str]) -> Option<&'static str> {
+    Some(match parts {
+        ["" | "json" | "healthz" | "readyz" | "metrics" | "favicon.ico"]
+        | ["json", "version"]
+        | ["sessions", _]
+        | ["devtools", "browser"]
+        | ["devtools", "browser", _]
+        | ["v1", "capacity" | "workers"] => "GET",
+        ["v1", "workers", "offer" | "leave"] | ["v1", "workers", _, "drain"] => "POST",
+        ["v1", "sessions"] => "GET, POST",
+        ["v1", "sessions", _] => "GET, DELETE",
+        _ => return None,
+    })
 }
 
 /// Tells CDP clients that were given an `http://` URL where to connect. The URL repeats the key of the

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use squall_coord::{
     ApiKeyScope, AttachOutcome, ClaimOutcome, ReleaseCause, SlotAttach, SlotClaim, SlotGrant, SlotSessionId, SlotStore,
+    api_key_name,
 };
 use tokio::{net::TcpStream, time::Instant};
 
@@ -62,7 +63,7 @@ pub(crate) async fn connect<S: SlotStore>(
     target: Target<'_>,
 ) -> Result<Response<Full<Bytes>>, RefusedRequest> {
     if !is_websocket(request.headers()) {
-        return Err(Refusal::NotWebSocket.into());
+        return Err(Refusal::NotWebSocket(protocol).into());
     }
     let key = state.authorize(&request, ApiKeyScope::Client).await?;
     let requested = read_request(&request, &key, protocol)?;
@@ -87,6 +88,7 @@ pub(crate) async fn connect<S: SlotStore>(
     }
     let response = response.header(DEBUG_LOG_HEADER, format!("squall session {} on {}", session.id, grant.worker));
     let stopped = state.registry.open(&session, grant.worker.name(), &requested.key);
+    let key = requested.key;
     let upgrade = hyper::upgrade::on(&mut request);
     let timeouts = RelayTimeouts {
         ping_after: Some(state.config.ping_after),
@@ -104,7 +106,8 @@ pub(crate) async fn connect<S: SlotStore>(
         let lost = worker_lost(grant.worker.name(), &session.id);
         let report = relay(client, worker, timeouts, stopped).await.close(lost).await;
         metrics.count_relay(&report);
-        tracing::info!(session = %session.id, worker = %grant.worker, end = %report.end, "a session ended");
+        let key = api_key_name(&key);
+        tracing::info!(session = %session.id, worker = %grant.worker, key, end = %report.end, "a session ended");
         // The worker keeps it however the connection to the worker ended, unless the worker itself ended it.
         if kept && !matches!(report.end, RelayEnd::Worker(_) | RelayEnd::WorkerLost) {
             session.cause = Some(ReleaseCause::Detached);

@@ -8,6 +8,8 @@ use http_body_util::Full;
 use serde_json::json;
 use squall_coord::{SlotSessionId, StoreError, unique_id};
 
+use super::requested_session::Protocol;
+
 /// Playwright prints this response header in its call log.
 pub(crate) const DEBUG_LOG_HEADER: &str = "x-playwright-debug-log";
 
@@ -18,8 +20,8 @@ pub(crate) enum Refusal {
     UnknownBrowser(String),
     #[error("unknown isolation `{0}`: use ?isolation=shared, key or session; the worker's own is the least")]
     UnknownIsolation(String),
-    #[error("connect with a WebSocket: playwright.chromium.connect('ws://HOST/?browser=chromium')")]
-    NotWebSocket,
+    #[error("connect with a WebSocket: {}", .0.example())]
+    NotWebSocket(Protocol),
     #[error("an API key is required: add ?token=KEY to the URL, or the header Authorization: Bearer KEY")]
     NoKey,
     #[error("the API key is unknown or revoked: `squall grid key list` shows those that are valid")]
@@ -40,6 +42,8 @@ pub(crate) enum Refusal {
     SessionEnded(String),
     #[error("the body is not valid: {0}")]
     Body(String),
+    #[error("playwright_version is a version such as 1.65, not `{0}`")]
+    PlaywrightVersion(String),
     #[error("unknown protocol `{0}`: use playwright or cdp")]
     UnknownProtocol(String),
     #[error("keep_alive is a time of at most 1 h for sessions of the protocol cdp, such as 60s or 5m, not `{0}`")]
@@ -52,8 +56,8 @@ pub(crate) enum Refusal {
     LongUrl,
     #[error("the request has more than 64 headers, or more than 8 KiB of them")]
     LongHead,
-    #[error("{0} is not allowed here")]
-    Method(String),
+    #[error("{method} is not allowed here: use {allowed}")]
+    Method { method: String, allowed: &'static str },
     #[error(
         "the client has Playwright {client}, but the {browser} workers of this grid have {}: install one of these \
          versions in the client, or give a worker another --playwright with {client}",
@@ -62,7 +66,10 @@ pub(crate) enum Refusal {
     Version { client: String, browser: String, workers: Vec<String> },
     #[error("the queue is full: {0} clients wait for a browser; add workers or raise --queue")]
     QueueFull(u64),
-    #[error("the API key has {0} sessions, which is its limit: end one, or create a key with more --sessions")]
+    #[error(
+        "the API key has {0} sessions and waiting clients, which is its limit: end one, or create a key with more \
+         --sessions"
+    )]
     KeyFull(u64),
     #[error(
         "{0} clients of the API key wait for a browser, which is its limit: connect later, or create a key with more \
@@ -122,17 +129,18 @@ impl Refusal {
             | Self::UnknownIsolation(_)
             | Self::UnknownProtocol(_)
             | Self::KeepAlive(_)
+            | Self::PlaywrightVersion(_)
             | Self::CdpBrowser
             | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::SessionTaken(_) => StatusCode::CONFLICT,
             Self::SessionEnded(_) => StatusCode::GONE,
-            Self::NotWebSocket => StatusCode::UPGRADE_REQUIRED,
+            Self::NotWebSocket(_) => StatusCode::UPGRADE_REQUIRED,
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
             Self::WebPage | Self::Scope { .. } => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NoSession(_) | Self::NoWorker(_) => StatusCode::NOT_FOUND,
             Self::LongUrl => StatusCode::URI_TOO_LONG,
             Self::LongHead => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Version { .. } => StatusCode::PRECONDITION_REQUIRED,
             Self::QueueFull(_) | Self::KeyFull(_) | Self::KeyQueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Worker { .. } => StatusCode::BAD_GATEWAY,
@@ -160,6 +168,9 @@ impl Refusal {
         }
         if status == StatusCode::UPGRADE_REQUIRED {
             response = response.header(header::UPGRADE, "websocket");
+        }
+        if let Self::Method { allowed, .. } = self {
+            response = response.header(header::ALLOW, *allowed);
         }
         response.body(Full::from(body)).expect("valid headers")
     }

@@ -7,7 +7,7 @@ use super::{
     access::{ClientKey, KeyLimits},
     refusal::Refusal,
 };
-use crate::worker::Isolation;
+use crate::{playwright_version::major_minor, worker::Isolation};
 
 const BROWSERS: [&str; 3] = ["chromium", "firefox", "webkit"];
 const MAX_KEEP_ALIVE: Duration = Duration::from_secs(3600);
@@ -19,6 +19,16 @@ pub(crate) enum Protocol {
     Playwright,
     /// The Chrome DevTools Protocol, of Puppeteer, `connectOverCDP` and k6.
     Cdp,
+}
+
+impl Protocol {
+    /// How a client connects.
+    pub(crate) fn example(self) -> &'static str {
+        match self {
+            Self::Playwright => "playwright.chromium.connect('ws://HOST/?browser=chromium')",
+            Self::Cdp => "puppeteer.connect({ browserWSEndpoint: 'ws://HOST/devtools/browser' })",
+        }
+    }
 }
 
 /// What a client asks for.
@@ -63,6 +73,16 @@ impl RequestedSession {
         if let Some(text) = isolation {
             self.isolation = Some(Isolation::parse(&text).ok_or(Refusal::UnknownIsolation(text))?);
         }
+        Ok(())
+    }
+
+    pub(crate) fn set_version(&mut self, version: Option<String>) -> Result<(), Refusal> {
+        let Some(text) = version else { return Ok(()) };
+        let numbers = text.split('.').take(2).filter(|part| part.parse::<u32>().is_ok()).count();
+        if numbers < 2 {
+            return Err(Refusal::PlaywrightVersion(text.chars().take(64).collect()));
+        }
+        self.version = Some(major_minor(&text));
         Ok(())
     }
 

@@ -3,10 +3,11 @@
 
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use squall_coord::{SlotSessionId, SlotSessionView, SlotStore, api_key_name};
+use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
@@ -19,10 +20,11 @@ use super::{
 };
 
 const MAX_BODY: usize = 8 << 10;
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of `POST /v1/sessions`; all fields may be omitted.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 struct ReserveBody {
     browser: Option<String>,
     playwright_version: Option<String>,
@@ -48,7 +50,7 @@ pub(crate) async fn reserve<S: SlotStore>(
     requested.set_browser(wanted.browser)?;
     requested.set_isolation(wanted.isolation.clone())?;
     requested.set_keep_alive(wanted.keep_alive.clone())?;
-    requested.version = wanted.playwright_version.as_deref().map(crate::playwright_version::major_minor);
+    requested.set_version(wanted.playwright_version)?;
     if state.draining.is_cancelled() {
         return Err(Refusal::Draining);
     }
@@ -115,8 +117,13 @@ pub(crate) async fn read_json<T: for<'a> Deserialize<'a>>(
     request: Request<Incoming>,
     limit: usize,
 ) -> Result<T, Refusal> {
-    let body = Limited::new(request.into_body(), limit).collect().await;
-    let bytes = body.map_err(|_| Refusal::Body(format!("it is incomplete or larger than {limit} bytes")))?.to_bytes();
+    let refusal = || Refusal::Body(format!("it is incomplete or larger than {limit} bytes"));
+    if request.body().size_hint().lower() > limit as u64 {
+        return Err(refusal());
+    }
+    let reading = Limited::new(request.into_body(), limit).collect();
+    let body = tokio::time::timeout(BODY_TIMEOUT, reading).await.map_err(|_| refusal())?;
+    let bytes = body.map_err(|_| refusal())?.to_bytes();
     let bytes = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
     serde_json::from_slice(bytes).map_err(|error| Refusal::Body(error.to_string()))
 }

@@ -265,8 +265,7 @@ impl Gateway {
             Ok(opened) => opened,
             Err((status, body)) => {
                 let _ = handshake::refuse(&client.socket, status, &body, name.as_deref()).await;
-                tracing::debug!(name, "refused");
-                return Err((status, body));
+                return Err((status, name.map_or(body.clone(), |name| format!("{name}: {body}"))));
             }
         };
         drop(head);

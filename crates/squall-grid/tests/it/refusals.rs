@@ -33,7 +33,11 @@ async fn bad_requests_are_refused_with_a_remedy() {
     )
     .await;
     check(&grid, "GET /nowhere HTTP/1.1\nHost: grid\nConnection: close", 404, "nothing at this path").await;
-    check(&grid, "PUT /v1/workers HTTP/1.1\nHost: grid\nConnection: close", 405, "PUT is not allowed").await;
+    check(&grid, "PUT /v1/sessions HTTP/1.1\nHost: grid\nConnection: close", 405, "PUT is not allowed").await;
+    check(&grid, "PUT /v1/sessions HTTP/1.1\nHost: grid\nConnection: close", 405, "allow: GET, POST").await;
+    check(&grid, "GET /v1/workers/w1 HTTP/1.1\nHost: grid\nConnection: close", 404, "nothing at this path").await;
+    check(&grid, "HEAD /readyz HTTP/1.1\nHost: grid\nConnection: close", 200, "").await;
+    check(&grid, "GET /devtools/browser HTTP/1.1\nHost: grid\nConnection: close", 426, "puppeteer.connect").await;
     check(&grid, "DELETE /v1/sessions/none HTTP/1.1\nHost: grid\nConnection: close", 404, "no session none").await;
     check(&grid, &upgrade(&format!("/?x={}", "y".repeat(3000)), ""), 414, "longer than 2 KiB").await;
     for large in ["x".repeat(10_000), "x".repeat(100_000)] {

@@ -3,7 +3,7 @@
 use squall_coord::{MemorySlotStore, SlotStore};
 use squall_grid::{GridWorkerConfig, Isolation, ServerConfig};
 
-use crate::support::{Grid, HoldingClient, get, key, node_client, run, send, server_config, worker_config};
+use crate::support::{Grid, HoldingClient, cdp_client, get, key, node_client, run, send, server_config, worker_config};
 
 async fn grid_with_keys() -> Grid<MemorySlotStore> {
     grid_of_isolation(Isolation::Key).await
@@ -58,6 +58,9 @@ async fn session_belongs_to_its_key() {
     let (ok, message) = run(node_client(&["job", &format!("{}&token=wrong", grid.url())])).await;
     assert!(!ok && message.contains("unknown or revoked"), "{message}");
     assert!(message.contains("squall request "), "the client's call log names the request: {message}");
+    let over_cdp = format!("http://{}/", grid.address);
+    let (ok, message) = run(cdp_client(&["playwright", "job", &over_cdp])).await;
+    assert!(!ok && message.contains("an API key is required"), "{message}");
     let blue = HoldingClient::connect(&url_of(&grid, "blue"), "page").await;
     let id = grid.store.snapshot().await.unwrap().sessions[0].id.to_string();
     let list = |key: &str| format!("/v1/sessions?token={key}-secret");

@@ -69,6 +69,8 @@ async fn reservations_with_wrong_values_are_refused() {
         assert!(response.text.contains(sentence), "{body}: {}", response.text);
     };
     check("{", 400, "the body is not valid").await;
+    check("[]", 400, "expected a JSON object").await;
+    check(r#"{"playwright_version": ""}"#, 400, "a version such as 1.65, not ``").await;
     check(r#"{"colour": "red"}"#, 400, "unknown field `colour`").await;
     check(r#"{"browser": "opera"}"#, 400, "unknown browser `opera`").await;
     check(r#"{"browser": "firefox", "protocol": "cdp"}"#, 400, "only chromium has the protocol cdp").await;
@@ -77,6 +79,12 @@ async fn reservations_with_wrong_values_are_refused() {
     check(r#"{"protocol": "cdp", "keep_alive": "2h"}"#, 400, "at most 1 h").await;
     check(r#"{"playwright_version": "1.50.0"}"#, 428, "workers of this grid have 1.65").await;
     check(&format!("{{\"browser\": \"{}\"}}", "x".repeat(9000)), 400, "larger than 8192 bytes").await;
+    // Neither is waited for without end.
+    for length in [10, 100_000_000] {
+        let head = format!("POST /v1/sessions HTTP/1.1\nHost: grid\nContent-Length: {length}\nConnection: close");
+        let response = send(grid.address, &head).await;
+        assert!(response.status == 400 && response.text.contains("it is incomplete"), "{}", response.text);
+    }
     assert!(grid.snapshot().await.sessions.is_empty());
     grid.end().await;
 }
