@@ -20,6 +20,7 @@ use std::{
     ffi::OsString,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -144,6 +145,7 @@ impl<S: SlotOffers> GridWorker<S> {
                 executable: config.executable.clone().filter(|_| config.id.kind() == "chromium"),
                 args: config.args.clone(),
                 folder: folder.path().to_owned(),
+                launched: AtomicU64::new(0),
             },
             probe_every: config.probe_every,
             max_cdp_time: config.rules.max_age.saturating_add(config.rules.recycle_timeout),

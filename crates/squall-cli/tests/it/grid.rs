@@ -261,3 +261,44 @@ fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
     check(&["serve", "--listen", "0.0.0.0:0"], "give --key NAME=@FILE");
     check(&[&["worker"], &up[3..]].concat(), "give --redis URL of the grid, or --server");
 }
+
+/// Runs a client to its end, and returns what it printed.
+fn client(script: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new("node");
+    command.arg(client_script().with_file_name(script)).args(arguments);
+    command.env("NODE_PATH", playwright_folder().join("node_modules"));
+    String::from_utf8(command.output().expect("node runs").stdout).expect("text").trim().to_owned()
+}
+
+#[test]
+fn confined_browsers_move_the_files_of_their_clients_and_read_no_others() {
+    for program in ["chromium-headless-shell", "chromium"] {
+        let folder = TestFolder::new();
+        let executable = format!("/usr/lib/chromium/{program}");
+        let playwright = playwright_folder().join("node_modules/playwright-core");
+        let up = ["grid", "up", "--listen", "127.0.0.1:0", "--executable", &executable, "--playwright"];
+        let mut running = folder.start(&[&up[..], &[playwright.to_str().expect("text")]].concat());
+        let mut first = String::new();
+        BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
+        let address = address_in(&first).to_owned();
+        assert_eq!(
+            client("client.js", &["files", &format!("ws://{address}/")]),
+            "uploaded downloaded %PDF",
+            "{program}"
+        );
+        folder.write("secret", "of the machine");
+        let read = |library: &str, path: &Path| {
+            let (url, file) = (format!("ws://{address}/devtools/browser"), format!("file://{}", path.display()));
+            client("cdp.js", &[library, "read", &url, &file])
+        };
+        for library in ["puppeteer", "playwright"] {
+            let passwd = read(library, Path::new("/etc/passwd"));
+            assert!(passwd.starts_with("root:"), "{program} {library}: {passwd}");
+            let denied = read(library, &folder.path("secret"));
+            assert!(denied.contains("ERR_ACCESS_DENIED"), "{program} {library}: {denied}");
+        }
+        running.terminate();
+        let ended = running.end();
+        assert!(ended.code == 0 && !ended.stderr.contains("file://"), "{ended:?}");
+    }
+}

@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -423,7 +423,7 @@ impl BrowserPool {
             }
             JobOutcome::Launched(_, Err(error)) => {
                 state.launching -= 1;
-                let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
+                let reason = launch_failure(&error, &self.shared.config.host.folder);
                 (state.failed, state.next_launch) = (true, Instant::now() + RESTART_PAUSE);
                 if !state.launched_once && self.shared.config.start == HostStart::AtOnce {
                     return Err(PoolError::Launch { browser: self.shared.config.host.browser.clone(), reason });
@@ -434,13 +434,20 @@ impl BrowserPool {
                 let Some(browser) = state.browsers.get_mut(&id) else { return Ok(true) };
                 browser.probing = false;
                 browser.misses = if answered { 0 } else { browser.misses + 1 };
-                if browser.misses == MAX_MISSES {
+                let (misses, pid) = (browser.misses, browser.pid);
+                state.set.note_probe(id, answered);
+                if misses == MAX_MISSES {
                     tracing::error!(id, "a browser does not answer; killing it");
-                    kill_group(browser.pid);
+                    kill_group(pid);
                     state.set.retire(id, Instant::now());
                 }
+                drop(state);
+                if answered {
+                    // A session may wait for a browser that had missed a probe.
+                    self.shared.launched.notify_waiters();
+                }
                 // The host reports the end of a killed browser, unless the host hangs itself.
-                return Ok(state.browsers.get(&id).is_none_or(|browser| browser.misses <= MAX_MISSES));
+                return Ok(misses <= MAX_MISSES);
             }
             JobOutcome::Killed(id, killed) => {
                 drop(state);
@@ -468,6 +475,18 @@ impl BrowserPool {
         let ids: Vec<u64> = self.lock().browsers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.forget(id));
         self.lock().launching = 0;
+    }
+}
+
+/// Chromium puts a socket into the folder of a browser, and does not say why it ends if its path is too long.
+fn launch_failure(error: &HostCallError, folder: &Path) -> String {
+    const SOCKET: usize = "/999/.org.chromium.Chromium.XXXXXX/SingletonSocket".len();
+    const MAX_SOCKET: usize = 107;
+    let text = error.to_string();
+    let reason = text.lines().next().unwrap_or_default();
+    match folder.as_os_str().len() + SOCKET > MAX_SOCKET {
+        true => format!("{reason} The path of the folder that TMPDIR names may be too long: name a shorter one"),
+        false => reason.to_owned(),
     }
 }
 
@@ -502,4 +521,17 @@ async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome 
         overdue: CancellationToken::new(),
     });
     JobOutcome::Launched(id, browser)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_launch_in_a_folder_with_a_long_path_says_so() {
+        let error = || HostCallError::Failed("it ended.\nCall log".to_owned());
+        let reason = |length: usize| launch_failure(&error(), Path::new(&"x".repeat(length)));
+        assert_eq!(reason(57), "it ended.");
+        assert!(reason(58).starts_with("it ended. The path of the folder that TMPDIR names may be too long"));
+    }
 }

@@ -90,6 +90,8 @@ struct Browser {
     started: Instant,
     /// Whether it takes no more sessions.
     retired: bool,
+    /// Whether it has missed its last probe, and takes no sessions until it answers.
+    silent: bool,
     /// Since when a rule wants it replaced.
     due_since: Option<Instant>,
 }
@@ -114,8 +116,16 @@ impl BrowserSet {
     }
 
     pub(crate) fn add(&mut self, id: u64, now: Instant) {
-        let (owner, retired, due_since) = (Owner::None, false, None);
-        self.browsers.insert(id, Browser { owner, sessions: 0, lifetime: 0, started: now, retired, due_since });
+        let browser = Browser {
+            owner: Owner::None,
+            sessions: 0,
+            lifetime: 0,
+            started: now,
+            retired: false,
+            silent: false,
+            due_since: None,
+        };
+        self.browsers.insert(id, browser);
     }
 
     pub(crate) fn remove(&mut self, id: u64) {
@@ -134,7 +144,7 @@ impl BrowserSet {
             Isolation::Session => Owner::Session,
         };
         let shareable = |browser: &Browser| isolation != Isolation::Session && browser.owner == wanted;
-        let open = || self.browsers.iter().filter(|(_, browser)| !browser.retired);
+        let open = || self.browsers.iter().filter(|(_, browser)| !browser.retired && !browser.silent);
         let chosen = open().find(|(_, browser)| shareable(browser));
         let chosen = chosen.or_else(|| open().find(|(_, browser)| browser.owner == Owner::None)).map(|(id, _)| *id)?;
         let (recycle_after, browser) = (self.rules.recycle_after, self.browsers.get_mut(&chosen)?);
@@ -162,6 +172,13 @@ impl BrowserSet {
         }
     }
 
+    /// Notes whether a browser has answered its probe. One that has not would let a session wait for nothing.
+    pub(crate) fn note_probe(&mut self, id: u64, answered: bool) {
+        if let Some(browser) = self.browsers.get_mut(&id) {
+            browser.silent = !answered;
+        }
+    }
+
     /// Browsers whose sessions have lasted for too long since a rule wanted the browser replaced.
     pub(crate) fn overdue(&self, now: Instant) -> Vec<u64> {
         let timeout = self.rules.recycle_timeout;
@@ -180,7 +197,8 @@ impl BrowserSet {
     pub(crate) fn missing_spares(&mut self, now: Instant) -> usize {
         let max_age = self.rules.max_age;
         let is_old = |browser: &Browser| now.duration_since(browser.started) >= max_age;
-        let is_spare = |browser: &Browser| browser.owner == Owner::None && !browser.retired && !is_old(browser);
+        let is_spare =
+            |browser: &Browser| browser.owner == Owner::None && !browser.retired && !browser.silent && !is_old(browser);
         let spares = self.browsers.values().filter(|browser| is_spare(browser)).count();
         let missing = self.rules.spares.saturating_sub(spares);
         if missing == 0 {
@@ -240,6 +258,19 @@ mod tests {
         assert_eq!(set.take("", Isolation::Session, now), None);
         assert_eq!(Isolation::Key.or_stricter(Isolation::Session), Isolation::Session);
         assert_eq!(Isolation::Key.or_stricter(Isolation::Shared), Isolation::Key);
+    }
+
+    #[test]
+    fn browser_that_missed_a_probe_takes_no_session_until_it_answers() {
+        let (mut set, now) = set(1, 100);
+        assert_eq!(set.take("", Isolation::Key, now), Some(1));
+        set.note_probe(1, false);
+        assert_eq!(set.take("", Isolation::Key, now), Some(2), "the spare");
+        set.add(3, now);
+        set.note_probe(3, false);
+        assert_eq!((set.take("red", Isolation::Key, now), set.missing_spares(now)), (None, 1));
+        set.note_probe(3, true);
+        assert_eq!((set.take("red", Isolation::Key, now), set.finished().len()), (Some(3), 0));
     }
 
     #[test]

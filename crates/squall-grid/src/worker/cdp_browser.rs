@@ -5,6 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -18,13 +19,15 @@ const MOVE_DESCRIPTORS: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How CDP browsers are launched.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct CdpLauncher {
     /// The browser's program; Playwright's own cannot be used without Playwright.
     pub(crate) executable: Option<PathBuf>,
     pub(crate) args: Vec<String>,
     /// Where each browser gets a folder.
     pub(crate) folder: PathBuf,
+    /// How many were launched so far.
+    pub(crate) launched: AtomicU64,
 }
 
 /// A running browser. Dropping it kills its process group.
@@ -36,8 +39,10 @@ pub(crate) struct CdpBrowser {
 
 impl CdpLauncher {
     /// Starts a browser for a session, with both ends of its pipe.
-    pub(crate) fn launch(&self, program: &Path, session: &str) -> io::Result<(CdpBrowser, ChildStdin, ChildStdout)> {
-        let folder = self.folder.join(format!("cdp-{session}"));
+    pub(crate) fn launch(&self, program: &Path) -> io::Result<(CdpBrowser, ChildStdin, ChildStdout)> {
+        // Not the session's id: Chromium puts a socket into it, whose path has at most 107 bytes.
+        let number = self.launched.fetch_add(1, Relaxed);
+        let folder = self.folder.join(format!("c{number}"));
         std::fs::create_dir_all(&folder)?;
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(MOVE_DESCRIPTORS).arg(program);

@@ -339,7 +339,7 @@ impl Gateway {
                 (400, format!("worker {} has no --executable, which CDP sessions need", config.worker))
             })?;
         let (session, stopped) = self.register(head, request).await?;
-        let launched = config.cdp.launch(program, session.id.as_str());
+        let launched = config.cdp.launch(program);
         let (browser, input, output) = launched.map_err(|error| (502, format!("cannot launch a browser: {error}")))?;
         Ok((session, stopped, CdpSession::new(browser, input, output, config.probe_every)))
     }

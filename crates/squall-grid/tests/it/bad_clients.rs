@@ -1,12 +1,12 @@
 //! Clients that vanish, do not read or promise too much cost the grid nothing.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use squall_coord::MemorySlotStore;
 use squall_grid::ServerConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 
 use crate::support::{DEADLINE, Grid, node_client, run, server_config, worker_config};
@@ -90,5 +90,37 @@ async fn junk_ends_its_session_with_a_protocol_error() {
     let mut rest = Vec::new();
     tokio::time::timeout(DEADLINE, client.read_to_end(&mut rest)).await.expect("an end").unwrap();
     assert!(String::from_utf8_lossy(&rest).contains("squall: the client broke the WebSocket protocol"), "{rest:?}");
+    check_recovered(grid).await;
+}
+
+/// Between a client and the server; passes on the first MiB that the server sends, and then reads no more.
+async fn start_slow_reader(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let (mut from_client, mut to_client) = client.into_split();
+        let (from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
+        let mut beginning = from_server.take(1 << 20);
+        let _ = tokio::join!(
+            tokio::io::copy(&mut from_client, &mut to_server),
+            tokio::io::copy(&mut beginning, &mut to_client),
+        );
+    });
+    address
+}
+
+/// The client is alive, but the pings of the server wait behind what it does not read.
+#[tokio::test]
+async fn client_that_does_not_read_is_given_up_and_frees_its_slot() {
+    let (ping_after, lost_after) = (Duration::from_secs(1), Duration::from_secs(5));
+    let config = ServerConfig { compression: false, ping_after, lost_after, ..server_config() };
+    let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 1)).await;
+    let slow = start_slow_reader(grid.address).await;
+    let mut client = node_client(&["large", &format!("ws://{slow}/")]).spawn().unwrap();
+    grid.wait_for("session", |snapshot| snapshot.sessions.len() == 1).await;
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    assert!(client.try_wait().unwrap().is_none(), "it waits for the rest of the answer");
+    client.kill().await.unwrap();
     check_recovered(grid).await;
 }

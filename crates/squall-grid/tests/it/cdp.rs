@@ -135,7 +135,7 @@ async fn killed_and_stopped_cdp_browsers_end_their_session_with_a_reason() {
         let own = browsers(&flag).into_iter().filter(|pid| {
             let command =
                 std::fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-            command.contains("/cdp-")
+            command.contains("/c0/") || command.contains("/c1/")
         });
         for pid in own {
             kill_process(pid, signal).unwrap();

@@ -96,3 +96,15 @@ async fn page_reaches_neither_the_gateway_nor_the_server() {
     client.close().await;
     grid.end().await;
 }
+
+#[tokio::test]
+async fn client_that_ends_its_browser_over_cdp_ends_no_session_of_another_key() {
+    let grid = grid_with_keys().await;
+    let mut blue = HoldingClient::connect(&url_of(&grid, "blue"), "of-blue").await;
+    assert_eq!(run(node_client(&["quit", &url_of(&grid, "red")])).await, (true, "closed".to_owned()));
+    let one_left = |snapshot: &squall_coord::SlotSnapshot| snapshot.sessions.len() == 1;
+    grid.wait_for("end of the other session", one_left).await;
+    assert_eq!(blue.evaluate("document.title").await, "of-blue");
+    blue.close().await;
+    grid.end().await;
+}

@@ -3,6 +3,7 @@
 //   LIBRARY leave URL    opens a page with a title and disconnects without closing it
 //   LIBRARY titles URL   prints the titles of the pages that are open, and closes the browser
 //   LIBRARY large URL    prints the length of a text of 8 MB that the page returns
+//   LIBRARY read URL FILE  prints the first line of what a file:// URL shows, or the error
 //   LIBRARY hold URL     prints "connected", and at each line of input prints what evaluating it gives
 'use strict';
 const readline = require('readline');
@@ -32,6 +33,11 @@ async function main([library, mode, url, title = 'squall']) {
     return browser.close();
   }
   const page = await browser.newPage();
+  if (mode === 'read') {
+    const text = async () => (await page.goto(title), await page.evaluate('document.body.textContent')).split('\n')[0];
+    console.log(await text().catch(error => error.message.split('\n')[0]));
+    return browser.close();
+  }
   await page.goto(pageWith(title));
   if (mode === 'hold') {
     console.log('connected');

@@ -5,8 +5,13 @@
 //   many URL N    runs N sessions, four at a time, and prints how many failed
 //   large URL    prints the length of a text of 8 MB that the page returns
 //   targets URL  prints the titles of all pages that the browser shows over CDP
+//   quit URL     ends the browser over CDP, and prints "closed"
+//   files URL    uploads a file, downloads one and makes a PDF, and prints the two texts and the first bytes
 'use strict';
 const { chromium } = require(process.env.PLAYWRIGHT || 'playwright-core');
+const fs = require('fs');
+const os = require('os');
+const path = require('path');
 const readline = require('readline');
 
 const page_with = title => `data:text/html,<title>${title}</title><p>text</p>`;
@@ -30,6 +35,23 @@ async function runMany(url, count) {
   return errors;
 }
 
+async function moveFiles(page) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'squall-client-'));
+  const file = path.join(folder, 'file.txt');
+  try {
+    fs.writeFileSync(file, 'uploaded');
+    await page.setContent('<input type="file"><a download="a.txt" href="data:text/plain,downloaded">Get</a>');
+    await page.setInputFiles('input', file);
+    const uploaded = await page.evaluate(() => document.querySelector('input').files[0].text());
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('a')]);
+    await download.saveAs(file);
+    const pdf = await page.pdf();
+    return `${uploaded} ${fs.readFileSync(file)} ${pdf.subarray(0, 4)}`;
+  } finally {
+    fs.rmSync(folder, { recursive: true });
+  }
+}
+
 async function main([mode, url, title = 'squall']) {
   if (mode === 'many') {
     const errors = await runMany(url, Number(title));
@@ -46,6 +68,12 @@ async function main([mode, url, title = 'squall']) {
     const cdp = await browser.newBrowserCDPSession();
     const { targetInfos } = await cdp.send('Target.getTargets');
     console.log(targetInfos.filter(target => target.type === 'page').map(target => target.title).sort().join(' '));
+  } else if (mode === 'quit') {
+    const cdp = await browser.newBrowserCDPSession();
+    await cdp.send('Browser.close').catch(() => {});
+    console.log('closed');
+  } else if (mode === 'files') {
+    console.log(await moveFiles(page));
   } else {
     // A page of its own for each, because a page that failed to open shows an error for a moment.
     const text = async url => {
