@@ -92,12 +92,15 @@ impl GroupValues {
         let mut values = GroupValues::new(spec);
         let before = problems.len();
         for word in words {
-            match spec.find(word) {
-                None => problems.push(CommandLineProblem::unknown_option(spec, word)),
-                Some((option, _)) if values.typed(option.name).is_some() => {
-                    problems.push(CommandLineProblem::RepeatedOption { group: spec.name, option: option.name });
+            let Some((option, value)) = spec.find(word) else {
+                problems.push(CommandLineProblem::unknown_option(spec, word));
+                continue;
+            };
+            match values.typed(option.name) {
+                Some(first) => {
+                    problems.push(CommandLineProblem::repeated_option(spec.name, option.name, (first, value)));
                 }
-                Some((option, value)) => values.typed.push((option.name, value.to_owned())),
+                None => values.typed.push((option.name, value.to_owned())),
             }
         }
         // A wrong word would also look like a missing one.

@@ -107,7 +107,11 @@ pub(super) const GROUPS: &[GroupSpec] = &[
 const RATE: &[OptionSpec] = &[
     option("threads=", "", "operations that run at the same time, over all processes"),
     option("throttle=", "", "at most this many operations per second: 5000/s"),
-    option("fixed=", "", "starts operations by a schedule of this rate, and counts latency from the due time: 5000/s"),
+    option(
+        "fixed=",
+        "",
+        "starts operations by a schedule of this rate and counts latency from the due time: 5000/s; not with throttle=",
+    ),
     option("auto", "", "raises the number of threads until the rate no longer improves"),
     option("threads>=", "4", "the first number of threads of auto"),
     option("threads<=", "1000", "the highest number of threads of auto"),
@@ -184,12 +188,12 @@ const MODE: &[OptionSpec] = &[
     option("username=", "", "the same as user="),
     option("password=", "", "password"),
     option("auth-provider=", "", "PlainTextAuthProvider, which is always used; others are refused"),
-    option("protocolversion=", "", "native protocol; only 4 is possible"),
+    option("protocolVersion=", "", "native protocol; only 4 is possible"),
     option("compression=", "none", "compression of frames: none, lz4 or snappy"),
-    option("connectionsperhost=", "8", "connections to each node"),
-    option("maxpending=", "", "most requests in flight for each connection; more wait"),
-    option("requesttimeout=", "12000", "time limit of a request in milliseconds"),
-    option("connecttimeout=", "5000", "time limit of connecting to a node in milliseconds; twice for all together"),
+    option("connectionsPerHost=", "8", "connections to each node"),
+    option("maxPending=", "", "most requests in flight for each connection; more wait"),
+    option("requestTimeout=", "12000", "time limit of a request in milliseconds"),
+    option("connectTimeout=", "5000", "time limit of connecting to a node in milliseconds; twice for all together"),
     option("port=", "", "the same as -port native="),
 ];
 

@@ -26,7 +26,9 @@ pub(super) fn help(words: &SplitWords) -> Result<String, CommandLineError> {
     let topic = words.command_words.first().or_else(|| words.groups.first().map(|(name, _)| name));
     let Some(topic) = topic else { return Ok(overview()) };
     let lower = topic.to_lowercase();
-    if let Some(spec) = COMMANDS.iter().chain(GROUPS).find(|spec| spec.is_called(&lower)) {
+    // The dash of a group may be missing.
+    let group = format!("-{lower}");
+    if let Some(spec) = COMMANDS.iter().chain(GROUPS).find(|spec| spec.is_called(&lower) || spec.is_called(&group)) {
         return Ok(page(spec));
     }
     let problem = if lower.starts_with('-') {
@@ -62,11 +64,14 @@ fn page(spec: &GroupSpec) -> String {
     if !spec.aliases.is_empty() {
         let _ = writeln!(text, "Also: {}", spec.aliases.join(", "));
     }
+    let of_one_form =
+        |name| spec.forms.iter().any(|form| form.required.contains(&name) || form.options.contains(&name));
+    let of_every_form = spec.all_options().any(|option| !of_one_form(option.name)).then(|| "[OPTIONS]".to_owned());
     for (i, form) in spec.forms.iter().enumerate().filter(|_| spec.forms.len() > 1) {
         let start = if i == 0 { "Usage:" } else { "   or:" };
         let words = form.required.iter().map(|name| typed_form(name));
         let optional = form.options.iter().map(|name| format!("[{}]", typed_form(name)));
-        let words: Vec<String> = words.chain(optional).collect();
+        let words: Vec<String> = words.chain(optional).chain(of_every_form.clone()).collect();
         let _ = writeln!(text, "{start} {} {}", spec.name, words.join(" "));
     }
     if !spec.options.is_empty() {

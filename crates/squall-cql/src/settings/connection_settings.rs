@@ -113,7 +113,7 @@ impl ConnectionMode {
                 false => Err("only version 4 is spoken: use 4, or remove it"),
             }
         };
-        reader.optional("protocolversion=", versions);
+        reader.optional("protocolVersion=", versions);
         // The class may be typed with its package.
         let providers = |text: &str| match text.rsplit('.').next() {
             Some("PlainTextAuthProvider") => Ok(()),
@@ -130,11 +130,11 @@ impl ConnectionMode {
             password,
             credentials_file: groups.group("-credentials-file").value("").map(PathBuf::from),
             compression: reader.value("compression=", FrameCompression::None, |text| one_of(text, &compressions)),
-            connections_per_host: reader.value("connectionsperhost=", 8, |text| whole_number(text, 1, 1024)),
-            max_pending: reader.optional("maxpending=", |text| whole_number(text, 1, 32_768)),
+            connections_per_host: reader.value("connectionsPerHost=", 8, |text| whole_number(text, 1, 1024)),
+            max_pending: reader.optional("maxPending=", |text| whole_number(text, 1, 32_768)),
             unprepared: reader.flag("unprepared"),
-            request_timeout: reader.value("requesttimeout=", Duration::from_secs(12), millis),
-            connect_timeout: reader.value("connecttimeout=", Duration::from_secs(5), millis),
+            request_timeout: reader.value("requestTimeout=", Duration::from_secs(12), millis),
+            connect_timeout: reader.value("connectTimeout=", Duration::from_secs(5), millis),
         }
     }
 }
@@ -221,7 +221,8 @@ impl TlsSettings {
         let Some(truststore) = reader.text("truststore=") else {
             let about_tls =
                 ["truststore-password=", "keystore=", "keystore-password=", "ssl-protocol=", "ssl-ciphers="];
-            if let Some(option) = about_tls.into_iter().find(|option| reader.flag(option)) {
+            let verification = verify_hostname.then_some("hostname-verification=");
+            if let Some(option) = about_tls.into_iter().find(|option| reader.flag(option)).or(verification) {
                 reader.problem(option, "it needs truststore= beside it, which switches TLS on".to_owned());
             }
             return None;

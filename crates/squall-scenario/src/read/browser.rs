@@ -6,7 +6,10 @@ use super::{
     raw::{RawBrowser, RawBrowserStep, TaskKind},
     table::TomlTable,
 };
-use crate::{Sourced, error::ProblemList};
+use crate::{
+    Sourced,
+    error::{ProblemList, did_you_mean},
+};
 
 pub(super) fn browser_settings(table: Option<TomlTable<'_, '_>>, problems: &mut ProblemList<'_>) -> RawBrowser {
     let Some(mut table) = table else { return RawBrowser::default() };
@@ -27,16 +30,19 @@ pub(super) fn browser_settings(table: Option<TomlTable<'_, '_>>, problems: &mut 
 /// `kind` of a task.
 pub(super) fn task_kind(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> TaskKind {
     let Some(given) = table.string("kind", problems) else { return TaskKind::Http };
-    match given.value.as_str() {
-        "http" => TaskKind::Http,
-        "browser" => TaskKind::Browser,
-        "cql" => TaskKind::Cql,
-        other => {
-            let hint = "write kind = \"http\" (the default), kind = \"browser\" or kind = \"cql\"";
-            problems.add_with_hint(&given.location, format!("there is no kind of task `{other}`"), hint);
-            TaskKind::Http
-        }
-    }
+    let kinds = [("http", TaskKind::Http), ("browser", TaskKind::Browser), ("cql", TaskKind::Cql)];
+    let kind_of = |name: &str| kinds.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind);
+    let typed = given.value.as_str();
+    kind_of(typed).unwrap_or_else(|| {
+        let meant = did_you_mean(typed, kinds.iter().map(|(known, _)| *known));
+        let hint = match meant {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => "write kind = \"http\" (the default), kind = \"browser\" or kind = \"cql\"".to_owned(),
+        };
+        problems.add_with_hint(&given.location, format!("there is no kind of task `{typed}`"), hint);
+        // The other keys are read as those of the kind that is probably meant.
+        meant.and_then(kind_of).unwrap_or(TaskKind::Http)
+    })
 }
 
 /// The step of `table`. `None` if it has no key of a step.

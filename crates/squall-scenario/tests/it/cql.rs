@@ -308,6 +308,9 @@ fn mistakes_in_statements_are_reported_with_their_line() {
     let task = |rest: &str| format!("[[task]]\nname = \"a\"\nkind = \"cql\"\n{rest}");
     rejected(&task(""), &["shop.toml:2:1: the CQL task `a` has no statement", "add statement ="]);
     rejected(&task("get = \"/\""), &["shop.toml:5:1: unknown key `get`"]);
+    let misspelt = "[[task]]\nname = \"a\"\nkind = \"cqll\"\nstatement = \"SELECT t FROM r\"\nexpect = { rows = 1 }";
+    let only = "shop.toml:4:8: there is no kind of task `cqll`\n 4 | kind = \"cqll\"\n   |        ^^^^^^\n   hint: did you mean `cql`?";
+    rejected(misspelt, &[only, "1 problem found"]);
     rejected("[[task]]\nname = \"a\"\nstatement = \"x\"", &["unknown key `statement`"]);
     let select = "statement = \"SELECT * FROM t WHERE k = ?\"";
     rejected(&task(select), &["shop.toml:5:13: the statement has 1 ?, and there are 0 values", "one value for each ?"]);
