@@ -39,7 +39,10 @@ use std::{
     cell::OnceCell,
     num::NonZeroUsize,
     rc::Rc,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 use token_ranges::TokenRanges;
 use tokio::{
@@ -75,7 +78,29 @@ struct DriverRun {
     makes_all: bool,
     /// Of one of the engine's threads, which end their load together.
     deadline: OnceLock<ThreadDeadline>,
-    connections_per_thread: NonZeroUsize,
+    connections: ThreadConnections,
+}
+
+/// Divides the connections to each node among the engine threads. Each thread has at least one.
+#[derive(Debug)]
+struct ThreadConnections {
+    all: usize,
+    threads: usize,
+    /// The threads that have got theirs.
+    begun: AtomicUsize,
+}
+
+impl ThreadConnections {
+    fn new(all: usize, threads: usize) -> ThreadConnections {
+        ThreadConnections { all, threads: threads.max(1), begun: AtomicUsize::new(0) }
+    }
+
+    /// The connections of the next thread.
+    fn take(&self) -> NonZeroUsize {
+        let thread = self.begun.fetch_add(1, Ordering::Relaxed) % self.threads;
+        let rest = usize::from(thread < self.all % self.threads);
+        NonZeroUsize::new(self.all / self.threads + rest).unwrap_or(NonZeroUsize::MIN)
+    }
 }
 
 /// What users take their work from, and who else does.
@@ -178,7 +203,7 @@ impl CqlDriver {
         work: DriverWork,
         DriverData { seeds, token_ranges, limit, place }: DriverData,
     ) -> CqlDriver {
-        let connections = settings.mode.connections_per_host as usize / work.engine_threads.max(1);
+        let connections = ThreadConnections::new(settings.mode.connections_per_host as usize, work.engine_threads);
         let run = DriverRun {
             place,
             settings: settings.clone(),
@@ -191,7 +216,7 @@ impl CqlDriver {
             end: RunEnd::default(),
             makes_all: work.partitions.is_some(),
             deadline: OnceLock::new(),
-            connections_per_thread: NonZeroUsize::new(connections).unwrap_or(NonZeroUsize::MIN),
+            connections,
         };
         CqlDriver { run: Arc::new(run) }
     }
@@ -259,7 +284,8 @@ impl DriverThread for CqlThread {
 
     async fn connect(&mut self) -> Result<(), DriverError> {
         let run = self.run.clone();
-        let connecting = Database::connect(&run.target, run.connections_per_thread);
+        let connections = run.connections.take();
+        let connecting = Database::connect(&run.target, connections);
         let database = connecting.await.map_err(|error| DriverError::Unreachable { reason: error.to_string() })?;
         let preparing = ThreadOperations::prepare(&database, &run.settings, &run.workload);
         let limit = run.settings.mode.connect_limit();
@@ -277,7 +303,7 @@ impl DriverThread for CqlThread {
         let thread = ConnectedThread {
             cut_off,
             _tasks: tasks,
-            pending: run.most_pending(&database).map(Semaphore::new),
+            pending: run.most_pending(&database, connections).map(Semaphore::new),
             run,
             recorder: self.recorder.clone(),
             metrics: self.metrics.clone(),
@@ -343,8 +369,8 @@ impl ConnectedThread {
 
 impl DriverRun {
     /// The requests of all connections of a thread together.
-    fn most_pending(&self, database: &Database) -> Option<usize> {
-        let connections = self.connections_per_thread.get() * database.used_nodes(&self.target).max(1);
+    fn most_pending(&self, database: &Database, connections: NonZeroUsize) -> Option<usize> {
+        let connections = connections.get() * database.used_nodes(&self.target).max(1);
         self.settings.mode.max_pending.map(|pending| pending as usize * connections)
     }
 
@@ -365,5 +391,21 @@ impl DriverRun {
 
     fn chooser(&self) -> OperationChooser {
         OperationChooser::new(&self.workload.weights(), &self.settings.command.operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_share_all_connections() {
+        let shared = |all, threads| -> Vec<usize> {
+            let connections = ThreadConnections::new(all, threads);
+            (0..threads).map(|_| connections.take().get()).collect()
+        };
+        assert_eq!(shared(8, 3), [3, 3, 2]);
+        assert_eq!(shared(8, 4), [2, 2, 2, 2]);
+        assert_eq!(shared(2, 3), [1, 1, 1]);
     }
 }
