@@ -109,6 +109,14 @@ export type Error = {
   };
 };
 
+export type Fleet = {
+  leader: string | null;
+  orchestrators: number;
+  run: string | null;
+  t: number[];
+  workers: WorkerLine[];
+};
+
 export type Grid = {
   slots: {
     all: number;
@@ -405,6 +413,7 @@ export type Session = {
   results_only?: boolean;
   shows_streams?: boolean;
   shows_grid?: boolean;
+  worker_command?: string | null;
 };
 
 export type SignIn = {
@@ -505,4 +514,10 @@ export type Worker = {
   shares?: number;
   users_count?: number;
   active_users_count?: number;
+};
+
+export type WorkerLine = {
+  id: string;
+  cpu_percent: (number | null)[];
+  lag_p99: (number | null)[];
 };

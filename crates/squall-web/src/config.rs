@@ -41,6 +41,8 @@ pub struct WebConfig {
     /// Where finished runs are saved and read.
     pub history: Option<RunHistory>,
     pub mode: ServerMode,
+    /// The command that adds a worker to the fleet, without passwords; `None` if no worker can join.
+    pub worker_command: Option<String>,
     /// Readers of the live feed, which the server counts.
     pub viewers: ViewerCount,
     /// Version of Squall.
@@ -244,6 +246,7 @@ impl WebConfig {
             allowed_origins: Vec::new(),
             history: None,
             mode: ServerMode::Fleet,
+            worker_command: None,
             viewers: ViewerCount::default(),
             version,
         }

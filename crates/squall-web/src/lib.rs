@@ -29,6 +29,7 @@ mod session;
 mod tls;
 mod vikhry_json;
 mod vikhry_probes;
+mod worker_history;
 
 pub use config::{
     AllowedOrigin, ApiToken, MakeResource, ResourceFactory, RunHistory, ServerMode, ShownGrid, ShownStreams,

@@ -15,8 +15,8 @@ use crate::{
     access_guard::{AccessGuard, check_access},
     error::ApiError,
     routes::{
-        ApiState, api_v1, compare, dashboard, fleet_actions, grid, live, metric, ops, resources, runs, scenarios,
-        sign_in, streams, ui, vikhry, vikhry_feed, vikhry_metrics,
+        ApiState, api_v1, compare, dashboard, fleet, fleet_actions, grid, live, metric, ops, resources, runs,
+        scenarios, sign_in, streams, ui, vikhry, vikhry_feed, vikhry_metrics,
     },
 };
 
@@ -115,6 +115,7 @@ fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
         .post("/api/v1/tests/current/notes", fleet_actions::add_note)
         .get("/api/v1/tests/current/metrics/{id}", metric::metric)
         .get("/api/v1/workers", api_v1::workers)
+        .get("/api/v1/fleet", fleet::show)
         .post("/api/v1/workers/{id}/drain", fleet_actions::drain)
         .get("/api/v1/live", live::subscribe)
         .get("/api/v1/tests/{epoch}/report", api_v1::report)

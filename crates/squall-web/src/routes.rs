@@ -4,6 +4,7 @@
 pub(crate) mod api_v1;
 pub(crate) mod compare;
 pub(crate) mod dashboard;
+pub(crate) mod fleet;
 pub(crate) mod fleet_actions;
 pub(crate) mod grid;
 pub(crate) mod live;

@@ -4,8 +4,8 @@
 
 use squall_coord::{FleetStores, StoreError};
 use squall_metrics::RunView;
-use squall_model::{Bundle, Plan, RunFacts, RunPhase, ThresholdResult};
-use squall_orchestrator::{FleetClient, FleetError, FleetStatus, RunAggregator};
+use squall_model::{Bundle, Plan, RunFacts, RunPhase, ThresholdResult, WorkerFacts, protocol::parse_instance};
+use squall_orchestrator::{FleetClient, FleetError, FleetStatus, RunAggregator, WorkerActivity};
 use squall_report::{InterruptionRule, ReportInput};
 use std::{
     sync::{
@@ -27,6 +27,7 @@ use crate::{
     live::{LiveFeed, StoreContact},
     run_saver::RunSaver,
     vikhry_json,
+    worker_history::WorkerHistory,
 };
 use squall_history::{RunFolder, RunId};
 
@@ -92,6 +93,7 @@ pub(crate) struct WatchedRun<C: FleetStores> {
     /// The id in the history, once the run is saved.
     pub(crate) saved_as: Option<RunId>,
     pub(crate) cpu: CpuHistory,
+    pub(crate) workers: WorkerHistory,
     source: WatchedRunSource<C>,
 }
 
@@ -108,6 +110,19 @@ pub(crate) fn report_input<'a>(
 ) -> ReportInput<'a> {
     let (schedule_rule, interruption_rule) = (bundle.schedule_rule, InterruptionRule::default());
     ReportInput { plan, view, facts, schedule_rule, interruption_rule, command: None, version }
+}
+
+/// The part of a worker in a run that is over; `None` if its instance cannot be read.
+fn finished_activity(worker: &WorkerFacts) -> Option<WorkerActivity> {
+    Some(WorkerActivity {
+        id: worker.id.clone(),
+        instance: parse_instance(&worker.instance)?,
+        state: worker.state.name(),
+        joined_s: worker.joined_s,
+        ended_s: worker.ended_s,
+        lost_at_most: worker.lost_at_most,
+        latest: None,
+    })
 }
 
 /// The name of the run in its specification.
@@ -132,6 +147,7 @@ impl<C: FleetStores> WatchedRun<C> {
             finished: true,
             saved_as: None,
             cpu: CpuHistory::default(),
+            workers: WorkerHistory::default(),
             source: WatchedRunSource::Finished(Box::new((view, facts))),
         }
     }
@@ -157,6 +173,17 @@ impl<C: FleetStores> WatchedRun<C> {
         match &self.source {
             WatchedRunSource::Aggregating(aggregator) => Some(aggregator),
             WatchedRunSource::Finished(_) => None,
+        }
+    }
+
+    /// The parts of the workers in the run so far, or at its end.
+    pub(crate) fn worker_activity(&self) -> Vec<WorkerActivity> {
+        match &self.source {
+            WatchedRunSource::Aggregating(aggregator) => aggregator.worker_activity(),
+            WatchedRunSource::Finished(finished) => {
+                let workers = finished.1.fleet.iter().flat_map(|fleet| &fleet.workers);
+                workers.filter_map(finished_activity).collect()
+            }
         }
     }
 
@@ -387,6 +414,7 @@ impl<C: FleetStores> RunWatcher<C> {
             finished: false,
             saved_as: None,
             cpu: CpuHistory::default(),
+            workers: WorkerHistory::default(),
             source: WatchedRunSource::Aggregating(Box::new(aggregator)),
         });
         self.advance(status).await.map(|_| true)
@@ -416,6 +444,9 @@ impl<C: FleetStores> RunWatcher<C> {
             aggregator.poll().await
         };
         let merged = within_store_timeout(merging).await;
+        if status.phase == RunPhase::Running {
+            watched.workers.note(watched.elapsed, &status.workers, &aggregator.worker_activity());
+        }
         self.counters.invalid_deltas.fetch_add(aggregator.rejected_entries().saturating_sub(rejected_before), Relaxed);
         match merged {
             // The store did respond, and nothing is lost: the aggregator continues after the last
@@ -435,8 +466,9 @@ impl<C: FleetStores> RunWatcher<C> {
         }
         let Some(run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
         let mut watched = self.run.write().await;
-        // The result has no CPU use by second.
-        let cpu = watched.take_if(|watched| watched.is_run_of(status)).map(|watched| watched.cpu).unwrap_or_default();
+        // The result has no figures of workers by second.
+        let known = watched.take_if(|watched| watched.is_run_of(status));
+        let (cpu, workers) = known.map(|watched| (watched.cpu, watched.workers)).unwrap_or_default();
         *watched = Some(WatchedRun {
             epoch: status.epoch,
             run_id: run_id_of(status).to_owned(),
@@ -450,6 +482,7 @@ impl<C: FleetStores> RunWatcher<C> {
             finished: true,
             saved_as: None,
             cpu,
+            workers,
             source: WatchedRunSource::Finished(Box::new((run.view, run.facts))),
         });
         drop(watched);

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Cli, CliCommand, OrchestratorArgs},
     bundle::{self, BundleOpener},
+    command_line::{shell_line, without_credentials},
     commands::run::{load_scenario, resolve_input},
     exit::{CliError, PASSED, error_chain},
     fleet_store,
@@ -81,7 +82,7 @@ async fn run_orchestrator<H: ScriptHost>(args: &OrchestratorArgs, host: &H, conf
     }
 }
 
-/// The streams and the grid that the web UI shows.
+/// What the web UI shows of the Redis server: streams, the grid and how a worker joins.
 async fn add_stores(args: &OrchestratorArgs, config: WebConfig, redis: &str) -> Result<WebConfig, CliError> {
     let grid = match &args.shown.grid {
         Some(name) => {
@@ -97,7 +98,13 @@ async fn add_stores(args: &OrchestratorArgs, config: WebConfig, redis: &str) -> 
         }
         None => None,
     };
-    Ok(WebConfig { grid, streams, ..config })
+    Ok(WebConfig { grid, streams, worker_command: Some(worker_command(redis, &args.fleet)), ..config })
+}
+
+/// The command that adds a worker to the fleet, without the password of the server.
+fn worker_command(redis: &str, fleet: &str) -> String {
+    let arguments = ["--redis", &without_credentials(redis), "--fleet", fleet].map(str::to_owned);
+    shell_line(&["squall", "worker"], &arguments)
 }
 
 /// Leads and serves until `stop`.

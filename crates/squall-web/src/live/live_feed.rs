@@ -205,8 +205,7 @@ impl LiveFeed {
         if !due || self.subscriber_count() == 0 {
             return;
         }
-        let activity = watched.and_then(WatchedRun::aggregator).map(|aggregator| aggregator.worker_activity());
-        let activity = activity.unwrap_or_default();
+        let activity = watched.map(WatchedRun::worker_activity).unwrap_or_default();
         let text: Arc<str> = fleet_message(workers, &activity, status.now_ms, status.revision).into();
         progress.fleet = Some((Instant::now(), text.clone()));
         self.send(Published::Text(text));

@@ -7,7 +7,7 @@ use squall_metrics::{
 };
 use squall_model::{
     Bundle, EngineLimits, FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, Load, LoadModel, Pause, Plan,
-    Profile, RunFacts, StopReason, TaskSpec, ThresholdResult,
+    Profile, RunFacts, StopReason, TaskSpec, ThresholdResult, WorkerFacts, WorkerState,
 };
 use squall_orchestrator::{WorkerActivity, WorkerInfo, WorkerSecond};
 use std::time::Duration;
@@ -84,6 +84,15 @@ fn run() -> WatchedRun<MemoryFleetStores> {
         events: Vec::new(),
         fleet: Some(FleetFacts {
             events: vec![FleetEvent::new(1.24, FleetEventKind::Joined, "worker w2 joined").about("w2")],
+            workers: vec![WorkerFacts {
+                id: "w2".into(),
+                instance: "0000000000000002".into(),
+                requests: 4,
+                state: WorkerState::Lost,
+                joined_s: 0.0,
+                ended_s: Some(1.5),
+                lost_at_most: 3,
+            }],
             ..FleetFacts::default()
         }),
     };
@@ -145,6 +154,14 @@ fn messages_of_the_fleet_have_their_golden_form() {
     check("fleet", &fleet_message(&[worker], &[part(1, "w1", "working"), lost], 10_000, 4));
     check("alive", &alive_message(Some(2.5)));
     check("hello", &hello_message("1.2.3"));
+}
+
+#[test]
+fn worker_that_was_lost_stays_in_the_list_when_the_run_is_over() {
+    let message: serde_json::Value =
+        serde_json::from_str(&fleet_message(&[], &run().worker_activity(), 10_000, 4)).unwrap();
+    let worker = &message["workers"][0];
+    assert_eq!((&worker["id"], &worker["state"], &worker["lost_at_most"]), (&"w2".into(), &"lost".into(), &3.into()));
 }
 
 /// The page appends what follows its latest second, so a snapshot may not repeat it.

@@ -46,6 +46,7 @@ fn session_response<C: FleetStores>(app: &ApiState<C>, signed_in: bool, cookie: 
         "results_only": app.config.mode == ServerMode::Results,
         "shows_streams": app.config.streams.is_some(),
         "shows_grid": app.config.grid.is_some(),
+        "worker_command": app.config.worker_command.as_ref().filter(|_| signed_in),
         "version": app.config.version,
     });
     let mut response = json_ok(&body).into_response();

@@ -77,8 +77,11 @@ async fn sign_in(world: &World, token: &str) -> (RawResponse, String) {
 
 #[tokio::test]
 async fn signing_in_sets_a_cookie_that_opens_the_api_and_the_live_feed() {
-    let world = world_with_token().await;
-    assert_eq!(world.get("/api/v1/session").await.json()["signed_in"], false);
+    let worker_command = Some("squall worker --redis redis://10.0.0.5:6379 --fleet main".to_owned());
+    let token = Some(ApiToken::new(TOKEN).unwrap());
+    let world = world_with(1, WebConfig { token, worker_command, ..WebConfig::local("test") }).await;
+    let stranger = world.get("/api/v1/session").await.json();
+    assert_eq!((&stranger["signed_in"], &stranger["worker_command"]), (&false.into(), &serde_json::Value::Null));
     let (response, cookie) = sign_in(&world, TOKEN).await;
     assert_eq!(response.status, 200);
     assert!(cookie.contains("HttpOnly; SameSite=Strict") && !cookie.contains(TOKEN), "{cookie}");
@@ -87,6 +90,7 @@ async fn signing_in_sets_a_cookie_that_opens_the_api_and_the_live_feed() {
     assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
     let session = ask(&world, "GET", "/api/v1/session", &headers).await.json();
     assert_eq!((&session["sign_in_required"], &session["signed_in"]), (&true.into(), &true.into()));
+    assert_eq!(session["worker_command"], "squall worker --redis redis://10.0.0.5:6379 --fleet main");
     let mut socket = Socket::open_with(&world, "/api/v1/live", &format!("Cookie: {cookie}\r\n")).await;
     assert_eq!(socket.message().await["type"], "hello");
     let foreign = format!("{headers}Origin: http://evil.example\r\n");

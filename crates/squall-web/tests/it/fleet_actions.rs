@@ -1,4 +1,4 @@
-//! Tests of notes, of the drain of a worker, and of one metric's page.
+//! Tests of notes, of the drain of a worker, and of the pages of one metric and of the workers.
 
 use serde_json::{Value, json};
 use squall_coord::{FleetStores, RunStore};
@@ -76,6 +76,36 @@ async fn drain_reaches_the_worker_that_it_names() {
             break;
         }
     }
+}
+
+#[tokio::test]
+async fn fleet_has_its_leader_and_the_figures_of_each_worker_by_second() {
+    let world = world(2).await;
+    let before = world.get("/api/v1/fleet").await.json();
+    assert_eq!((&before["run"], &before["t"], &before["workers"]), (&Value::Null, &json!([]), &json!([])));
+    start(&world).await;
+    let enough = |fleet: &Value| fleet["workers"].as_array().is_some_and(|workers| workers.len() == 2);
+    let with_lag =
+        |fleet: &Value| enough(fleet) && fleet["workers"][1]["lag_p99"].to_string().contains(char::is_numeric);
+    let fleet = world.until(with_lag, "/api/v1/fleet").await;
+    let points = fleet["t"].as_array().unwrap().len();
+    for (worker, id) in fleet["workers"].as_array().unwrap().iter().zip(["w1", "w2"]) {
+        assert_eq!(worker["id"], id);
+        for column in ["cpu_percent", "lag_p99"] {
+            assert_eq!(worker[column].as_array().unwrap().len(), points, "{column} of {worker}");
+        }
+    }
+    assert_eq!(fleet["t"][0], 1);
+    assert_eq!(
+        (&fleet["leader"], &fleet["orchestrators"]),
+        (&json!("leader"), &json!(1)),
+        "the name without its unique part"
+    );
+    assert_eq!(world.post("/stop_test", "{}").await.status, 200);
+    let over = world.until(|state| state["state"] == "IDLE", "/api/v1/tests/current").await;
+    assert_eq!(over["epoch"], 1);
+    let kept = world.get("/api/v1/fleet").await.json();
+    assert_eq!(kept["workers"].as_array().unwrap().len(), 2, "the figures stay when the run is over");
 }
 
 #[tokio::test]
