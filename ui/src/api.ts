@@ -25,6 +25,8 @@ export type Session = Checked<
     results_only: boolean;
     shows_streams: boolean;
     shows_grid: boolean;
+    /** The command that adds a worker to the fleet. */
+    worker_command?: string | null;
     version: string;
   },
   doc.Session
@@ -127,6 +129,9 @@ export type Pool = Checked<
 >;
 
 export type PoolItem = { resource_id: string; held?: { worker: string; epoch: number } } & Record<string, unknown>;
+
+export type { Fleet as FleetHistory, WorkerLine } from "./api_types";
+export const fetchFleet = (): Promise<doc.Fleet> => request("GET", "/api/v1/fleet");
 
 export const fetchMetric = (id: number): Promise<MetricDetail> => request("GET", `/api/v1/tests/current/metrics/${Number(id)}`);
 export const fetchProbes = (): Promise<{ generated_at: number; probes: Probe[] }> => request("GET", "/probes?count=1000");

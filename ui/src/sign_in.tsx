@@ -16,7 +16,7 @@ export function SignIn(): JSX.Element {
       setToken("");
       store.access = "granted";
       store.connection.connect();
-      store.changed();
+      await store.checkAccess();
     } catch (error) {
       setProblem(error instanceof Error ? error.message : String(error));
     }
@@ -25,7 +25,9 @@ export function SignIn(): JSX.Element {
     <Dialog title="Sign in" closable={false} onClose={() => undefined}>
       <form onSubmit={(event) => void submit(event)}>
         <label>
-          The token of this orchestrator (<code>--token</code> or <code>SQUALL_TOKEN</code>)
+          <span>
+            The token of this orchestrator (<code>--token</code> or <code>SQUALL_TOKEN</code>)
+          </span>
           <input
             type="password"
             autocomplete="current-password"

@@ -25,6 +25,8 @@ export class Store {
   resultsOnly = false;
   /** What the server shows beside the fleet. */
   shows = { streams: false, grid: false };
+  /** The command that adds a worker to the fleet, if the server knows it. */
+  workerCommand: string | null = null;
   /** The server is of another version than this page. */
   outdated = false;
   /** The age of the run when the server last said it, and when that was. */
@@ -159,6 +161,7 @@ export class Store {
     const session = await fetchSession().catch(() => null);
     this.resultsOnly = session?.results_only ?? this.resultsOnly;
     if (session) this.shows = { streams: session.shows_streams, grid: session.shows_grid };
+    this.workerCommand = session?.worker_command ?? this.workerCommand;
     if (session && !session.signed_in) {
       this.access = "sign-in";
       this.connection.stop();

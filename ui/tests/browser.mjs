@@ -54,7 +54,18 @@ export async function picture(page, name) {
     const drawnOrHidden = (chart) => chart.childElementCount > 0 || chart.getBoundingClientRect().top > innerHeight;
     return [...document.querySelectorAll(".chart")].every(drawnOrHidden);
   });
+  // What was drawn last is on the screen two frames later.
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   await page.screenshot({ path: join(PICTURES, `${name}.png`) });
+}
+
+/** How many pixels the page scrolls sideways in a window of 320 px. */
+export async function sidewaysAt320(page) {
+  const before = page.viewportSize();
+  await page.setViewportSize({ width: 320, height: 700 });
+  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  await page.setViewportSize(before);
+  return sideways;
 }
 
 /** Violations of axe's rules with serious or critical impact. */

@@ -7,13 +7,13 @@ import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { launch, NARROW, open, picture, seriousFindings } from "./browser.mjs";
+import { launch, NARROW, open, picture, seriousFindings, sidewaysAt320 } from "./browser.mjs";
 import { Fleet, PATIENCE_MS, until } from "./fleet.mjs";
 
 const SHOP = join(import.meta.dirname, "shop.toml");
 const HOSTILE = join(import.meta.dirname, "hostile.toml");
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const PAGES = ["live", "metrics", "errors", "probes", "workers", "resources", "start", "history", "compare"];
+const PAGES = ["live", "metrics", "errors", "probes", "workers", "resources", "streams", "grid", "start", "history", "compare", "api"];
 
 /** Seconds of a text such as `1:02`. */
 const seconds = (text) => text.split(":").reduce((sum, part) => sum * 60 + Number(part), 0);
@@ -23,10 +23,11 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
   let fleet;
   let wide;
   let narrow;
+  let saved = [];
 
   before(async () => {
     browser = await launch();
-    fleet = await Fleet.start({ workers: 2, history: true });
+    fleet = await Fleet.start({ workers: 2, history: true, extra: ["--streams", "--grid", "main"] });
     wide = await open(browser, fleet);
     narrow = await open(browser, fleet, { viewport: NARROW, colorScheme: "dark" });
     for (const { page } of [wide, narrow]) page.setDefaultTimeout(PATIENCE_MS);
@@ -37,20 +38,34 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await fleet?.stop();
   });
 
-  /** Every page in two widths and themes: a picture, and no serious finding of axe. */
+  /** Every page in both widths and themes: a picture, and no serious finding of axe. */
   async function lookAtEverything(state) {
-    for (const [view, name] of [
-      [wide, "1440-light"],
-      [narrow, "420-dark"],
-    ]) {
-      for (const at of PAGES) {
-        await view.page.goto(`${fleet.api}/#/${at}`);
-        await view.page.locator("main .card, main .empty").first().waitFor();
-        await picture(view.page, `${at}-${state}-${name}`);
-        assert.deepEqual(await seriousFindings(view.page, AXE), [], `${at} ${state} ${name}`);
+    const pages = state === "empty" ? PAGES : [...PAGES, ...(await pagesOfRuns())];
+    for (const { page } of [wide, narrow]) {
+      const { width } = page.viewportSize();
+      for (const at of pages) {
+        await page.goto(`${fleet.api}/#/${at}`);
+        await page.locator("main .card, main .empty").first().waitFor();
+        for (const colorScheme of ["light", "dark"]) {
+          await page.emulateMedia({ colorScheme });
+          const name = `${at.split("?")[0]}${at.includes("base=") ? "d" : ""}-${state}-${width}-${colorScheme}`;
+          await picture(page, name);
+          assert.deepEqual(await seriousFindings(page, AXE), [], name);
+        }
+        assert.equal(await sidewaysAt320(page), 0, `${at} ${state} scrolls sideways`);
       }
-      await view.page.goto(`${fleet.api}/#/live`);
+      await page.goto(`${fleet.api}/#/live`);
     }
+  }
+
+  /** Addresses that name a metric and saved runs. */
+  async function pagesOfRuns() {
+    saved = await fleet.get("/api/v1/runs").then(
+      ({ runs }) => runs,
+      () => saved,
+    );
+    const [newer, base = newer] = saved.map(({ id }) => id);
+    return ["metric?id=0", `compare?base=${base}&new=${newer}`];
   }
 
   /** Metrics named `cart/…` are a group; its rows and the times of the table are chosen in the address. */
@@ -157,6 +172,39 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await other.close();
   });
 
+  test("behind a proxy that delays and cuts the feed, a page with a wrong clock says the true age and has no gap", async () => {
+    const other = await browser.newContext();
+    const page = await other.newPage();
+    await page.addInitScript(() => {
+      const now = Date.now.bind(Date);
+      Date.now = () => now() + 3_600_000;
+    });
+    let holds = false;
+    let cut = () => undefined;
+    await page.routeWebSocket("**/api/v1/live*", (socket) => {
+      const server = socket.connectToServer();
+      cut = () => socket.close();
+      server.onMessage((text) => {
+        if (!holds) socket.send(text);
+      });
+    });
+    await page.goto(fleet.api);
+    const age = page.locator(".navigation .age");
+    await until("the true age", async () => /^Data [0-2]\.\d s old$/.test(await age.textContent()));
+    holds = true;
+    await page.locator(".band", { hasText: "No word from the server" }).waitFor();
+    await page.locator(".chip", { hasText: "Was running" }).waitFor();
+    holds = false;
+    cut();
+    await page.locator(".chip", { hasText: /^Running/ }).waitFor();
+    await until("the true age again", async () => /^Data [0-2]\.\d s old$/.test(await age.textContent()));
+    await page.getByRole("button", { name: "Show as table" }).first().click();
+    const texts = await page.locator(".chart-table tbody th").allInnerTexts();
+    const times = texts.map(seconds);
+    assert.ok(times.length > 5 && times.every((t, index) => t === times[0] - index), `no gap and no double second in ${texts}`);
+    await other.close();
+  });
+
   test("a killed orchestrator makes every figure look old", async () => {
     process.kill(fleet.pid("orchestrator"), "SIGKILL");
     for (const { page } of [wide, narrow]) {
@@ -171,6 +219,19 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
         values.filter((value) => Number(getComputedStyle(value).fontWeight) >= 600).map((value) => value.textContent),
       );
     assert.deepEqual(current, [], "no figure has the weight of a current one");
+    await page.emulateMedia({ colorScheme: "light" });
+    await until("the open end of a chart is hatched", () =>
+      page
+        .locator(".chart canvas")
+        .first()
+        .evaluate((canvas) => {
+          const warnSoft = [0xfc, 0xf0, 0xd9];
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          let hatched = 0;
+          for (let at = 0; at < data.length; at += 4) if (warnSoft.every((part, offset) => data[at + offset] === part)) hatched += 1;
+          return hatched > 500;
+        }),
+    );
   });
 
   test("its restart continues the page without a gap and without a double second", async () => {

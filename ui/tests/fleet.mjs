@@ -38,6 +38,7 @@ export class Fleet {
   #target;
   #env;
   #orchestrator;
+  #extra = [];
 
   static async start({ workers = 3, token = null, scenario = null, history = false, scenarios = false, extra = [] } = {}) {
     const fleet = new Fleet();
@@ -56,6 +57,7 @@ export class Fleet {
       mkdirSync(fleet.scenarios);
       args.push("--scenarios", fleet.scenarios);
     }
+    fleet.#extra = extra;
     await fleet.squall(...args, ...extra);
     return fleet;
   }
@@ -142,7 +144,7 @@ export class Fleet {
 
   /** Starts the orchestrator again at its address, after it was killed. */
   async restartOrchestrator() {
-    const args = ["orchestrator", "--redis", this.redis(), "--listen", new URL(this.api).host, "--history", this.history];
+    const args = ["orchestrator", "--redis", this.redis(), "--listen", new URL(this.api).host, "--history", this.history, ...this.#extra];
     this.#orchestrator = await this.#start(args, /serves the API/);
   }
 

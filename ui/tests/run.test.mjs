@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { launch, NARROW, open, picture, seriousFindings } from "./browser.mjs";
+import { launch, NARROW, open, picture, seriousFindings, sidewaysAt320 } from "./browser.mjs";
 import { Fleet, PATIENCE_MS, until } from "./fleet.mjs";
 
 const SHOP = join(import.meta.dirname, "shop.toml");
@@ -58,6 +58,25 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.getByText("3 workers are ready.").waitFor();
     assert.match(await page.locator("pre").last().textContent(), /squall test start/);
     await picture(page, "empty-1440-light");
+  });
+
+  test("a fleet without workers names the command that adds one, without the password", async () => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    await page.routeWebSocket("**/api/v1/live*", (socket) => {
+      const server = socket.connectToServer();
+      server.onMessage((text) => {
+        const message = JSON.parse(text);
+        socket.send(message.type === "fleet" ? JSON.stringify({ ...message, workers: [] }) : text);
+      });
+    });
+    await page.goto(fleet.api);
+    await page.getByText("This fleet has no workers.").waitFor();
+    const { host, password } = new URL(fleet.redis());
+    const command = await page.locator("pre").first().textContent();
+    assert.ok(command.startsWith("squall worker --redis redis://…@") && command.includes(host), command);
+    assert.ok(password && !command.includes(password), command);
+    await context.close();
   });
 
   test("a run started elsewhere appears, and its figures move", async () => {
@@ -142,6 +161,26 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await until("requests again", async () => number(await figure(page, "Requests per second")) > 60);
   });
 
+  test("the load is paused, resumed and changed with the keyboard alone", async () => {
+    const { page } = view;
+    page.on("dialog", (dialog) => void dialog.accept());
+    await page.locator("body").press("Escape");
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.keyboard.press(" ");
+    await page.locator(".chip", { hasText: "Paused" }).waitFor();
+    await page.keyboard.press(" ");
+    await page.locator(".chip", { hasText: "Running" }).waitFor();
+    await page.getByRole("button", { name: "Change load" }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.type("95");
+    await page.keyboard.press("Enter");
+    await page.getByText(/95(\.0)? starts per second: 3 of 3 workers/).waitFor();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    assert.equal(await page.evaluate(() => document.activeElement?.ariaLabel), "Change load", "the focus returns to the button");
+    await fleet.squall("test", "rate", "100", "--api", fleet.api);
+  });
+
   test("a killed worker is shown as lost, and its shares move", async () => {
     const { page } = view;
     await page.getByRole("link", { name: /Workers/ }).click();
@@ -150,10 +189,39 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.locator(".events", { hasText: "was lost" }).waitFor();
     await until("two workers hold all shares", async () => (await page.locator(".share-names li").count()) === 2);
     await page.getByText("256 of 256 shares of the load have a worker").waitFor();
+    for (const title of ["CPU by worker", "Schedule lag p99 by worker"]) {
+      const card = page.locator(".chart-card", { has: page.getByRole("heading", { name: title }) });
+      await card.locator(".legend li", { hasText: "worker-2" }).waitFor();
+      assert.equal(await card.locator(".legend i.tone-error-1").count(), 1, "the lost worker has a colour");
+      assert.equal(await card.locator(".legend i.tone-others").count(), 2, "the others are grey");
+    }
+    const leader = page.locator(".pairs > div", { hasText: "Leader" }).locator("dd");
+    await until("the leader", async () => (await leader.textContent()) === (await fleet.get("/api/v1/fleet")).leader);
     await picture(page, "workers-1440-light");
     await page.getByRole("link", { name: /^Live/ }).click();
     await page.locator(".charts").first().waitFor();
     await picture(page, "live-1440-light");
+  });
+
+  test("an event in the list and its flag in the charts highlight each other", async () => {
+    const { page } = view;
+    const row = page.locator(".events > li", { hasText: "was lost" });
+    await row.hover();
+    await until("a mark in each chart in view", async () => (await page.locator(".u-over .flag-mark").count()) >= 4);
+    await page.locator(".events > li.marked", { hasText: "was lost" }).waitFor();
+    const left = await page
+      .locator(".flag-mark")
+      .first()
+      .evaluate((mark) => mark.getBoundingClientRect().left);
+    await page.locator("h1").hover();
+    await until("no mark", async () => (await page.locator(".flag-mark, .marked").count()) === 0);
+    await page.evaluate(() => window.scrollTo(0, 0));
+    const over = await page.locator(".u-over").first().boundingBox();
+    await page.mouse.move(left, over.y - 8);
+    await page.locator(".flag-mark span", { hasText: "was lost" }).waitFor();
+    await page.locator(".events > li.marked", { hasText: "was lost" }).waitFor({ state: "attached" });
+    await picture(page, "live-marked-1440-light");
+    await page.mouse.move(0, 0);
   });
 
   test("a note appears in the list and in the charts of everyone", async () => {
@@ -163,6 +231,8 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.getByLabel(/^Note at/).fill("cache <b>cleared</b>");
     await page.getByRole("button", { name: "Add", exact: true }).click();
     for (const shown of [page, other.page]) await shown.locator(".events", { hasText: "cache <b>cleared</b>" }).waitFor();
+    const note = page.locator(".events > li", { hasText: "cache <b>cleared</b>" });
+    assert.ok((await note.boundingBox()).height < 60, "a note has the width of the list");
     await other.context.close();
   });
 
@@ -243,24 +313,17 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
       ]) {
         const other = await open(browser, fleet, { colorScheme, ...(viewport ? { viewport } : {}) });
         await other.page.locator(".figure .value .unit").first().waitFor();
-        for (const name of ["live", "metrics", "errors", "probes", "workers", "resources", "start"]) {
+        for (const name of ["live", "metrics", "metric?id=0", "errors", "probes", "workers", "resources", "start", "api"]) {
           await other.page.goto(`${fleet.api}/#/${name}`);
           await other.page.locator("main .card").first().waitFor();
-          await picture(other.page, `${name}-${width}-${colorScheme}`);
+          await picture(other.page, `${name.split("?")[0]}-${width}-${colorScheme}`);
           assert.deepEqual(await seriousFindings(other.page, AXE), [], `${name} ${colorScheme} ${width}`);
+          assert.equal(await sidewaysAt320(other.page), 0, `${name} scrolls sideways`);
         }
         assert.deepEqual(other.problems, []);
         await other.context.close();
       }
     }
-  });
-
-  test("a narrow page does not scroll sideways", async () => {
-    const { page, context } = await open(browser, fleet, { viewport: { width: 320, height: 700 } });
-    await page.locator(".figure .value").first().waitFor();
-    const [content, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
-    assert.ok(content <= shown, `${content} px wide in ${shown}`);
-    await context.close();
   });
 
   test("a stopped run shows its verdict, and its totals are those of the result and of the target", async () => {
@@ -295,6 +358,17 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
       );
       if (second.requests > 0) near(times.get(t)[2], second.p99_ms, `p99 of second ${t}`);
     }
+  });
+
+  test("a worker that was lost stays in the list when the run is over", async () => {
+    const { page } = view;
+    const lost = (await fleet.get("/api/v1/tests/1")).fleet.workers.find((worker) => worker.state === "lost");
+    await page.getByRole("link", { name: /Workers/ }).click();
+    await page.getByRole("row", { name: /worker-2 Lost/ }).waitFor();
+    const missing = page.locator(".figure", { hasText: "Unreported at most" }).locator(".value");
+    assert.equal(number(await missing.textContent()), lost.lost_at_most);
+    await page.getByRole("heading", { name: "CPU by worker" }).waitFor();
+    await page.getByRole("link", { name: /^Live/ }).click();
   });
 
   test("the report downloads as one HTML file", async () => {

@@ -33,6 +33,8 @@ describe("an orchestrator with a token and a scenario", { timeout: 10 * PATIENCE
     await page.getByRole("dialog", { name: "Sign in" }).waitFor();
     await picture(page, "sign-in-1440-light");
     const field = page.getByLabel(/The token of this orchestrator/);
+    const label = page.locator("dialog label > span");
+    assert.ok((await label.boundingBox()).height < 45, "the label is a sentence");
     await field.fill("not-the-right-token");
     await page.getByRole("button", { name: "Sign in" }).click();
     await page.getByText("the token is wrong").waitFor();
@@ -51,8 +53,8 @@ describe("an orchestrator with a token and a scenario", { timeout: 10 * PATIENCE
     await page.getByRole("button", { name: "Users", exact: true }).click();
     await page.getByLabel("Virtual users").fill("7");
     await page.getByLabel("shelf").fill("2");
-    await picture(page, "start-form-1440-light");
     await page.getByText("closed model · 7 users for 5 min").waitFor();
+    await picture(page, "start-form-1440-light");
     await page.getByRole("button", { name: "Start", exact: true }).click();
     await page.locator(".chip", { hasText: "Running" }).waitFor();
     await page.locator(".figure", { hasText: "Users" }).locator(".value", { hasText: "7" }).waitFor();

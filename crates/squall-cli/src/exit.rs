@@ -38,6 +38,11 @@ impl CliError {
         CliError { code: UNREACHABLE, message: message.into() }
     }
 
+    /// The user stopped the command while it prepared its run.
+    pub(crate) fn stopped_before_start() -> CliError {
+        CliError { code: INTERRUPTED, message: RunError::StoppedBeforeStart.to_string() }
+    }
+
     /// An error of a file: `cannot read shop.toml: no such file`.
     pub(crate) fn file_error(verb: &str, path: &std::path::Path, error: &std::io::Error) -> CliError {
         CliError::new(format!("cannot {verb} {}: {error}", path.display()))
@@ -61,6 +66,7 @@ impl From<RunError> for CliError {
         let message = error_chain(&error);
         match error {
             RunError::Engine(EngineError::Driver(DriverError::Unreachable { .. })) => CliError::unreachable(message),
+            RunError::StoppedBeforeStart => CliError::stopped_before_start(),
             _ => CliError::new(message),
         }
     }

@@ -37,7 +37,7 @@ pub use driver::{
 };
 pub use output::{
     Latencies, OperationRates, OperationSummary, TableRow, hdr_log_header, hdr_log_line, host_line, improvement_line,
-    labelled_line, running_line, settings_dump, summary, table_header, warm_up_line,
+    labelled_line, running_line, settings_dump, step_line, summary, table_header, warm_up_line,
 };
 pub use profile::{
     ArgumentSource, ColumnSpec, CqlType, CqlTypeError, CqlValue, GeneratedRow, Partition, PartitionGenerator,

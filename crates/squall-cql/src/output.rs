@@ -11,7 +11,7 @@ mod table;
 
 pub use hdr_log_line::{hdr_log_header, hdr_log_line};
 pub(crate) use java_number::fixed;
-pub use progress::{host_line, improvement_line, running_line, warm_up_line};
+pub use progress::{host_line, improvement_line, running_line, step_line, warm_up_line};
 pub use settings_dump::settings_dump;
 pub use summary::{OperationSummary, summary};
 pub use table::{Latencies, OperationRates, TableRow, labelled_line, table_header};

@@ -96,6 +96,8 @@ pub enum RunError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Processes(#[from] crate::processes::ProcessError),
+    #[error("stopped before the run began")]
+    StoppedBeforeStart,
     #[error("the processes of the run cannot communicate")]
     Socket(#[from] std::io::Error),
     #[error("the delta of an engine thread could not be merged: {0}")]
@@ -110,7 +112,7 @@ pub async fn run_local<D: Driver>(
     control: &RunControl,
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, RunError> {
-    let engine = Engine::prepare(driver, engine_config(plan, &options)).await?;
+    let engine = unless_stopped(control, Engine::prepare(driver, engine_config(plan, &options))).await?;
     run_with_generator(plan, engine, options, control, observers).await
 }
 
@@ -124,7 +126,27 @@ pub async fn run_scenarios<D: Driver>(
     observers: &mut [&mut dyn RunObserver],
 ) -> Result<RunResult, RunError> {
     let engines = scenarios.into_iter().map(|scenario| engine_spec(scenario, &options)).collect();
-    run_with_generator(plan, EngineGroup::prepare(engines).await?, options, control, observers).await
+    let engines = unless_stopped(control, EngineGroup::prepare(engines)).await?;
+    run_with_generator(plan, engines, options, control, observers).await
+}
+
+/// How long a stop request waits for engines that still open connections. Engines that are ready before make an
+/// empty run, which is reported.
+const PREPARATION_GRACE: Duration = Duration::from_millis(500);
+
+/// Waits for the preparation of engines. Their threads end by themselves after a stop request.
+async fn unless_stopped<E>(
+    control: &RunControl,
+    preparing: impl Future<Output = Result<E, EngineError>>,
+) -> Result<E, RunError> {
+    let stopped = async {
+        control.stop_requested().await;
+        tokio::time::sleep(PREPARATION_GRACE).await;
+    };
+    tokio::select! {
+        prepared = preparing => prepared.map_err(RunError::from),
+        () = stopped => Err(RunError::StoppedBeforeStart),
+    }
 }
 
 /// Runs `plan` with a prepared load generator until it ends.

@@ -217,6 +217,9 @@ fn missing_starts_remedy(run: &ReportInput<'_>) -> &'static str {
         true if run.view.has_on_start() => {
             ", because no user was free: raise --start-users (and --max-users if it was reached) or lower the rate"
         }
+        true if run.command.is_some_and(|command| command.starts_with("squall cql ")) => {
+            ", because no thread was free: raise -rate threads= or lower the rate"
+        }
         true => ", because no user was free: raise --max-users or lower the rate",
         false => "",
     }

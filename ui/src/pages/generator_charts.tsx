@@ -75,6 +75,7 @@ function CpuChart({ flags }: ChartProps): JSX.Element {
   return (
     <Chart
       generation={data.generation}
+      counts
       title="Generator CPU"
       times={data.times}
       lines={lines}

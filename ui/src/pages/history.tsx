@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { count, length, percent, tableMs, visible, withoutZeros } from "../format";
+import { count, length, percent, tableMs, three, visible, withoutZeros } from "../format";
 import { Dialog } from "../parts/dialog";
 import { Icon } from "../parts/icons";
 import { usePolled } from "../parts/polled";
@@ -162,7 +162,7 @@ function Runs({ list, search, verdict, onChange, onAll }: RunsProps): JSX.Elemen
 
 function sizeText({ total, folder, used_bytes = 0, limit_bytes = 0 }: RunList): string {
   const limit = limit_bytes > 0 && limit_bytes < 2 ** 50 ? ` of ${count(limit_bytes / MIB)} MiB; the oldest leave first` : " MiB";
-  return `${count(total)} in ${visible(folder ?? "")}, ${withoutZeros((used_bytes / MIB).toFixed(1))}${limit}`;
+  return `${count(total)} in ${visible(folder ?? "")}, ${withoutZeros(three(used_bytes / MIB))}${limit}`;
 }
 
 /** The older of two runs is the base. One run is compared with the baseline. */

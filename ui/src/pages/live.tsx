@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Threshold } from "../feed/messages";
-import { count, three, timeText } from "../format";
+import { count, three, timeText, UNKNOWN } from "../format";
 import { Chart, type Limit, type Line } from "../parts/chart";
 import { column, describe } from "../parts/columns";
 import { Events } from "../parts/events";
@@ -176,12 +176,12 @@ function HeatChart({ flags }: ChartProps): JSX.Element {
     heat.update(data);
     const low = Math.max((bounds[heat.low] ?? 1000) / 1000, 0.001);
     const high = (bounds[heat.high + 1] ?? 1_000_000) / 1000;
-    return low < high ? [low, high * 1.2] : [1, 1000];
+    return low < high ? [low, high * 1.2] : [1000, 1_000_000];
   };
   const scale = useMemo(
     () => (
       <span class="scale">
-        1 <i /> <LiveText text={() => (heat.most > 0 ? `${count(heat.most)} in a second` : "")} />
+        1 <i /> <LiveText text={() => `${heat.low <= heat.high ? count(heat.most) : UNKNOWN} in a second`} />
       </span>
     ),
     [],

@@ -1,6 +1,7 @@
 // The panels, and the pages that load on their first visit, as one file: what they share with Live then is one file
 // too, and the first paint needs few requests.
 
+import "../parts/flag_marks";
 import "./shared_sheet";
 import { addSheet } from "../parts/sheet";
 import sheet from "./more.css" with { type: "text" };

@@ -1,22 +1,30 @@
 // The workers: who makes which part of the load, and who needs a look.
 
 import type { JSX } from "preact";
+import { fetchFleet } from "../api";
 import type { Worker } from "../feed/messages";
 import { bytes, clock, count, short, timeText, UNKNOWN, visible } from "../format";
 import { Drain } from "../parts/drain";
 import { Events } from "../parts/events";
 import { Icon, type IconName } from "../parts/icons";
+import { usePolled } from "../parts/polled";
 import { Segments } from "../parts/segments";
 import { ForeignText } from "../parts/text";
 import { useFlags } from "../parts/use_flags";
+import { type Colors, Coordination, WorkerCharts } from "../parts/worker_charts";
 import { setQuery, useRoute } from "../route";
 import { store, useStore } from "../store";
 
 /** From this CPU use on a worker is at its limit. */
 const CPU_LIMIT_PERCENT = 90;
 const SHARES = 256;
+const POLL_S = 5;
 /** Looks from this order on need none. */
 const FINE = 2;
+/** A worker that takes part from later on has joined the run. */
+const JOINED_LATE_S = 2;
+/** More lines with a colour could not be told apart. */
+const MOST_COLOURED = 6;
 
 interface Look {
   order: number;
@@ -39,9 +47,21 @@ function lookOf(worker: Worker, over: boolean): Look {
   return { order: 3, text: "Ready", tone: "good", icon: "ok" };
 }
 
+/** Colours of the lines of workers that need a look, and of those that joined later. */
+function colorsOf(workers: readonly { worker: Worker; look: Look }[]): Colors {
+  const colors = new Map<string, string>();
+  for (const { worker, look } of workers) {
+    const color =
+      look.order < FINE ? (look.tone === "bad" ? "error-1" : "service") : (worker.joined_s ?? 0) > JOINED_LATE_S ? "rate" : null;
+    if (color && colors.size < MOST_COLOURED && !colors.has(worker.id)) colors.set(worker.id, color);
+  }
+  return colors;
+}
+
 export default function Workers(): JSX.Element {
   const { fleet, state } = useStore();
   const flags = useFlags();
+  const polled = usePolled(`fleet ${store.data.run}`, POLL_S, fetchFleet);
   const over = state?.phase === "IDLE";
   const workers = (fleet?.workers ?? []).map((worker) => ({ worker, look: lookOf(worker, over) }));
   workers.sort((a, b) => a.look.order - b.look.order || a.worker.id.localeCompare(b.worker.id, "en", { numeric: true }));
@@ -53,42 +73,41 @@ export default function Workers(): JSX.Element {
       <Summary workers={workers.map(({ worker }) => worker)} over={over} />
       <Shares workers={present} />
       <div class="with-side">
-        <section class="card" aria-labelledby="workers-title">
-          <header>
-            <h2 id="workers-title">Workers</h2>
-            <Segments
-              label="Which workers"
-              value={onlyUnusual ? "unusual" : "all"}
-              options={[
-                ["all", "All"],
-                ["unusual", `Needs a look (${count(unusual.length)})`],
-              ]}
-              onChoose={(value) => setQuery("show", value === "all" ? null : value)}
-            />
-            <span class="soft right">{leaderText()}</span>
-          </header>
-          {workers.length === 0 ? (
-            <p class="empty">{fleet ? "No worker reports to this fleet." : "Connecting…"}</p>
-          ) : onlyUnusual && unusual.length === 0 ? (
-            <p class="empty">No worker needs a look.</p>
-          ) : (
-            <WorkerTable
-              workers={onlyUnusual ? unusual : workers}
-              others={present.filter(({ status }) => status === "healthy").length - 1}
-              over={over}
-            />
-          )}
-        </section>
-        <Events flags={flags} />
+        <div class="stack">
+          <section class="card" aria-labelledby="workers-title">
+            <header>
+              <h2 id="workers-title">Workers</h2>
+              <Segments
+                label="Which workers"
+                value={onlyUnusual ? "unusual" : "all"}
+                options={[
+                  ["all", "All"],
+                  ["unusual", `Needs a look (${count(unusual.length)})`],
+                ]}
+                onChoose={(value) => setQuery("show", value === "all" ? null : value)}
+              />
+            </header>
+            {workers.length === 0 ? (
+              <p class="empty">{fleet ? "No worker reports to this fleet." : "Connecting…"}</p>
+            ) : onlyUnusual && unusual.length === 0 ? (
+              <p class="empty">No worker needs a look.</p>
+            ) : (
+              <WorkerTable
+                workers={onlyUnusual ? unusual : workers}
+                others={present.filter(({ status }) => status === "healthy").length - 1}
+                over={over}
+              />
+            )}
+          </section>
+          <WorkerCharts polled={polled} colors={colorsOf(workers)} />
+        </div>
+        <div class="stack">
+          <Events flags={flags} />
+          <Coordination polled={polled} />
+        </div>
       </div>
     </>
   );
-}
-
-/** The orchestrator that took the lead last, if the run has an event of it. */
-function leaderText(): string {
-  const [, , , leader] = store.data.events.findLast(([, , kind]) => kind === "leader") ?? [];
-  return leader ? `led by ${visible(leader)}` : "";
 }
 
 function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.Element {
@@ -115,7 +134,12 @@ function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.E
       busiest ? " %" : "",
       busiest ? `${visible(busiest.id)}; ${count(threads)} threads in all` : "",
     ],
-    ["Highest lag p99", highest !== undefined && !over ? timeText(highest) : UNKNOWN, "", lag && !over ? visible(lag.id) : "no run"],
+    [
+      "Highest lag p99",
+      highest !== undefined && !over ? timeText(highest) : UNKNOWN,
+      "",
+      lag && !over ? visible(lag.id) : over ? "no run" : "no second yet",
+    ],
     ["Unreported at most", count(missing), "", missing > 0 ? "requests of lost workers" : "nothing is missing"],
   ] as const;
   return (
@@ -252,11 +276,12 @@ function PresentCells({ worker, over, others }: { worker: Worker; over: boolean;
 }
 
 function GoneCells({ worker }: { worker: Worker }): JSX.Element {
-  const since = worker.ended_s === null ? "" : `since ${clock(worker.ended_s)}`;
+  const since = worker.ended_s === null ? "" : `since ${clock(worker.ended_s)}; `;
   const missing = worker.lost_at_most > 0 ? `up to ${count(worker.lost_at_most)} requests are not reported` : "nothing of it is missing";
   return (
     <td colSpan={HEADS.length + 1}>
-      {since}; {missing}
+      {since}
+      {missing}
     </td>
   );
 }

@@ -22,7 +22,7 @@ import { currentRange, drawingOf, showWholeRun, visibleSeconds, zoomTo } from ".
 
 const HEIGHT = 196;
 const DEFAULT_WIDTH = 400;
-const SYNC = "run";
+export const SYNC = "run";
 /** Room for the names at the end of the lines; equal in all charts, so that their times are aligned. */
 const LABEL_ROOM = 76;
 const VALUES_ROOM = 58;
@@ -53,6 +53,8 @@ export interface Line {
   /** Bars instead of a line; later ones are drawn over earlier ones. */
   bars?: boolean;
   width?: number;
+  /** One of many: without a name at its end and in the legend. */
+  unnamed?: boolean;
 }
 
 export interface Limit {
@@ -119,7 +121,9 @@ const namesOf = (lines: readonly Line[]): string => lines.map((line) => line.lab
 /** Which drawing of the chart is due, and the seconds that it shows. */
 function dueDrawing({ width, turn }: View, { times }: Props): { drawing: number; from: number; to: number } {
   const last = times.at(-1) ?? 0;
-  const [from, to] = visibleSeconds(currentRange(), last);
+  const [from, end] = visibleSeconds(currentRange(), last);
+  // Room for the time of which nothing is known.
+  const to = store.stale && end === last ? last + (last - from) / 10 : end;
   return { drawing: drawingOf(last, to - from, width, turn), from, to };
 }
 
@@ -182,7 +186,7 @@ function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
       drawn.current = { ...points, from, to, log: usesLog(props, points.values) };
     },
     // A chart out of view is drawn when it comes into view.
-    [inView, inView ? drawing : 0, lines, rangeText, props.generation, props.times.length === 0],
+    [inView, inView ? drawing : 0, lines, rangeText, props.generation, props.times.length === 0, store.stale],
   );
   const data = drawn.current;
   const { log } = data;
@@ -234,6 +238,7 @@ function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
         </h2>
         <ul class="legend">
           {all.lines.map((line, place) => {
+            if (line.unnamed) return null;
             const valueNow = (): string => {
               const { times, format } = view.props;
               const at = cursor !== null && cursor < times.length ? cursor : times.length - 1;
@@ -319,7 +324,7 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
       x: { time: false, auto: false, range: (_, min, max) => [min, max] },
       y: log
         ? { distr: 3, log: 10, range: (_, low, high) => latest.current.scaleRange?.() ?? logRange(low, high) }
-        : { range: (plot, _low, high) => [0, Math.max(high, highestLimit(latest, plot)) * 1.08 || 1] },
+        : { range: (plot, _low, high) => [0, Math.max(high, highestLimit(latest, plot)) * 1.08 || (props.times_axis ? 1000 : 1)] },
     },
     axes: [
       {

@@ -19,7 +19,7 @@ export function drawOver(plot: uPlot, props: Props): void {
   const warmUp = store.state?.plan?.warm_up_s ?? 0;
   if (warmUp > 0) shade(plot, x(0), x(warmUp), `${color("ink-3")}18`);
   const last = props.times.at(-1) ?? 0;
-  if (store.stale) hatch(plot, x(last), Math.min(x(store.elapsedSeconds ?? last), bbox.left + bbox.width));
+  if (store.stale) hatch(plot, x(last), bbox.left + bbox.width);
   for (const limit of props.limits ?? []) drawLimit(plot, limit);
   for (const flag of props.flags) drawFlag(plot, flag, x(flag.t));
   drawEndLabels(plot, props);
@@ -105,7 +105,7 @@ function drawFlag(plot: uPlot, flag: Flag, x: number): void {
 function drawEndLabels(plot: uPlot, props: Props): void {
   const { ctx, bbox } = plot;
   const ratio = uPlot.pxRatio;
-  const lines = props.lines.filter((line) => !line.bars && props.lines.length > 1);
+  const lines = props.lines.filter((line) => !line.bars && !line.unnamed && props.lines.length > 1);
   const ends = lines.flatMap((line) => {
     const values = plot.data[props.lines.indexOf(line) + 1] ?? [];
     const index = values.findLastIndex((value) => value !== null && value !== undefined);

@@ -1,7 +1,7 @@
 // The events of the run as a list, latest first, with the letters of the flags in the charts.
 
 import type { JSX } from "preact";
-import { clock } from "../format";
+import { capitalized, clock } from "../format";
 import { AddNote } from "./add_note";
 import type { Flag } from "./flags";
 import { ForeignText } from "./text";
@@ -23,8 +23,10 @@ export function Events({ flags }: { flags: readonly Flag[] }): JSX.Element {
             <li class={flag.tone} key={`${flag.t} ${flag.text}`}>
               <span class="letter">{flag.letter}</span>
               <time>{clock(flag.t)}</time>
-              {flag.kind === "note" ? <span class="soft">Note:</span> : null}
-              <ForeignText text={flag.kind === "note" ? flag.text : flag.text.charAt(0).toUpperCase() + flag.text.slice(1)} />
+              <span>
+                {flag.kind === "note" ? <span class="soft">Note: </span> : null}
+                <ForeignText text={flag.kind === "note" ? flag.text : capitalized(flag.text)} />
+              </span>
             </li>
           ))}
         </ol>

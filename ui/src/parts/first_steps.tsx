@@ -5,18 +5,21 @@ import { count } from "../format";
 import { useStore } from "../store";
 
 export function FirstSteps(): JSX.Element {
-  const { fleet } = useStore();
-  const workers = (fleet?.workers ?? []).filter((worker) => worker.present).length;
+  const { fleet, workerCommand } = useStore();
+  const workers = fleet?.workers.filter((worker) => worker.present).length;
   const api = window.location.origin;
   return (
     <section class="card start">
       <h2>No run yet</h2>
       {workers === 0 ? (
         <>
-          <p>This fleet has no workers. Start some with the Redis server and the fleet that this orchestrator was started with:</p>
-          <pre>squall worker --redis URL --fleet NAME</pre>
+          <p>
+            This fleet has no workers. Start some
+            {workerCommand?.includes("…") ? ", with the password of the Redis server in place of …" : ""}:
+          </p>
+          <pre>{workerCommand ?? "squall worker --redis URL --fleet NAME"}</pre>
         </>
-      ) : (
+      ) : workers === undefined ? null : (
         <p>
           {count(workers)} {workers === 1 ? "worker is" : "workers are"} ready.
         </p>

@@ -153,7 +153,8 @@ export function MetricsTable({ brief, hidden, arrange, onFold, tools }: Props): 
     [brief, hidden, times],
   );
   const setSort = (name: string): void => {
-    setQuery("order", name === sort && !ascending ? "up" : null);
+    // Names begin with A, figures with the highest.
+    setQuery("order", name === sort ? (ascending ? null : "up") : name === "name" ? "up" : null);
     setQuery("sort", name);
   };
   return (
@@ -223,8 +224,11 @@ function Rows({ columns, entries, sort, scrolls, onFold }: RowsProps): JSX.Eleme
       observer.disconnect();
     };
   }, [scrolls]);
-  const first = scrolls ? Math.max(0, Math.floor(view.top / ROW_HEIGHT) - OVERSCAN) : 0;
-  const end = scrolls ? Math.min(entries.length, Math.ceil((view.top + view.height) / ROW_HEIGHT) + OVERSCAN) : entries.length;
+  const inView = Math.ceil(view.height / ROW_HEIGHT);
+  // A filter may leave fewer rows than the region is scrolled by.
+  const top = Math.min(Math.floor(view.top / ROW_HEIGHT), Math.max(0, entries.length - inView));
+  const first = scrolls ? Math.max(0, top - OVERSCAN) : 0;
+  const end = scrolls ? Math.min(entries.length, top + inView + 1 + OVERSCAN) : entries.length;
   const spacer = (rows: number, key: string): JSX.Element | null =>
     rows > 0 ? (
       <tr key={key} class="spacer">
@@ -327,9 +331,9 @@ class MetricRow extends Component<RowProps> {
 
   override shouldComponentUpdate(next: RowProps): boolean {
     const { entry, row, columns, onFold } = this.props;
-    if (next.columns !== columns || next.onFold !== onFold) return true;
     // Written without a rendering: a new order changes it in many rows.
     if (next.row !== row) this.element?.setAttribute("aria-rowindex", String(next.row));
+    if (next.columns !== columns || next.onFold !== onFold) return true;
     this.outdated ||= next.entry !== entry || figuresOf(entry) !== this.rendered;
     return this.outdated && this.inView;
   }

@@ -20,7 +20,13 @@ export function usePolled<T>(key: string, seconds: number, fetch: () => Promise<
   useEffect(() => {
     let ended = false;
     const ask = async (): Promise<void> => {
-      if (document.visibilityState === "hidden" || store.stale) return;
+      if (document.visibilityState === "hidden") return;
+      if (store.stale) {
+        // An answer that is there stays; the page says by itself that it is old.
+        const away = { key, value: null, at: 0, problem: "The server does not answer." };
+        if (!ended) setPolled((last) => (last.key === key && last.value ? last : away));
+        return;
+      }
       try {
         const value = await fetch();
         if (!ended) setPolled({ key, value, at: Date.now(), problem: null });

@@ -54,7 +54,7 @@ export function Thresholds(): JSX.Element | null {
 
 function words({ breached_at_s }: Threshold, verdict: Verdict): string {
   if (breached_at_s !== null) return `breached at ${clock(breached_at_s)}`;
-  return { good: "holds", bad: "over the limit", unknown: "no measurement yet" }[verdict];
+  return { good: "holds", bad: "does not hold", unknown: "no measurement yet" }[verdict];
 }
 
 /** How much of the limit is used. */

@@ -32,7 +32,7 @@ pub(crate) struct CqlArgs {
     #[arg(skip)]
     pub(crate) raw_args: Vec<String>,
     /// The command line of cassandra-stress; `squall cql help` explains it
-    #[arg(value_name = "WORD", required = true)]
+    #[arg(value_name = "WORD")]
     pub(crate) words: Vec<String>,
     /// Name of the run in reports
     #[arg(long, value_name = "NAME")]
@@ -64,7 +64,7 @@ struct CqlSearchArgs {
         long,
         value_name = "THRESHOLD",
         value_parser = parse_find_max_threshold,
-        conflicts_with_all = ["html", "junit", "csv", "hdr", "json_lines", "save_baseline", "prometheus", "cluster"]
+        conflicts_with_all = ["html", "junit", "csv", "hdr", "json_lines", "save_baseline", "history", "prometheus", "cluster"]
     )]
     find_max: Option<Threshold>,
     /// How close the search gets to the highest rate [default: 5%]

@@ -92,10 +92,9 @@ fn every_step_of_threads_runs_and_stands_in_the_last_table() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stdout.contains("Improvement over 2 threadCount: "), "{ended:?}");
     for threads in [2, 4] {
-        assert!(
-            ended.stdout.contains(&format!("Running WRITE with {threads} threads for 50 iteration\n")),
-            "{ended:?}"
-        );
+        let step =
+            format!("\n\nRunning with {threads} threadCount\nRunning WRITE with {threads} threads for 50 iteration\n");
+        assert!(ended.stdout.contains(&step), "{ended:?}");
     }
     let table = ended.stdout.split("\n\n").last().unwrap_or_default();
     let labels: Vec<&str> = table.lines().map(|line| line.get(..20).unwrap_or(line)).collect();
@@ -227,6 +226,11 @@ fn help_version_and_print_need_no_database() {
     assert!(version.code == 0 && version.stdout.starts_with("Version: squall 0."), "{version:?}");
     let print = folder.squall(&["cql", "print", "dist=uniform(1..100)"]);
     assert!(print.code == 0 && print.stdout.starts_with("% of samples    Range       % of total"), "{print:?}");
+    let empty = folder.squall(&["cql"]);
+    assert!(
+        empty.code == 2 && empty.stderr.starts_with("squall: there is not a command: begin with write,"),
+        "{empty:?}"
+    );
     let wrong = folder.squall(&["cql", "wirte", "n=1"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("did you mean write?"), "{wrong:?}");
 }

@@ -66,6 +66,18 @@ fn a_breached_threshold_fails_the_command_and_the_json_owns_standard_output() {
 }
 
 #[test]
+fn a_rate_that_the_threads_cannot_make_names_the_words_to_change() {
+    let folder = TestFolder::new();
+    let command = ["write", "duration=2s", "no-warmup", "-rate", "threads=1", "fixed=50000/s", "--json", "result.json"];
+    let ended = cql(&folder, "too_fast", &command);
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.stderr.contains("because no thread was free: raise -rate threads= or lower the rate"), "{ended:?}");
+    assert!(ended.stderr.contains("none of 1 users was free: raise -rate threads= or lower the rate"), "{ended:?}");
+    let result = folder.json("result.json").to_string();
+    assert!(!ended.stderr.contains("--max-users") && !result.contains("--max-users"), "{result}");
+}
+
+#[test]
 fn a_failed_operation_is_a_breached_threshold_of_the_result() {
     let folder = TestFolder::new();
     let written = cql(&folder, "failed_result", &["write", "n=3", "no-warmup", "-rate", "threads=1"]);
@@ -112,6 +124,10 @@ fn flags_about_one_run_are_refused_for_a_search_of_threads() {
     let search = folder.squall(&["cql", "read", "n=5", "--json", "result.json", "-node", "127.0.0.1"]);
     assert_eq!(search.code, 2, "{search:?}");
     assert!(search.stderr.contains("--json is about one run") && search.stderr.contains("threads=N"), "{search:?}");
+    let graph = folder.squall(&["cql", "read", "n=5", "-graph", "file=g.html", "-node", "127.0.0.1"]);
+    assert!(graph.code == 2 && graph.stderr.contains("-graph is about one run"), "{graph:?}");
+    let history = folder.squall(&["cql", "read", "n=5", "--history", "-node", "127.0.0.1"]);
+    assert!(history.code == 2 && history.stderr.contains("--history is about one run"), "{history:?}");
     let metric = folder.squall(&["cql", "read", "n=5", "-rate", "threads=1", "-t", "write:p99<1s"]);
     assert!(metric.code == 2 && metric.stderr.contains("no operation `write`: it has READ"), "{metric:?}");
     let unknown = folder.squall(&["cql", "read", "n=5", "--jsn", "x"]);

@@ -3,7 +3,7 @@
 
 use crate::{
     cql::wait_for_table_line,
-    support::{FinishedProcess, RunningProcess, TestFolder},
+    support::{FinishedProcess, RunningProcess, TestFolder, wait_until},
 };
 use squall_testkit::{cassandra::Cassandra, fault_proxy::FaultProxy};
 use std::{
@@ -31,10 +31,14 @@ const OPTIONS: u8 = 0x05;
 
 /// Starts a proxy in front of the shared server and returns its port. It ends with the test program.
 fn proxy(fault: Fault) -> u16 {
+    proxy_with(Arc::new(Mutex::new(fault)))
+}
+
+fn proxy_with(fault: Arc<Mutex<Fault>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     let server_port = Cassandra::shared().port();
-    let (fault, connections) = (Arc::new(Mutex::new(fault)), AtomicUsize::new(0));
+    let connections = AtomicUsize::new(0);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let (number, fault) = (connections.fetch_add(1, SeqCst), fault.clone());
@@ -137,6 +141,60 @@ fn every_step_before_the_load_ends_when_the_database_falls_silent() {
     for check in checks {
         check.join().expect("the step fails as it should");
     }
+}
+
+/// Starts a command through a proxy that keeps everything back from the last of `texts` on, interrupts it there,
+/// and returns how it ended.
+fn interrupted_at(folder: &TestFolder, command: &[&str], texts: &[&'static str]) -> FinishedProcess {
+    let fault = Arc::new(Mutex::new(Fault::AllFrom(texts.to_vec())));
+    let port = proxy_with(fault.clone());
+    let command: Vec<String> = command.iter().map(|word| word.replace("PORT", &port.to_string())).collect();
+    let running = folder.start(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    end_in_silence(running, &fault)
+}
+
+/// Interrupts a command as soon as the proxy keeps everything back.
+fn end_in_silence(running: RunningProcess, fault: &Mutex<Fault>) -> FinishedProcess {
+    let is_silent = || match &*fault.lock().expect("no forwarding panics") {
+        Fault::AllFrom(texts) => texts.is_empty(),
+        Fault::Slow(_) | Fault::ConnectionsAfter(_) => false,
+    };
+    wait_until("the silence", is_silent);
+    running.interrupt();
+    running.end()
+}
+
+#[test]
+fn an_interrupt_ends_every_step_before_the_load() {
+    let stopped = |ended: &FinishedProcess| {
+        assert_eq!(ended.code, 130, "{ended:?}");
+        assert!(ended.stderr.ends_with("squall: stopped before the run began\n"), "{ended:?}");
+    };
+    let write =
+        ["cql", "write", "n=1", "no-warmup", "truncate=once", "-rate", "threads=2", "-schema", "keyspace=stopped"];
+    // Long enough that no step ends because of the silence itself.
+    let mode = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra", "connectTimeout=600000"];
+    let command = [&write[..], &["-node", "127.0.0.1", "-port", "native=PORT"], &mode].concat();
+    let steps: &[&[&str]] = &[
+        &["CQL_VERSION"],
+        &["CREATE KEYSPACE"],
+        &["UPDATE"],
+        &["TRUNCATE"],
+        // The first statement is prepared for its check, and then by the thread of the load.
+        &["UPDATE", "CQL_VERSION"],
+        &["UPDATE", "CQL_VERSION", "UPDATE"],
+    ];
+    for step in steps {
+        stopped(&interrupted_at(&TestFolder::new(), &command, step));
+    }
+    let folder = TestFolder::new();
+    let database = "[cql]\nport = PORT\nuser = \"cassandra\"\npassword = \"cassandra\"\n";
+    let task = "[[task]]\nname = \"a\"\nkind = \"cql\"\nstatement = \"SELECT key FROM system.local\"";
+    let scenario = format!("[load]\nusers = 1\nfor = \"1s\"\n{database}{task}\n");
+    let fault = Arc::new(Mutex::new(Fault::AllFrom(vec!["CQL_VERSION"])));
+    folder.write("cql.toml", &scenario.replace("PORT", &proxy_with(fault.clone()).to_string()));
+    let running = folder.start(&["run", "cql.toml", "--no-tui"]);
+    stopped(&end_in_silence(running, &fault));
 }
 
 #[test]

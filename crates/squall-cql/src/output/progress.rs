@@ -27,6 +27,11 @@ pub fn host_line(datacenter: &str, address: &str, rack: &str) -> String {
     format!("Datatacenter: {datacenter}; Host: /{address}; Rack: {rack}")
 }
 
+/// The line before each step of a search for the number of threads, after an empty one.
+pub fn step_line(threads: u32) -> String {
+    format!("\nRunning with {threads} threadCount")
+}
+
 /// `Improvement over 4 threadCount: 12%`; `change` is a fraction.
 pub fn improvement_line(threads: u32, change: f64) -> String {
     format!("Improvement over {threads} threadCount: {}%", fixed(change * 100.0, 0))
@@ -80,6 +85,7 @@ mod tests {
         assert_eq!(running_line(&write, 4, &error), "Running WRITE with 4 threads until stderr of mean < 0.02");
         assert_eq!(warm_up_line("WRITE", 500), "Warming up WRITE with 500 iterations...");
         assert_eq!(host_line("dc1", "127.0.0.1", "rack1"), "Datatacenter: dc1; Host: /127.0.0.1; Rack: rack1");
+        assert_eq!(step_line(4), "\nRunning with 4 threadCount");
         assert_eq!(improvement_line(4, 0.119), "Improvement over 4 threadCount: 12%");
     }
 }

@@ -101,16 +101,21 @@ impl<'o> IntervalTable<'o> {
                 break;
             }
             let until = (self.printed_s + self.settings.interval_s).min(seconds);
-            self.print_interval(view, until, live.elapsed)?;
+            self.print_interval(view, until, live)?;
             self.printed_s = until;
         }
         Ok(())
     }
 
     /// Prints the interval that ends with the second `until`. The last second of a run may be shorter.
-    fn print_interval(&mut self, view: &RunView, until: u32, elapsed: Duration) -> Result<(), CliError> {
+    fn print_interval(&mut self, view: &RunView, until: u32, live: &LiveStatus) -> Result<(), CliError> {
         let start = Duration::from_secs(u64::from(self.printed_s));
-        let end = Duration::from_secs(u64::from(until)).min(elapsed).max(start);
+        let full = Duration::from_secs(u64::from(until));
+        // A worker of a fleet may close a second a little earlier than the leader's clock does.
+        let end = match live.phase {
+            LivePhase::Draining | LivePhase::Done => full.min(live.elapsed).max(start),
+            LivePhase::Starting | LivePhase::WarmUp | LivePhase::Running => full,
+        };
         let (seconds, newer) = (until - self.printed_s, view.timeline.len() - until as usize);
         let window = |name: Option<&str>| view.window_before(name, seconds, newer);
         let Some(all) = window(None) else { return Ok(()) };

@@ -49,7 +49,7 @@ impl RunReport {
             _ if args.search().find_max.is_some() => None,
             ThreadPlan::Fixed(_) => Some(RunOutputs::open(&args.output)?),
             ThreadPlan::Steps { .. } => {
-                refuse_several_runs(&args)?;
+                refuse_several_runs(&args, settings)?;
                 None
             }
         };
@@ -184,13 +184,16 @@ fn check_metrics(thresholds: &[Threshold], names: &[&str]) -> Result<(), CliErro
 }
 
 /// Names the first flag that describes one run.
-fn refuse_several_runs(args: &CqlArgs) -> Result<(), CliError> {
+fn refuse_several_runs(args: &CqlArgs, settings: &StressSettings) -> Result<(), CliError> {
     let output = &args.output;
+    // It has become --html.
+    let graph = settings.graph.as_ref().map(|_| "-graph");
     let stdout = output.uses_stdout().then_some("an output on standard output");
     let prometheus = output.prometheus.map(|_| "--prometheus");
     let threshold = (!args.thresholds.is_empty()).then_some("--threshold");
+    let history = output.history.history.as_ref().map(|_| "--history");
     let file = output.files().first().map(|(flag, _)| *flag);
-    match file.or(stdout).or(prometheus).or(threshold) {
+    match graph.or(file).or(stdout).or(history).or(prometheus).or(threshold) {
         Some(flag) => Err(CliError::new(format!(
             "{flag} is about one run, and this command searches the number of threads: give -rate threads=N"
         ))),

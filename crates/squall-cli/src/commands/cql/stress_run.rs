@@ -4,8 +4,8 @@
 use squall_cql::{
     CqlDriver, Database, DatabaseConnectError, DatabaseTarget, DriverWork, LogLevel, Pacing, RunCounts, RunEnd,
     RunEndReason, SchemaChange, StopRule, StressSettings, ThreadPlan, ThreadSearch, Truncate, WarmUp, Workload,
-    host_line, improvement_line, next_thread_count, running_line, settings_dump, warm_up_line, warm_up_operations,
-    warm_up_threads,
+    host_line, improvement_line, next_thread_count, running_line, settings_dump, step_line, warm_up_line,
+    warm_up_operations, warm_up_threads,
 };
 use squall_orchestrator::{RunControl, RunResult, run_local};
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ use crate::{
     args::CqlArgs,
     bundle::{CqlSource, workload},
     commands::run::{ProgressDisplay, observe_run},
-    exit::{self, BREACHED, CliError, INTERRUPTED, PASSED},
+    exit::{self, BREACHED, CliError, PASSED},
     find_max::{SearchSettings, find_max},
     signals,
     stop_button::StopButton,
@@ -146,39 +146,34 @@ impl StressRun {
             let dump = settings_dump(&self.settings);
             self.log.text(&dump)?;
         }
-        let Some(database) = self.connect().await? else { return Ok(Prepared::Ended(INTERRUPTED)) };
-        let button = self.button.control().clone();
-        tokio::select! {
-            created = self.create_schema(&database) => created?,
-            () = button.stop_requested() => return Ok(Prepared::Ended(INTERRUPTED)),
-        }
+        let button = self.button.clone();
+        let database = self.connect().await?;
+        unless_stopped(&button, self.create_schema(&database)).await?;
         if self.settings.command.stop == StopRule::Partitions(0) {
             self.log.line("N=0: SCHEMA CREATED, NOTHING ELSE DONE.")?;
             return Ok(Prepared::Ended(PASSED));
         }
-        let checked = tokio::select! {
-            checked = database.check_statements(&self.settings, &self.workload) => checked,
-            () = button.stop_requested() => return Ok(Prepared::Ended(INTERRUPTED)),
-        };
-        checked.map_err(|error| before_run(&error, error.is_lost()))?;
+        unless_stopped(&button, self.check_statements(&database)).await?;
         self.scan = self.fleet_scan(&database);
         if let Some(failure) = self.warm_up().await? {
             return self.fail(&failure).map(Prepared::Ended);
         }
-        Ok(if self.interrupted() { Prepared::Ended(INTERRUPTED) } else { Prepared::Ready(Box::new(database)) })
+        match self.interrupted() {
+            true => Err(CliError::stopped_before_start()),
+            false => Ok(Prepared::Ready(Box::new(database))),
+        }
     }
 
-    /// Connects to every node; `None` if the user stopped it.
-    async fn connect(&mut self) -> Result<Option<Database>, CliError> {
+    /// Connects to every node.
+    async fn connect(&mut self) -> Result<Database, CliError> {
         let connections = self.settings.mode.connections_per_host;
-        let connected = tokio::select! {
-            connected = Database::connect_to_prepare(&self.target) => connected,
-            () = self.button.control().stop_requested() => return Ok(None),
+        let connecting = async {
+            Database::connect_to_prepare(&self.target).await.map_err(|error| match error {
+                DatabaseConnectError::Tls(error) => CliError::new(error.to_string()),
+                error => CliError::unreachable(error.to_string()),
+            })
         };
-        let database = connected.map_err(|error| match error {
-            DatabaseConnectError::Tls(error) => CliError::new(error.to_string()),
-            error => CliError::unreachable(error.to_string()),
-        })?;
+        let database = unless_stopped(&self.button, connecting).await?;
         let pending = self.settings.mode.max_pending.map_or_else(|| "32768".to_owned(), |pending| pending.to_string());
         self.log.line(&format!(
             "Connected to cluster: {}, max pending requests per connection {pending}, max connections per host {connections}",
@@ -187,7 +182,7 @@ impl StressRun {
         for host in database.hosts() {
             self.log.line(&host_line(&host.datacenter, &host.address, &host.rack))?;
         }
-        Ok(Some(database))
+        Ok(database)
     }
 
     /// The token ranges that the workers of a fleet read once.
@@ -206,9 +201,17 @@ impl StressRun {
         }
     }
 
+    async fn check_statements(&self, database: &Database) -> Result<(), CliError> {
+        let checked = database.check_statements(&self.settings, &self.workload).await;
+        checked.map_err(|error| before_run(&error, error.is_lost()))
+    }
+
     async fn truncate(&self, database: &Database) -> Result<(), CliError> {
-        let done = database.truncate(&self.settings, &self.workload).await;
-        done.map_err(|error| before_run(&error, error.is_lost()))
+        let truncating = async {
+            let done = database.truncate(&self.settings, &self.workload).await;
+            done.map_err(|error| before_run(&error, error.is_lost()))
+        };
+        unless_stopped(&self.button, truncating).await
     }
 
     /// Runs every kind of operation without a rate and without output, unless `no-warmup` is typed.
@@ -263,6 +266,7 @@ impl StressRun {
             if self.settings.command.truncate == Truncate::Always {
                 self.truncate(database).await?;
             }
+            self.log.line(&step_line(threads))?;
             let ended = self.run_measured(threads).await?;
             let code = self.finish(&ended, AfterRun::NextStep);
             if ended.failure.is_some() {
@@ -339,6 +343,10 @@ impl StressRun {
         self.log.release()?;
         let (mut result, standard_error) = (result?, standard_error?);
         count_missed_operations(&mut result, &counts);
+        // The flag of `squall run` is a word here.
+        for reason in &mut result.facts.generator.saturated_because {
+            *reason = reason.replace("--max-users", "-rate threads=");
+        }
         let failure = match end.reason() {
             Some(RunEndReason::Failed(message)) => Some(message),
             Some(RunEndReason::AllUsed) | None => self.failure_on_fleet(shape.place, &result),
@@ -407,6 +415,17 @@ impl StressRun {
         terminal::print_stderr(format!("{message}\n"));
         self.log.line("FAILURE")?;
         Ok(BREACHED)
+    }
+}
+
+/// Waits for a step before the load, unless the user stops the command.
+async fn unless_stopped<T>(
+    button: &StopButton,
+    step: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
+    tokio::select! {
+        done = step => done,
+        () = button.control().stop_requested() => Err(CliError::stopped_before_start()),
     }
 }
 

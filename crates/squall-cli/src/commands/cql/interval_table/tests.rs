@@ -11,8 +11,12 @@ use squall_model::{Load, LoadModel, Pause, Profile};
 /// The metrics of a second, each with samples in milliseconds.
 type Second<'s> = &'s [(&'s str, &'s [u64])];
 
-/// The lines of the table of these seconds, and whether the table ends the run.
+/// The lines of the table of these seconds at the end of a run, and whether the table ends the run.
 fn print(words: &[&str], seconds: &[Second<'_>], elapsed: Duration) -> (Vec<String>, bool) {
+    print_at(LivePhase::Done, words, seconds, elapsed)
+}
+
+fn print_at(phase: LivePhase, words: &[&str], seconds: &[Second<'_>], elapsed: Duration) -> (Vec<String>, bool) {
     let Ok(CqlCommand::Stress(settings)) = parse_command_line(words) else { panic!("{words:?}") };
     let profile = "keyspace: shop\ntable: cars\nqueries: {by_id: {cql: select 1}}";
     let profiles = vec![UserProfile::parse("p.yaml", profile).expect("a profile")];
@@ -46,7 +50,7 @@ fn print(words: &[&str], seconds: &[Second<'_>], elapsed: Duration) -> (Vec<Stri
     };
     let live = LiveStatus {
         elapsed,
-        phase: LivePhase::Done,
+        phase,
         level_now: 1.0,
         planned_end: elapsed,
         resumes_at: None,
@@ -124,6 +128,19 @@ fn intervals_without_operations_count_for_the_standard_error() {
     assert_eq!(errors, ["0.00000", "0.50000", "0.33333"], "{lines:?}");
     assert!(!ended, "the rate is not known well enough");
     assert!(print(&words, &[busy, busy, busy, busy], Duration::from_secs(4)).1);
+}
+
+#[test]
+fn only_the_last_interval_is_shorter_than_the_others() {
+    let words = ["write", "duration=9s", "-rate", "threads=1"];
+    let busy: Second<'_> = &[("WRITE", &[1, 1])];
+    let early = Duration::from_millis(1900);
+    let figures = |phase| {
+        let (lines, _) = print_at(phase, &words, &[busy, busy], early);
+        lines.iter().map(|line| [cells(line)[1].to_owned(), cells(line)[10].to_owned()]).collect::<Vec<_>>()
+    };
+    assert_eq!(figures(LivePhase::Running), [["2", "1.0"], ["2", "2.0"]], "a worker's clock is ahead of the leader's");
+    assert_eq!(figures(LivePhase::Done), [["2", "1.0"], ["2", "1.9"]]);
 }
 
 #[test]
