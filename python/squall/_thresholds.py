@@ -11,7 +11,7 @@ from typing import Any
 from squall._errors import ScenarioError, display_path
 
 _KNOWN = (
-    "p50_ms (any percentile), mean_ms, min_ms, max_ms, error_rate, errors, dropped, late; requests, rate (at least); "
+    "p50_ms (any percentile), mean_ms, min_ms, max_ms, error_rate, errors, dropped, late, mean_bytes; requests, rate (at least); "
     "or keys and values of the command line: 'p99': '500ms', 'error_rate': '1%', 'p99<': '500ms'"
 )
 
@@ -58,7 +58,7 @@ def _threshold(key: Any, limit: Any, file: str, line: int) -> str:
         return f"{at}error_rate<={number_text(limit)}%"
     if statistic.endswith("_ms"):
         return f"{at}{statistic.removesuffix('_ms')}<={number_text(limit)}ms"
-    if statistic in ("errors", "dropped", "late"):
+    if statistic in ("errors", "dropped", "late", "mean_bytes"):
         return f"{at}{statistic}<={number_text(limit)}"
     if statistic in ("requests", "rate"):
         return f"{at}{statistic}>={number_text(limit)}"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
+import json
 import os
 import subprocess
+import threading
 from pathlib import Path
+
+import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "scenarios" / "browser.py"
 #: Far longer than a step takes here.
@@ -47,6 +52,104 @@ def test_steps_and_figures_have_the_names_and_counts_of_toml(run, target):
     assert "buy/stock:load" not in ended.names(), "the step loads no page"
     assert browser_requests(ended) == sum(target.counts().values()) - before, "every request of the browser is counted once"
     assert ended.result["accounting"]["sent"] == 8, "a step is one request"
+
+#: Every figure of a page, with a limit that its threshold keeps and one that it breaks.
+LIMITS = {
+    "home:ttfb_p95": ("59s", "1us"),
+    "home:fcp_p95": ("59s", "1us"),
+    "home:dom_ready_p95": ("59s", "1us"),
+    "home:load_p95": ("59s", "1us"),
+    "home:lcp_p75": ("59s", "1us"),
+    "home:cls_p75": ("1", "0"),
+    "product:inp_p75": ("59s", "1ms"),
+    "home:requests_p95": ("59s", "1us"),
+    "home:requests_requests": ("20", "2"),
+    "home:mean_bytes": ("1000000", "1000"),
+    "broken:failed_requests": ("2", "1"),
+    "broken:console_errors": ("2", "1"),
+}
+
+
+class _BrokenPage(http.server.BaseHTTPRequestHandler):
+    """A request that fails, and an error in the console."""
+
+    def do_GET(self) -> None:
+        body = b"<img src='/missing.png'><script>console.error('broken')</script>"
+        self.send_response(200 if self.path == "/" else 404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def broken_page():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _BrokenPage)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+FIGURES_TOML = """
+target = "{url}"
+[browser]
+timeout = "60s"
+[[task]]
+name = "look"
+kind = "browser"
+[[task.step]]
+name = "home"
+goto = "/shop"
+[[task.step]]
+name = "product"
+click = "a.product"
+expect = {{ visible = "#buy" }}
+[[task.step]]
+name = "stock"
+click = "#stock"
+expect = {{ visible = "#in-stock" }}
+[[task.step]]
+name = "broken"
+goto = "{broken}"
+"""
+
+FIGURES_PYTHON = """
+from squall import *
+
+@scenario(browser={{"timeout": 60}})
+class Shopper(VUser):
+    @task
+    async def look(self, page):
+        async with self.browser.step("home"):
+            await page.goto("/shop")
+        async with self.browser.step("product"):
+            await page.locator("a.product").first.click()
+            await page.locator("#buy").wait_for()
+        async with self.browser.step("stock"):
+            await page.locator("#stock").click()
+            await page.locator("#in-stock").wait_for()
+        async with self.browser.step("broken"):
+            await page.goto("{broken}")
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("shop.toml", FIGURES_TOML), ("shop.py", FIGURES_PYTHON)])
+@pytest.mark.parametrize("kept", [True, False])
+def test_every_figure_has_a_threshold_that_is_kept_or_broken(squall, target, broken_page, tmp_path, name, text, kept):
+    (tmp_path / name).write_text(text.format(url=target.url, broken=broken_page))
+    thresholds = [f"look/{figure}<{limits[0 if kept else 1]}" for figure, limits in LIMITS.items()]
+    flags = [word for threshold in thresholds for word in ("--threshold", threshold)]
+    ended = squall("run", name, "--target", target.url, "--users", "1", "--requests", "1", "--json", "result.json", *flags)
+    result = json.loads((tmp_path / "result.json").read_text())
+    judged = {judgement["threshold"]: (judgement["passed"], judgement["value"]) for judgement in result["thresholds"]}
+    assert list(judged) == thresholds
+    assert {passed for passed, value in judged.values() if value is not None} == {kept}, judged
+    assert None not in [value for _, value in judged.values()], judged
+    assert ended.code == (0 if kept else 1), ended.stdout + ended.stderr
 
 
 def test_figures_outside_steps_belong_to_the_task(run):

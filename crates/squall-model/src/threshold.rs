@@ -40,6 +40,8 @@ pub enum Statistic {
     Rate,
     Dropped,
     Late,
+    /// Bytes received per request; of a step of a browser user, those of all requests of its pages.
+    MeanBytes,
 }
 
 /// The unit that a statistic is given in.
@@ -49,6 +51,8 @@ pub enum StatisticUnit {
     Fraction,
     PerSecond,
     Count,
+    /// Kept as nanoseconds: a shift of 1 is 1 s.
+    LayoutShift,
 }
 
 /// The relation that must hold.
@@ -109,7 +113,7 @@ const LAYOUT_SHIFT: &str = ":cls";
 /// Counts of pages that have a short name, with the figure whose errors they are.
 const PAGE_COUNTS: [(&str, &str); 2] = [("failed_requests", "requests"), ("console_errors", "console_errors")];
 
-const STATISTIC_NAMES: [(&str, Statistic); 9] = [
+const STATISTIC_NAMES: [(&str, Statistic); 10] = [
     ("min", Statistic::Min),
     ("mean", Statistic::Mean),
     ("max", Statistic::Max),
@@ -119,6 +123,7 @@ const STATISTIC_NAMES: [(&str, Statistic); 9] = [
     ("rate", Statistic::Rate),
     ("dropped", Statistic::Dropped),
     ("late", Statistic::Late),
+    ("mean_bytes", Statistic::MeanBytes),
 ];
 
 impl Statistic {
@@ -128,7 +133,8 @@ impl Statistic {
             Statistic::Min | Statistic::Mean | Statistic::Max => StatisticUnit::Time,
             Statistic::ErrorRate => StatisticUnit::Fraction,
             Statistic::Rate => StatisticUnit::PerSecond,
-            Statistic::Errors | Statistic::Requests | Statistic::Dropped | Statistic::Late => StatisticUnit::Count,
+            Statistic::Errors | Statistic::Requests | Statistic::Dropped => StatisticUnit::Count,
+            Statistic::Late | Statistic::MeanBytes => StatisticUnit::Count,
         }
     }
 }
@@ -194,6 +200,21 @@ impl ComparisonOperator {
     }
 }
 
+impl Threshold {
+    /// The unit in which people read the limit and the value.
+    pub fn unit(&self) -> StatisticUnit {
+        unit_of(self.metric.as_deref(), self.statistic)
+    }
+}
+
+fn unit_of(metric: Option<&str>, statistic: Statistic) -> StatisticUnit {
+    let is_shift = metric.is_some_and(|metric| metric.ends_with(LAYOUT_SHIFT));
+    match statistic.unit() {
+        StatisticUnit::Time if is_shift => StatisticUnit::LayoutShift,
+        unit => unit,
+    }
+}
+
 impl FromStr for Threshold {
     type Err = ParseThresholdError;
 
@@ -243,11 +264,7 @@ fn parse_threshold(text: &str) -> Result<Threshold, ThresholdProblem> {
         }
     };
     let right = right.trim();
-    let is_shift = metric.as_ref().is_some_and(|metric| metric.ends_with(LAYOUT_SHIFT));
-    let limit = match (is_shift && statistic.unit() == StatisticUnit::Time, right.parse::<f64>()) {
-        (true, Ok(shift)) if (0.0..=1e6).contains(&shift) => shift * 1e9,
-        _ => parse_limit(statistic.unit(), right)?,
-    };
+    let limit = parse_limit(unit_of(metric.as_deref(), statistic), right)?;
     Ok(Threshold { metric, statistic, window, comparison, limit, abort })
 }
 
@@ -280,6 +297,10 @@ fn parse_limit(unit: StatisticUnit, text: &str) -> Result<f64, ThresholdProblem>
             limit if limit > MAX_DURATION => Err(ThresholdProblem::TooLong { text: owned() }),
             limit => Ok(limit.as_nanos() as f64),
         },
+        StatisticUnit::LayoutShift => match number(text).filter(|shift| *shift <= 1e6) {
+            Some(shift) => Ok(shift * 1e9),
+            None => parse_limit(StatisticUnit::Time, text),
+        },
         StatisticUnit::Fraction => match text.strip_suffix('%') {
             Some(percent) => number(percent).map(|v| v / 100.0),
             None => number(text),
@@ -304,9 +325,8 @@ impl fmt::Display for Threshold {
             write!(f, "[{}]", format_duration(window))?;
         }
         f.write_str(self.comparison.symbol())?;
-        let is_shift = self.metric.as_ref().is_some_and(|metric| metric.ends_with(LAYOUT_SHIFT));
-        match self.statistic.unit() {
-            StatisticUnit::Time if is_shift => write!(f, "{}", self.limit / 1e9)?,
+        match self.unit() {
+            StatisticUnit::LayoutShift => write!(f, "{}", self.limit / 1e9)?,
             StatisticUnit::Time => f.write_str(&format_duration(Duration::from_nanos(self.limit as u64)))?,
             StatisticUnit::Fraction => f.write_str(&format_percent(self.limit))?,
             StatisticUnit::PerSecond | StatisticUnit::Count if self.limit >= 1e16 => write!(f, "{:e}", self.limit)?,
@@ -375,6 +395,7 @@ mod tests {
         check("home:requests_error_rate<1%", "home:requests_error_rate<1%");
         check("home:console_errors<=0", "home:console_errors<=0");
         check("home:requests>5", "home:requests>5");
+        check("home:mean_bytes<500000", "home:mean_bytes<500000");
         let threshold: Threshold = "home:lcp_p75<2.5s".parse().expect("a threshold");
         assert_eq!((threshold.metric.as_deref(), threshold.statistic), (Some("home:lcp"), Statistic::Percentile(75.0)));
         let shift: Threshold = "home:cls_p75<0.1".parse().expect("a threshold");

@@ -269,6 +269,7 @@ fn statistic_value(statistic: Statistic, metric: &MetricView, over: Duration, vi
         Statistic::Rate => (!over.is_zero()).then(|| metric.requests as f64 / over.as_secs_f64()),
         Statistic::Dropped => Some(view.engine.dropped as f64),
         Statistic::Late => Some(view.engine.late as f64),
+        Statistic::MeanBytes => any.then(|| metric.bytes_in as f64 / metric.requests as f64),
     }
 }
 

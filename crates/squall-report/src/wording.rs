@@ -33,12 +33,13 @@ pub(crate) fn metric_label(metric: &MetricView) -> String {
 
 /// A threshold's value in its own unit.
 pub(crate) fn threshold_value(result: &ThresholdResult) -> String {
-    match (result.value, result.threshold.statistic.unit()) {
+    match (result.value, result.threshold.unit()) {
         (None, _) => "no data".to_owned(),
         (Some(value), StatisticUnit::Time) => time(value),
         (Some(value), StatisticUnit::Fraction) => percent(value),
         (Some(value), StatisticUnit::PerSecond) => format!("{}/s", number(value)),
         (Some(value), StatisticUnit::Count) => number(value),
+        (Some(value), StatisticUnit::LayoutShift) => number(value / 1e9),
     }
 }
 
@@ -266,5 +267,23 @@ pub(crate) fn describe_verdict(run: &ReportInput<'_>) -> String {
                 three_digits(run.facts.active.as_secs_f64())
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_of_a_threshold_has_the_unit_of_its_limit() {
+        let check = |threshold: &str, value: f64, text: &str| {
+            let threshold = threshold.parse().unwrap();
+            let result = ThresholdResult { threshold, value: Some(value), passed: true, breached_at_s: None };
+            assert_eq!(threshold_value(&result), text);
+        };
+        check("home:lcp_p75<2.5s", 1.8e7, "18.0 ms");
+        check("home:cls_p75<0.1", 1.8e7, "0.0180");
+        check("home:cls_p75<0.1", 0.0, "0");
+        check("home:mean_bytes<600000", 523_411.4, "523,411");
     }
 }

@@ -100,11 +100,12 @@ fn breach_reason(results: &[ThresholdResult], dropped: u64) -> String {
 
 /// A value of the threshold's statistic, with its unit.
 pub(super) fn format_value(threshold: &Threshold, value: f64) -> String {
-    match threshold.statistic.unit() {
+    match threshold.unit() {
         StatisticUnit::Time => format::time(value),
         StatisticUnit::Fraction => percent(value),
         StatisticUnit::PerSecond => format!("{}/s", format::rate(value)),
         StatisticUnit::Count => format::count(value as u64),
+        StatisticUnit::LayoutShift => format!("{:.3}", value / 1e9),
     }
 }
 

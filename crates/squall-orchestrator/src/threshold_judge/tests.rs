@@ -29,7 +29,7 @@ fn second(second: u32, millis: u64, errors: u64) -> Delta {
     for i in 0..10 {
         let outcome = Outcome::of_status(if i < errors { 500 } else { 200 });
         let (wait, service) = (Duration::ZERO, Duration::from_millis(millis));
-        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, due_in_warm_up: false });
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 100, bytes_out: 0, due_in_warm_up: false });
     }
     let (metrics, errors, engine) = recorder.harvest(1, 0);
     Delta { source: SOURCE, seq: u64::from(second), second, metrics, errors, engine, last: false }
@@ -62,6 +62,8 @@ fn whole_run_thresholds_are_judged_over_all_requests() {
     check("rate>9.9", &[(1, 0); 3], (true, None, None));
     check("browse:mean<60ms", &[(50, 0); 2], (true, None, None));
     check("errors<=3", &[(1, 2), (1, 1)], (true, None, None));
+    check("browse:mean_bytes<101", &[(1, 0); 2], (true, None, None));
+    check("browse:mean_bytes[1s]<100", &[(1, 0); 2], (false, Some(1), None));
 }
 
 #[test]

@@ -264,11 +264,13 @@ impl ThresholdJson {
     /// A result in the unit in which people read it.
     pub fn of(result: &ThresholdResult) -> ThresholdJson {
         let threshold = &result.threshold;
-        let (unit, scale) = match threshold.statistic.unit() {
+        let (unit, scale) = match threshold.unit() {
             StatisticUnit::Time => ("ms", 1e-6),
             StatisticUnit::Fraction => ("fraction", 1.0),
             StatisticUnit::PerSecond => ("per_s", 1.0),
             StatisticUnit::Count => ("count", 1.0),
+            // As the metric itself, which is a time.
+            StatisticUnit::LayoutShift => ("ms", 1e-6),
         };
         ThresholdJson {
             threshold: threshold.to_string(),

@@ -59,11 +59,12 @@ fn line<'a>(result: &ThresholdResult) -> Line<'a> {
 }
 
 fn value(result: &ThresholdResult) -> String {
-    match (result.value, result.threshold.statistic.unit()) {
+    match (result.value, result.threshold.unit()) {
         (None, _) => "nothing yet".to_owned(),
         (Some(value), StatisticUnit::Time) => time(value),
         (Some(value), StatisticUnit::Fraction) => percent(value),
         (Some(value), StatisticUnit::PerSecond) => format!("{}/s", rate(value)),
         (Some(value), StatisticUnit::Count) => count(value as u64),
+        (Some(value), StatisticUnit::LayoutShift) => format!("{:.3}", value / 1e9),
     }
 }
