@@ -183,7 +183,7 @@ function Result({ comparison }: { comparison: Comparison }): JSX.Element {
       {view.warnings.map((warning) => (
         <p class="band warn" key={warning}>
           <Icon name="errors" />
-          {visible(warning)}
+          <span>{visible(warning)}</span>
         </p>
       ))}
       <div class="with-side">
