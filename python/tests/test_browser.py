@@ -371,12 +371,15 @@ def test_unusual_pages_do_not_stop_a_user(run):
     assert ended.metric("frame/frame:load")["requests"] == 2, "a frame is no page load"
 
 
-def test_cpu_time_of_browser_and_driver_counts_and_no_process_is_left(run, tmp_path):
+def test_cpu_time_and_memory_of_browser_and_driver_count_and_no_process_is_left(run, tmp_path):
     folder = tmp_path / "temporary"
     folder.mkdir()
     ended = run(BUY, requests=1, env=os.environ | {"TMPDIR": str(folder)})
     # Playwright's driver and the browser need more than this to start.
     assert ended.result["generator"]["cpu_s"] > 0.5, ended.result["generator"]
+    plain = run("class A(VUser):\n    @task\n    async def get(self, client):\n        await client.get('/health')\n", requests=1)
+    more = ended.result["generator"]["max_rss_bytes"] - plain.result["generator"]["max_rss_bytes"]
+    assert more > 50 << 20, "a browser has more memory than this"
     assert list(folder.iterdir()) == [], "the browser's folder is removed"
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert str(folder) not in running, running

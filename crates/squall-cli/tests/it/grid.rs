@@ -287,6 +287,9 @@ fn confined_browsers_move_the_files_of_their_clients_and_read_no_others() {
             "{program}"
         );
         folder.write("secret", "of the machine");
+        let written = folder.path("written");
+        let saved = client("client.js", &["save", &format!("ws://{address}/"), written.to_str().expect("text")]);
+        assert!(saved.contains("EACCES") && !written.exists(), "{program}: {saved}");
         let read = |library: &str, path: &Path| {
             let (url, file) = (format!("ws://{address}/devtools/browser"), format!("file://{}", path.display()));
             client("cdp.js", &[library, "read", &url, &file])

@@ -81,7 +81,13 @@ impl BrowserPools {
 
 fn pool_config(config: &GridWorkerConfig, playwright: PathBuf, folder: PathBuf, start: HostStart) -> PoolConfig {
     PoolConfig {
-        host: NodeHostConfig { node: config.node.clone(), playwright, browser: config.id.kind().to_owned(), folder },
+        host: NodeHostConfig {
+            node: config.node.clone(),
+            playwright,
+            browser: config.id.kind().to_owned(),
+            folder,
+            confined: config.confine_with.is_some(),
+        },
         start,
         executable: config.executable.clone(),
         args: config.args.clone(),

@@ -1,6 +1,8 @@
 //! Keeps the files of a browser's neighbours from its pages: pages, and clients over CDP, open `file://` URLs,
 //! and the downloads and profiles of other sessions belong to the same user. With Landlock, a browser reads only
 //! files of the system and of its own folder.
+//! A client that speaks Playwright's protocol by hand has files written by Node, which writes only to the folder of
+//! its browsers.
 //! Playwright starts browsers by itself, so it is given a script in place of the browser: the script starts a
 //! command of this program, which restricts itself and then becomes the browser.
 
@@ -16,6 +18,9 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     path_beneath_rules,
 };
+use tokio::process::Child;
+
+use crate::error_text::with_causes;
 
 /// With it, files can be moved between folders.
 const OLDEST_ABI: ABI = ABI::V2;
@@ -166,6 +171,43 @@ pub(crate) async fn confining_script(
     Err(ConfinementError::Check(message.lines().next().unwrap_or("it says nothing").to_owned()))
 }
 
+/// Starts a process that writes only into `folder`. Without Landlock it writes anywhere.
+pub(crate) fn spawn_writing_into(folder: &Path, command: &mut tokio::process::Command) -> io::Result<Child> {
+    let runtime = tokio::runtime::Handle::current();
+    // Landlock restricts a thread, and what it starts.
+    let spawned = std::thread::scope(|scope| {
+        let spawning = scope.spawn(|| {
+            let _runtime = runtime.enter();
+            if let Err(error) = confine_writes(folder) {
+                let error = with_causes(&error);
+                tracing::debug!(error, "Node may write files anywhere");
+            }
+            command.spawn()
+        });
+        spawning.join()
+    });
+    spawned.unwrap_or_else(|_| Err(io::Error::other("the thread that starts a process ended")))
+}
+
+/// Lets this thread, and the processes that it starts, write only into `folder`.
+fn confine_writes(folder: &Path) -> Result<(), ConfinementError> {
+    let write = AccessFs::from_write(NEWEST_ABI);
+    // As for browsers, which Node starts.
+    let processes = (!rustix::process::geteuid().is_root()).then_some("/proc");
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_write(OLDEST_ABI))
+        .map_err(ConfinementError::Kernel)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(write)?
+        .create()
+        .map_err(ConfinementError::Kernel)?
+        .add_rules(path_beneath_rules(processes, AccessFs::WriteFile | AccessFs::Truncate))?
+        .add_rules(path_beneath_rules(devices().chain([folder.to_owned()]), write))?
+        .restrict_self()?;
+    Ok(())
+}
+
 /// Restricts this thread, and the processes that it starts.
 fn confine(program: &Path, folder: &Path) -> Result<(), ConfinementError> {
     let read = AccessFs::from_read(NEWEST_ABI);
@@ -241,6 +283,19 @@ mod tests {
         let program = Path::new("/usr/bin/env").canonicalize().unwrap();
         assert_eq!(program_files(&program, Path::new("/tmp/b")), program.parent().unwrap());
         assert_eq!(program_files(&program, &program.parent().unwrap().join("b")), program);
+    }
+
+    #[tokio::test]
+    async fn process_writes_into_its_folder_and_devices_only() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [own, other] = folders.each_ref().map(|folder| folder.path().join("file"));
+        let write = format!("echo x > /dev/null && echo x > {} && echo x > {}", own.display(), other.display());
+        let mut command = tokio::process::Command::new("/bin/sh");
+        command.arg("-c").arg(write).stderr(std::process::Stdio::null());
+        let mut child = spawn_writing_into(folders[0].path(), &mut command).unwrap();
+        assert!(!child.wait().await.unwrap().success());
+        assert!(own.exists() && !other.exists());
+        fs::write(&other, "this process may").unwrap();
     }
 
     #[tokio::test]

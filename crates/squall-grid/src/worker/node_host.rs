@@ -18,6 +18,8 @@ use tokio::{
     task::JoinHandle,
 };
 
+use super::confinement::spawn_writing_into;
+
 const SCRIPT: &str = include_str!("host.js");
 /// How long Node may take to load Playwright.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +33,8 @@ pub(crate) struct NodeHostConfig {
     pub(crate) browser: String,
     /// For the script and everything of its browsers; the script removes it at its end.
     pub(crate) folder: PathBuf,
+    /// Whether it writes only into `folder`.
+    pub(crate) confined: bool,
 }
 
 /// Why the host could not start.
@@ -166,9 +170,9 @@ impl NodeHost {
         command.arg(&script).arg(&config.playwright).arg(&config.browser).arg(&config.folder);
         // A group of its own, so that Ctrl-C in a terminal reaches only the worker, which drains.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(false);
-        let mut child = command
-            .spawn()
-            .map_err(|source| NodeHostError::Node { node: config.node.display().to_string(), source })?;
+        let spawned = if config.confined { spawn_writing_into(&config.folder, &mut command) } else { command.spawn() };
+        let mut child =
+            spawned.map_err(|source| NodeHostError::Node { node: config.node.display().to_string(), source })?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both are piped");

@@ -111,3 +111,17 @@ async fn worker_offers_its_slots_to_a_server_without_redis() {
     grid.wait_for("end of the worker", |snapshot| snapshot.workers.iter().all(|view| view.worker.name() != "w2")).await;
     grid.end().await;
 }
+
+/// Playwright prints this header in its call log.
+#[tokio::test]
+async fn answer_to_a_client_names_its_session_and_its_worker() {
+    let grid = Grid::start(1).await;
+    let stream = tokio::net::TcpStream::connect(grid.address).await.unwrap();
+    let (client, response) = tokio_tungstenite::client_async(grid.url(), stream).await.unwrap();
+    let name = response.headers()["x-playwright-debug-log"].to_str().unwrap().to_owned();
+    let id = grid.snapshot().await.sessions[0].id.to_string();
+    assert_eq!(name, format!("squall session {id} on chromium:w1"));
+    drop(client);
+    grid.wait_for("end of the session", |snapshot| snapshot.sessions.is_empty()).await;
+    grid.end().await;
+}

@@ -6,6 +6,7 @@
 //   large URL    prints the length of a text of 8 MB that the page returns
 //   targets URL  prints the titles of all pages that the browser shows over CDP
 //   quit URL     ends the browser over CDP, and prints "closed"
+//   save URL FILE  asks Playwright's server to save a download as FILE, and prints "saved" or the error
 //   files URL    uploads a file, downloads one and makes a PDF, and prints the two texts and the first bytes
 'use strict';
 const { chromium } = require(process.env.PLAYWRIGHT || 'playwright-core');
@@ -72,6 +73,12 @@ async function main([mode, url, title = 'squall']) {
     const cdp = await browser.newBrowserCDPSession();
     await cdp.send('Browser.close').catch(() => {});
     console.log('closed');
+  } else if (mode === 'save') {
+    await page.setContent('<a download="a.txt" href="data:text/plain,downloaded">Get</a>');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('a')]);
+    // The client itself never sends this for a browser of another machine.
+    const saved = download._artifact._channel.saveAs({ path: title }).then(() => 'saved');
+    console.log(await saved.catch(error => error.message.split('\n')[0]));
   } else if (mode === 'files') {
     console.log(await moveFiles(page));
   } else {
