@@ -173,7 +173,7 @@ const LOG: &[OptionSpec] = &[
     option("level=", "normal", "minimal, normal or verbose"),
     option("file=", "", "writes the output to this file"),
     option("hdrfile=", "", "writes the latencies of every interval to this HdrHistogram log"),
-    option("interval=", "1s", "time between two lines of the table: 10, 10s or 500ms"),
+    option("interval=", "1s", "time between two lines of the table: 10 or 10s; rounded up to whole seconds"),
     option("no-summary", "", "prints no summary"),
     option("no-settings", "", "does not print the settings"),
     option("print-statements-on-error", "", "prints the statement of a failed operation"),

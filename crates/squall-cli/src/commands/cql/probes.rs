@@ -8,6 +8,7 @@ use squall_orchestrator::{RunControl, RunObserver, RunResult, run_local};
 use super::{
     fleet_target::sequence_limit,
     run_plan::{RunIdentity, RunPlace, RunShape, engine_threads, plan, run_options},
+    run_report::name_words,
 };
 use crate::{
     args::CqlArgs,
@@ -70,6 +71,8 @@ impl ProbeTarget for CqlProbes {
         // A failed operation does not end a probe: its thresholds judge it.
         let driver = CqlDriver::new(&self.settings, &self.target, work);
         let options = run_options(&self.settings, self.shape, 1);
-        run_local(&plan, driver, options, control, observers).await.map_err(CliError::from)
+        let mut result = run_local(&plan, driver, options, control, observers).await?;
+        name_words(&mut result);
+        Ok(result)
     }
 }

@@ -171,6 +171,13 @@ impl RunObserver for TableAndOutputs<'_, '_> {
     }
 }
 
+/// Names the words of the command where the engine's advice names flags of `squall run`.
+pub(super) fn name_words(result: &mut RunResult) {
+    for reason in &mut result.facts.generator.saturated_because {
+        *reason = reason.replace("--max-users", "-rate threads=");
+    }
+}
+
 /// Refuses a threshold on an operation that the command does not have.
 fn check_metrics(thresholds: &[Threshold], names: &[&str]) -> Result<(), CliError> {
     let unknown = |metric: &&String| !names.contains(&metric.as_str());

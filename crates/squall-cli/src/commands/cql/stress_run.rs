@@ -19,7 +19,7 @@ use super::{
     output_log::{HdrLog, LogPlace, OutputLog},
     probes::{CqlProbes, search_settings},
     run_plan::{RunIdentity, RunPlace, RunShape, engine_threads, longest_operation, plan, run_options},
-    run_report::{RunReport, TableAndOutputs},
+    run_report::{RunReport, TableAndOutputs, name_words},
     summary_text::{ShownRun, error_lines, steps_table},
 };
 use crate::{
@@ -343,10 +343,7 @@ impl StressRun {
         self.log.release()?;
         let (mut result, standard_error) = (result?, standard_error?);
         count_missed_operations(&mut result, &counts);
-        // The flag of `squall run` is a word here.
-        for reason in &mut result.facts.generator.saturated_because {
-            *reason = reason.replace("--max-users", "-rate threads=");
-        }
+        name_words(&mut result);
         let failure = match end.reason() {
             Some(RunEndReason::Failed(message)) => Some(message),
             Some(RunEndReason::AllUsed) | None => self.failure_on_fleet(shape.place, &result),
