@@ -54,6 +54,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
         }
         assert.equal(await sidewaysAt320(page), 0, `${at} ${state} scrolls sideways`);
       }
+      await page.emulateMedia({ colorScheme: page === wide.page ? "light" : "dark" });
       await page.goto(`${fleet.api}/#/live`);
     }
   }
@@ -134,7 +135,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
       await page.locator(".band", { hasText: "The coordination store (Redis) does not answer" }).waitFor();
       await picture(page, "live-store-away-1440-light");
       assert.deepEqual(await seriousFindings(page, AXE), []);
-      assert.ok(await page.getByRole("button", { name: "Stop" }).isDisabled());
+      for (const name of ["Stop", "Add a note"]) assert.ok(await page.getByRole("button", { name }).isDisabled(), name);
     } finally {
       process.kill(fleet.pid("redis-server"), "SIGCONT");
     }

@@ -2,16 +2,23 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { store, useStoreOn } from "../store";
+import { type Store, store, useStoreOn } from "../store";
 import { Panel } from "./panel";
 
 /** The event on the document that opens the form. */
 export const ADD_NOTE = "squall-add-note";
 
+/** Whether the server could take a note now. */
+const takesNotes = ({ running, stale, state }: Store): boolean => running && !stale && state?.store_up === true;
+
 export function AddNote(): JSX.Element {
-  const { running, stale } = useStoreOn(({ running, stale }) => `${running} ${stale}`);
   return (
-    <button type="button" class="button tiny" disabled={!running || stale} onClick={() => document.dispatchEvent(new Event(ADD_NOTE))}>
+    <button
+      type="button"
+      class="button tiny"
+      disabled={!takesNotes(useStoreOn(takesNotes))}
+      onClick={() => document.dispatchEvent(new Event(ADD_NOTE))}
+    >
       Add a note
     </button>
   );
@@ -21,7 +28,7 @@ export function AddNote(): JSX.Element {
 export function NotePanel(): JSX.Element | null {
   const [shown, setShown] = useState(false);
   useEffect(() => {
-    const open = (): void => setShown(store.running && !store.stale);
+    const open = (): void => setShown(takesNotes(store));
     document.addEventListener(ADD_NOTE, open);
     return () => document.removeEventListener(ADD_NOTE, open);
   }, []);

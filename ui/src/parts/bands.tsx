@@ -44,8 +44,8 @@ export function Bands({ ofRun }: { ofRun: boolean }): JSX.Element {
         <div class="band warn">
           <Icon name="errors" />
           <span>
-            <b>The coordination store (Redis) does not answer.</b> Workers continue until their membership in it expires, then they stop
-            sending until it is back.
+            <b>The coordination store (Redis) does not answer.</b> Workers continue for 3.5 s, until their membership in it expires, then
+            they stop sending until it is back.
           </span>
         </div>
       ) : null}
