@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import playwright
 import pytest
+from squall_command import SQUALL
+
+SECRET = "a-secret-of-the-load-test"
+#: The driver in Playwright's package is the same version as its client, as the grid demands.
+DRIVER = Path(playwright.__file__).parent / "driver"
 
 TOML = """
 name = "mixed"
@@ -62,3 +72,34 @@ def test_http_users_and_browser_users_share_a_run_on_a_fleet(fleet, target, name
     in_browsers = sum(count for metric, count in metrics.items() if metric.endswith(":requests"))
     assert in_browsers + metrics["api"] == sum(target.counts().values()) - before
     assert result["accounting"]["balanced"] and result["accounting"]["sent"] == 24 + looks
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Iterator[str]:
+    node = ["--playwright", str(DRIVER / "package"), "--node", str(DRIVER / "node")]
+    command = [*SQUALL, "grid", "up", "--listen", "127.0.0.1:0", "--slots", "4", "--key", f"load={SECRET}", *node]
+    with open(tmp_path / "err", "w") as err:
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=err, text=True)
+    assert running.stdout is not None
+    line = running.stdout.readline()
+    assert "ws://" in line, line + (tmp_path / "err").read_text()
+    yield line.split("ws://")[1].split("/")[0].split()[0]
+    running.terminate()
+    assert running.wait(60) == 0, (tmp_path / "err").read_text()
+
+
+@pytest.mark.parametrize(("name", "text"), [("mixed.toml", TOML), ("mixed.py", PYTHON)])
+def test_browser_users_of_a_fleet_share_a_grid(fleet, target, grid, name, text):
+    text = text.replace("[browser]", f'[browser]\ngrid = "ws://{grid}"\ntoken = "{SECRET}"')
+    text = text.replace('browser={', f'browser={{"grid": "ws://{grid}", "token": "{SECRET}", ')
+    path = fleet.write(name, text)
+    fleet.join("one", "two")
+    before = sum(target.counts().values())
+    ended = fleet.run(path, "--requests", "24")
+    result = fleet.result(ended)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    metrics = {metric["name"]: metric["requests"] for metric in result["metrics"]}
+    assert 3 <= metrics["look/home"] == metrics["look/product"] == metrics["look/home:lcp"]
+    in_browsers = sum(count for metric, count in metrics.items() if metric.endswith(":requests"))
+    assert in_browsers + metrics["api"] == sum(target.counts().values()) - before
+    assert SECRET not in ended.stdout + ended.stderr + str(result)

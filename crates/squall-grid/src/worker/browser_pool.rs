@@ -20,7 +20,7 @@ use super::{
     browser_memory::anonymous_bytes_by_group,
     browser_set::{BrowserRules, BrowserSet, Isolation},
     node_host::{BrowserClosed, HostCallError, LaunchCall, NodeHost, NodeHostConfig, NodeHostError, kill_group},
-    stopped_process::StopCheck,
+    stopped_process::{StopCheck, has_ended},
 };
 use crate::error_text::with_causes;
 
@@ -232,9 +232,16 @@ impl BrowserPool {
 
     fn try_take(&self, key: &str, isolation: Isolation) -> Option<BrowserLease> {
         let mut state = self.lock();
-        let id = state.set.take(key, isolation, Instant::now())?;
-        let browser = state.browsers.get(&id)?;
-        let (socket, overdue) = (browser.socket.clone(), browser.overdue.clone());
+        let (id, socket, overdue) = loop {
+            let id = state.set.take(key, isolation, Instant::now())?;
+            let browser = state.browsers.get(&id)?;
+            if !browser.pid.is_some_and(has_ended) {
+                break (id, browser.socket.clone(), browser.overdue.clone());
+            }
+            // Node reports its end a moment later.
+            state.set.give_back(id);
+            state.set.note_probe(id, false);
+        };
         drop(state);
         self.shared.changed.notify_one();
         Some(BrowserLease { pool: self.clone(), id, socket, overdue })

@@ -1,5 +1,5 @@
-//! Finds processes that were stopped (SIGSTOP, a debugger), which a probe would find later.
-//! It ends nothing. The browser pool and CDP sessions ask it once a second.
+//! Finds processes that were stopped (SIGSTOP, a debugger) or have ended, which a probe or Node would find later.
+//! It ends nothing. The browser pool and CDP sessions ask it once a second, and the pool before each session.
 
 use rustix::process::Pid;
 
@@ -21,9 +21,18 @@ impl StopCheck {
 }
 
 fn is_stopped_now(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    state(pid) == Some('T')
+}
+
+/// Whether the process has ended. Its parent may not have noticed.
+pub(crate) fn has_ended(pid: Pid) -> bool {
+    state(pid).is_none_or(|state| matches!(state, 'Z' | 'X'))
+}
+
+fn state(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     // The name, in parentheses, may have any characters.
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
 }
 
 #[cfg(test)]
@@ -42,9 +51,13 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!check.is_stopped(Some(pid)));
-        assert!(check.is_stopped(Some(pid)));
+        assert!(check.is_stopped(Some(pid)) && !has_ended(pid));
         assert!(!check.is_stopped(None));
         child.kill().unwrap();
+        // This process has not waited for it.
+        while !has_ended(pid) {
+            std::thread::yield_now();
+        }
         child.wait().unwrap();
     }
 }
