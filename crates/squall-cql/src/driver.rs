@@ -2,6 +2,7 @@
 //! cassandra-stress, one iteration is one operation. It knows no load model and prints nothing. The
 //! command line passes it to a run.
 
+mod coordinator_metrics;
 mod cut_off;
 mod operation_chooser;
 mod operation_counts;
@@ -21,6 +22,7 @@ mod user;
 mod workload;
 
 use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOperation, StressSettings};
+use coordinator_metrics::CoordinatorMetrics;
 use cut_off::CutOff;
 use operation_chooser::OperationChooser;
 use operation_counts::CountMetrics;
@@ -152,6 +154,8 @@ struct ConnectedThread {
     count_metrics: Vec<CountMetrics>,
     /// If this is a worker of a fleet.
     unused_iterations: Option<MetricId>,
+    /// If operations are sent to more than one node.
+    coordinators: Option<CoordinatorMetrics>,
     database: Database,
     operations: ThreadOperations,
     /// The requests that may be in flight at the same time; `None`: any number.
@@ -309,6 +313,7 @@ impl DriverThread for CqlThread {
             metrics: self.metrics.clone(),
             count_metrics: self.count_metrics.clone(),
             unused_iterations: self.unused_iterations,
+            coordinators: (database.used_nodes(&self.run.target) > 1).then(CoordinatorMetrics::default),
             database,
             operations,
         };

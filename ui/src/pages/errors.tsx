@@ -127,6 +127,7 @@ function Nodes({ table }: { table: Table }): JSX.Element | null {
             <tr>
               <th scope="col">Node</th>
               <th scope="col">Data centre</th>
+              <th scope="col">Consistency</th>
               <th scope="col" class="number">
                 Failed tries
               </th>
@@ -138,11 +139,12 @@ function Nodes({ table }: { table: Table }): JSX.Element | null {
           </thead>
           <tbody>
             {nodes.map((node) => (
-              <tr key={`${node.node} ${node.datacenter}`}>
+              <tr key={`${node.node} ${node.datacenter} ${node.consistency}`}>
                 <th scope="row">
                   <code>{visible(shorten(node.node))}</code>
                 </th>
                 <td>{visible(shorten(node.datacenter))}</td>
+                <td>{node.consistency}</td>
                 <td class="number">{count(node.tries)}</td>
                 <td class="number">{percent(node.tries / tries)}</td>
                 <td>{node.codes.map(([code, n]) => `${count(n)} ${visible(code)}`).join(", ")}</td>

@@ -135,10 +135,10 @@ test("members stand below their group in the order of the table, and folded ones
 test("failed tries are counted by node, and those beyond the failed operations were repeated", () => {
   const found = failingNodes({
     messages: [
-      [0, "timeout", "WRITE_TIMEOUT", "timed out (node 10.0.0.2, data centre dc1)", 12],
-      [0, "server", "OVERLOADED", "too busy (node 10.0.0.2, data centre dc1)", 3],
-      [0, "timeout", "WRITE_TIMEOUT", "timed out (node 10.0.0.3, data centre dc2)", 4],
-      [1, "http", "HTTP_500", "a page that says (node 1, data centre 2) within it", 9],
+      [0, "timeout", "WRITE_TIMEOUT", "timed out (node 10.0.0.2, data centre dc1, consistency QUORUM)", 12],
+      [0, "server", "OVERLOADED", "too busy (node 10.0.0.2, data centre dc1, consistency QUORUM)", 3],
+      [0, "timeout", "WRITE_TIMEOUT", "timed out (node 10.0.0.3, data centre dc2, consistency ONE)", 4],
+      [1, "http", "HTTP_500", "a page that says (node 1, data centre 2, consistency ONE) within it", 9],
     ],
     outcomes: [
       [0, "timeout", "WRITE_TIMEOUT", 5, 1, 9, ["w1"], 1],
@@ -150,13 +150,14 @@ test("failed tries are counted by node, and those beyond the failed operations w
     {
       node: "10.0.0.2",
       datacenter: "dc1",
+      consistency: "QUORUM",
       tries: 15,
       codes: [
         ["WRITE_TIMEOUT", 12],
         ["OVERLOADED", 3],
       ],
     },
-    { node: "10.0.0.3", datacenter: "dc2", tries: 4, codes: [["WRITE_TIMEOUT", 4]] },
+    { node: "10.0.0.3", datacenter: "dc2", consistency: "ONE", tries: 4, codes: [["WRITE_TIMEOUT", 4]] },
   ]);
 });
 

@@ -68,7 +68,8 @@ fn a_row_that_differs_fails_the_read() {
     // Seed 6 was never written.
     let missing =
         cql(&["read", "n=1", "no-warmup", "-pop", "seq=6..6", "-errors", "ignore", "-rate", "threads=1"], "differs");
-    let line = "READ MISSING_ROW: 1 times: the key has no row (node 127.0.0.1, data centre dc1)\n";
+    let line =
+        "READ MISSING_ROW: 1 times: the key has no row (node 127.0.0.1, data centre dc1, consistency LOCAL_ONE)\n";
     assert!(missing.code == 0 && missing.stderr.contains(line), "{missing:?}");
     assert!(figure(&missing, "Total errors").starts_with('1'), "{missing:?}");
 }

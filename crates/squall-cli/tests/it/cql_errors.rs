@@ -75,7 +75,10 @@ fn a_frozen_a_killed_and_a_restarted_server_is_survived() {
     for code in ["WRITE CLIENT_TIMEOUT: ", "WRITE NO_CONNECTION: "] {
         let mut lines = ended.stderr.lines().filter(|line| line.starts_with(code)).peekable();
         assert!(lines.peek().is_some(), "{code} in {ended:?}");
-        assert!(lines.all(|line| line.ends_with("(node 127.0.0.1, data centre dc1)")), "{code} in {ended:?}");
+        assert!(
+            lines.all(|line| line.ends_with("(node 127.0.0.1, data centre dc1, consistency LOCAL_ONE)")),
+            "{code} in {ended:?}"
+        );
     }
     // A request that timed out took its whole time.
     let max = ended.stdout.lines().find(|line| line.starts_with("Latency max")).expect("a summary");
@@ -104,5 +107,6 @@ fn a_table_that_is_dropped_during_the_run_fails_it() {
     assert!(ended.code == 1 && ended.stdout.ends_with("FAILURE\n"), "{ended:?}");
     // Which error the server reports depends on how far the drop has come.
     assert!(ended.stderr.contains("Operation x2 on key(s) ["), "{ended:?}");
-    assert!(ended.stderr.starts_with("WRITE ") && ended.stderr.contains("data centre dc1)"), "{ended:?}");
+    let is_named = ended.stderr.contains("data centre dc1, consistency LOCAL_ONE)");
+    assert!(ended.stderr.starts_with("WRITE ") && is_named, "{ended:?}");
 }

@@ -102,7 +102,7 @@ fn a_consistency_level_that_cannot_be_had_is_counted_by_node_and_data_centre() {
     let ended = cql(&command, "levels", &[]);
     passed(&ended);
     assert!(ended.stderr.contains("WRITE UNAVAILABLE: 15 times: "), "{ended:?}");
-    assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1)"), "{ended:?}");
+    assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1, consistency TWO)"), "{ended:?}");
     let errors = ended.stdout.lines().find(|line| line.starts_with("Total errors")).expect("a summary");
     assert!(errors.contains(" 5 "), "{ended:?}");
 }

@@ -236,7 +236,7 @@ fn hanging_run(folder: &TestFolder, stop: &str) -> RunningProcess {
 /// The operations in flight are reported once, and none of them has waited for its time limit.
 #[track_caller]
 fn check_cut_off(folder: &TestFolder, ended: &FinishedProcess) {
-    let message = " times: cut off at the end of the run, without an answer (node 127.0.0.1, data centre dc1)\n";
+    let message = " times: cut off at the end of the run, without an answer (node 127.0.0.1, data centre dc1, consistency LOCAL_ONE)\n";
     assert!(ended.stderr.contains("WRITE ABORTED: ") && ended.stderr.contains(message), "{ended:?}");
     assert!(ended.stdout.ends_with("\nEND\n"), "{ended:?}");
     let result = folder.json("run.json");

@@ -42,9 +42,23 @@ fn a_node_that_dies_makes_operations_unavailable_in_its_data_centre_only() {
     all.interrupt();
     let ended = all.end();
     assert!(ended.code == 130 && ended.stderr.contains("WRITE UNAVAILABLE: "), "{ended:?}");
-    assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1)"), "{ended:?}");
+    assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1, consistency ALL)"), "{ended:?}");
     let json = folder.read("all.json");
-    assert!(json.contains("\"UNAVAILABLE\"") && json.contains("(node 127.0.0.1, data centre dc1)"), "{json}");
+    assert!(
+        json.contains("\"UNAVAILABLE\"") && json.contains("(node 127.0.0.1, data centre dc1, consistency ALL)"),
+        "{json}"
+    );
+    let result: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let figure = |name: &str, figure: &str| {
+        let mut metrics = result["metrics"].as_array().expect("a list").iter();
+        let metric = metrics.find(|metric| metric["name"] == name).unwrap_or_else(|| panic!("no {name}: {json}"));
+        metric[figure].as_u64().unwrap_or_else(|| panic!("no {figure}: {metric}"))
+    };
+    let coordinated =
+        ["127.0.0.1 (dc1)", "127.0.0.2 (dc2)"].map(|node| figure(&format!("coordinator:{node}"), "requests"));
+    assert!(coordinated.iter().all(|operations| *operations > 0), "{json}");
+    let done = figure("WRITE", "requests") - figure("WRITE", "errors");
+    assert_eq!(coordinated.iter().sum::<u64>(), done, "each operation has one coordinator: {json}");
     local.interrupt();
     let ended = local.end();
     // No request went to the other data centre.

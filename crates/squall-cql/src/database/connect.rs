@@ -3,7 +3,7 @@
 
 use super::{
     AttemptTimes, OperationError, innermost_message,
-    tried_node::{NodeKey, NotedNodes, RequestTimes, TriedNode},
+    tried_node::{NodeKey, NotedNodes, SentRequest, TriedNode},
 };
 use crate::{
     ConnectionMode, Consistency, NodeAddress, SerialConsistency, StatementConnection, StressSettings, TlsSettings,
@@ -57,6 +57,8 @@ pub struct DatabaseTarget {
 pub struct Database {
     pub(crate) session: Session,
     tried: Arc<TriedNode>,
+    /// Of statements without a level of their own.
+    consistency: Consistency,
     /// A node that has not answered for this long is silent.
     pub(super) silence: Duration,
 }
@@ -314,7 +316,8 @@ impl Database {
                 },
             }
         })?;
-        let database = Database { session, tried, silence: target.mode.connect_timeout };
+        let (consistency, silence) = (target.consistency, target.mode.connect_timeout);
+        let database = Database { session, tried, consistency, silence };
         database.check_datacenter(target)?;
         while let Some(missing) = database.missing(target, usage.connections(), limit) {
             if began.elapsed() >= limit {
@@ -362,25 +365,30 @@ impl Database {
         hosts
     }
 
-    /// Waits for the answer to a request. The message of its error names the node that the driver tried last,
-    /// and the data centre.
+    /// Waits for the answer to a request. The message of its error names the node that the driver tried last, its
+    /// data centre, and the consistency level: that of the database, unless the statement has its own.
     pub(crate) async fn with_node<T>(
         &self,
+        consistency: Option<Consistency>,
         request: Pin<&mut impl Future<Output = Result<T, OperationError>>>,
-    ) -> (Result<T, OperationError>, RequestTimes) {
-        let (answer, tried, times) = self.tried.follow(request).await;
-        let answer = answer.map_err(|error| match tried.and_then(|node| self.node_name(node)) {
-            Some(node) => OperationError { message: format!("{} (node {node})", error.message), ..error },
+    ) -> (Result<T, OperationError>, SentRequest) {
+        let (answer, sent) = self.tried.follow(request).await;
+        let answer = answer.map_err(|error| match sent.node.and_then(|node| self.node_place(node)) {
+            Some((address, datacenter)) => {
+                let level = consistency.unwrap_or(self.consistency);
+                let place = format!("(node {address}, data centre {datacenter}, consistency {level})");
+                OperationError { message: format!("{} {place}", error.message), ..error }
+            }
             None => error,
         });
-        (answer, times)
+        (answer, sent)
     }
 
-    fn node_name(&self, key: NodeKey) -> Option<String> {
+    /// The address and the data centre of a node.
+    pub(crate) fn node_place(&self, key: NodeKey) -> Option<(IpAddr, String)> {
         let state = self.session.get_cluster_state();
         let node = state.get_nodes_info().iter().find(|node| NodeKey::of(node) == key)?;
-        let datacenter = node.datacenter.as_deref().unwrap_or("unknown");
-        Some(format!("{}, data centre {datacenter}", node.address.ip()))
+        Some((node.address.ip(), node.datacenter.as_deref().unwrap_or("unknown").to_owned()))
     }
 
     /// How many nodes operations are sent to.

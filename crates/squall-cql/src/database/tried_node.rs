@@ -34,9 +34,11 @@ pub(super) struct TriedNode {
 #[derive(Debug, Default)]
 struct NotedTime(AtomicU64);
 
-/// When a request was sent and answered.
+/// Where a request was sent, when, and when it was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RequestTimes {
+pub(crate) struct SentRequest {
+    /// The last node that the driver tried.
+    pub(crate) node: Option<NodeKey>,
     /// When the driver chose the first node.
     pub(crate) sent: Option<Instant>,
     /// When the last answer had arrived; `None` if there is none.
@@ -44,8 +46,8 @@ pub(crate) struct RequestTimes {
 }
 
 /// A node in one word: half of its random identifier. 0 is no node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct NodeKey(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct NodeKey(u64);
 
 impl NodeKey {
     pub(super) fn of(node: &Node) -> NodeKey {
@@ -90,23 +92,22 @@ impl TriedNode {
         Some(tried)
     }
 
-    /// Waits for a request, and returns its output with the last node that the driver tried for it. The caller pins
-    /// the request: the driver's futures take 12 kB, which each move would copy.
-    pub(super) async fn follow<T>(
-        &self,
-        mut request: Pin<&mut impl Future<Output = T>>,
-    ) -> (T, Option<NodeKey>, RequestTimes) {
-        let (mut node, mut times) = (None, RequestTimes::default());
+    /// Waits for a request, and returns its output. The caller pins the request: the driver's futures take 12 kB,
+    /// which each move would copy.
+    pub(super) async fn follow<T>(&self, mut request: Pin<&mut impl Future<Output = T>>) -> (T, SentRequest) {
+        let mut followed = SentRequest::default();
         let output = poll_fn(|context| {
             let polled = request.as_mut().poll(context);
             // Other requests are polled between two polls of this one, and note their own nodes.
-            node = self.take().or(node);
             let sent = self.sent.take(self.base);
-            times =
-                RequestTimes { sent: times.sent.or(sent), answered: self.answered.take(self.base).or(times.answered) };
+            followed = SentRequest {
+                node: self.take().or(followed.node),
+                sent: followed.sent.or(sent),
+                answered: self.answered.take(self.base).or(followed.answered),
+            };
             polled
         });
-        (output.await, node, times)
+        (output.await, followed)
     }
 }
 
@@ -186,9 +187,9 @@ mod tests {
             sent
         };
         let (slow, fast) = tokio::join!(slow, fast);
-        assert_eq!((slow.1, fast.1), (Some(NodeKey(1)), Some(NodeKey(2))));
+        assert_eq!((slow.1.node, fast.1.node), (Some(NodeKey(1)), Some(NodeKey(2))));
         // A request that no node was chosen for has none.
-        assert_eq!(tried.follow(pin!(async {})).await.1, None);
+        assert_eq!(tried.follow(pin!(async {})).await.1.node, None);
     }
 
     #[tokio::test]
@@ -203,8 +204,8 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        let (_, _, times) = tried.follow(request).await;
-        assert_eq!(times, RequestTimes { sent: at(5), answered: at(20) });
-        assert_eq!(tried.follow(pin!(async {})).await.2, RequestTimes::default());
+        let (_, followed) = tried.follow(request).await;
+        assert_eq!(followed, SentRequest { node: None, sent: at(5), answered: at(20) });
+        assert_eq!(tried.follow(pin!(async {})).await.1, SentRequest::default());
     }
 }

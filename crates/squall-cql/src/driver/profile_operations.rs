@@ -11,7 +11,7 @@ use super::{
     OperationCounts, StatementError,
     workload::{ProfileOperation, ProfileOperationKind, ProfileWorkload},
 };
-use crate::{Database, StressSettings, database::OperationError};
+use crate::{Consistency, Database, StressSettings, database::OperationError};
 use insert::{Insert, InsertWork};
 use query::{Query, QueryWork};
 use scylla::{client::session::Session, response::PagingState, statement::prepared::PreparedStatement};
@@ -81,6 +81,14 @@ impl PreparedOperation {
 }
 
 impl PreparedOperation {
+    /// The level of its statement, if it has its own.
+    pub(super) fn consistency(&self) -> Option<Consistency> {
+        match self {
+            PreparedOperation::Query(query) => query.consistency,
+            _ => None,
+        }
+    }
+
     /// The text of the statement that `work` sends.
     pub(super) fn statement(&self, work: &ProfileWork) -> &str {
         let statement = match (self, work) {

@@ -8,7 +8,7 @@ use super::{
         NextPage, PreparedOperation, ProfileOperations, ProfileWork, TokenRangeQuery, TokenRangeScan,
     },
 };
-use crate::{Database, database::OperationError};
+use crate::{Consistency, Database, database::OperationError};
 use std::{rc::Rc, sync::Arc};
 
 pub(super) struct ProfileUser {
@@ -106,6 +106,11 @@ impl ProfileUser {
     pub(super) async fn send(&mut self, database: &Database) -> Result<OperationCounts, OperationError> {
         let work = self.work.as_mut().expect("begin has made the work");
         self.operations.get(self.current).send(&database.session, work).await
+    }
+
+    /// The level of the operation, if it has its own.
+    pub(super) fn consistency(&self) -> Option<Consistency> {
+        self.operations.get(self.current).consistency()
     }
 
     /// The text of the statement.

@@ -6,8 +6,8 @@ use super::{
     profile_user::ProfileUser, standard_user::StandardUser, try_delay::NO_CONNECTION_PAUSE,
 };
 use crate::{
-    Database,
-    database::{NextTry, OperationError, RequestTimes},
+    Consistency, Database,
+    database::{NextTry, OperationError, SentRequest},
 };
 use squall_engine::{Iteration, VirtualUser};
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
@@ -66,39 +66,40 @@ impl CqlUser {
         CqlUser { chooser: thread.run.chooser(), data, cut_off: CutOffUser::default(), thread }
     }
 
-    /// Sends the operation until a try succeeds or `-errors retries=` is used up. Returns from when to when it
-    /// was on its way, too.
+    /// Sends the operation until a try succeeds or `-errors retries=` is used up. Returns to which node and from
+    /// when to when it was on its way, too.
     async fn execute(
         &mut self,
         operation: usize,
         begun: BegunOperation,
-    ) -> (Result<OperationCounts, FailedOperation>, RequestTimes) {
+    ) -> (Result<OperationCounts, FailedOperation>, SentRequest) {
         let (thread, errors) = (&self.thread, self.thread.run.errors());
         let (cut_off, user, began) = (&thread.cut_off, &self.cut_off, begun.started);
-        let (mut tries, mut sent) = (0, None);
+        let (mut tries, mut sent, consistency) = (0, None, self.data.consistency());
         loop {
             tries += 1;
             let turn = cut_off.limit(user, began, pin!(thread.wait_for_turn())).await;
             let sending = pin!(self.data.send(&thread.database, operation));
             let sending =
                 pin!(async { cut_off.limit(user, began, sending).await.unwrap_or_else(|| Err(cut_off_error())) });
-            let (answer, times) = thread.database.with_node(sending).await;
-            sent = sent.or(times.sent);
+            let (answer, request) = thread.database.with_node(consistency, sending).await;
+            sent = sent.or(request.sent);
+            let request = SentRequest { sent, ..request };
             let error = match answer {
-                Ok(counts) => return (Ok(counts), RequestTimes { sent, answered: times.answered }),
+                Ok(counts) => return (Ok(counts), request),
                 Err(error) => error,
             };
             drop(turn);
             thread.recorder.note_error(begun.metric, begun.intended, error.outcome, &error.message);
             let tries_are_over = tries > errors.retries || thread.run.end.tries_have_ended() || cut_off.has_begun();
             if error.is_validation() || tries_are_over {
-                let answered = times.answered.filter(|_| error.is_validation());
-                return (Err(FailedOperation { tries, error }), RequestTimes { sent, answered });
+                let answered = request.answered.filter(|_| error.is_validation());
+                return (Err(FailedOperation { tries, error }), SentRequest { answered, ..request });
             }
             let pause = errors.delay.pause(tries, errors.retries + 1).max(error.least_pause());
             let paused = !pause.is_zero();
             if paused && cut_off.limit(user, began, pin!(tokio::time::sleep(pause))).await.is_none() {
-                return (Err(FailedOperation { tries, error }), RequestTimes { sent, answered: None });
+                return (Err(FailedOperation { tries, error }), SentRequest { answered: None, ..request });
             }
         }
     }
@@ -159,18 +160,21 @@ impl VirtualUser for CqlUser {
             self.data.finish();
             return false;
         };
-        let (executed, times) = self.execute(index, begun).await;
+        let (executed, sent) = self.execute(index, begun).await;
         let outcome = executed.as_ref().map_or_else(|failed| failed.error.outcome, |_| OK);
         // The wait of `-mode maxPending=` is a part of the service time, the encoding of the values is not.
-        if let Some(sent) = times.sent.filter(|_| thread.pending.is_none()) {
+        if let Some(sent) = sent.sent.filter(|_| thread.pending.is_none()) {
             request.sent_at(sent);
         }
-        let ended = times.answered.unwrap_or_else(Instant::now);
+        let ended = sent.answered.unwrap_or_else(Instant::now);
         request.end(ended, outcome, 0, 0);
         match &executed {
             Ok(counts) => {
                 thread.cut_off.succeeded(ended.saturating_duration_since(started));
                 thread.count(index, begun.intended, *counts);
+                if let Some(coordinators) = &thread.coordinators {
+                    coordinators.record(&thread.database, &thread.recorder, sent, ended);
+                }
                 if self.data.ended_range() {
                     thread.count_range(index, begun.intended);
                 }
@@ -207,6 +211,14 @@ impl UserData {
         match self {
             UserData::Standard(user) => user.send(database, operation).await,
             UserData::Profiles(user) => user.send(database).await,
+        }
+    }
+
+    /// The level of the current operation, if it has its own.
+    fn consistency(&self) -> Option<Consistency> {
+        match self {
+            UserData::Standard(_) => None,
+            UserData::Profiles(user) => user.consistency(),
         }
     }
 

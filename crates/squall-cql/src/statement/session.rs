@@ -40,6 +40,7 @@ pub struct StatementOptions {
 #[derive(Debug, Clone)]
 pub struct ScenarioStatement {
     pub(super) prepared: PreparedStatement,
+    pub(super) consistency: Option<Consistency>,
     /// For all pages together.
     pub(super) timeout: Duration,
     pub(super) generators: ValueGenerators,
@@ -75,7 +76,8 @@ impl StatementSession {
             prepared.set_request_timeout(options.timeout);
         }
         let timeout = options.timeout.unwrap_or(self.request_timeout);
-        Ok(ScenarioStatement { prepared, timeout, generators: ValueGenerators::default() })
+        let (consistency, generators) = (options.consistency, ValueGenerators::default());
+        Ok(ScenarioStatement { prepared, consistency, timeout, generators })
     }
 
     /// Sends a statement and reads all pages of its answer.
@@ -102,7 +104,7 @@ impl StatementSession {
                 };
                 answered.map_err(OperationError::from)
             });
-            let (page, next) = self.database.with_node(page).await.0?;
+            let (page, next) = self.database.with_node(statement.consistency, page).await.0?;
             time_left = Some(statement.timeout.saturating_sub(began.elapsed()));
             rows.add(page)?;
             match next.into_paging_control_flow() {

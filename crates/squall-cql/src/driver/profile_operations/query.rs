@@ -6,7 +6,7 @@ use super::{
     table::{ProfileTable, key_text},
 };
 use crate::{
-    ArgumentSource, CqlValue, Partition, ProfileQuery,
+    ArgumentSource, Consistency, CqlValue, Partition, ProfileQuery,
     database::OperationError,
     driver::{OperationCounts, StatementError, row_values::RowValues, seed_source::UserSeeds},
     profile::qualified_statement,
@@ -17,6 +17,7 @@ use std::rc::Rc;
 pub(in crate::driver) struct Query {
     table: Rc<ProfileTable>,
     pub(super) statement: PreparedStatement,
+    pub(super) consistency: Option<Consistency>,
     arguments: Vec<Argument>,
     source: ArgumentSource,
 }
@@ -39,7 +40,8 @@ impl Query {
     pub(super) async fn prepare(preparation: Preparation<'_>, query: &ProfileQuery) -> Result<Query, StatementError> {
         let table = preparation.table.clone();
         let mut statement = preparation.statement(qualified_statement(&table.description.keyspace, &query.cql)).await?;
-        if let Some(level) = query.consistency {
+        let consistency = query.consistency;
+        if let Some(level) = consistency {
             statement.set_consistency(level.into());
         }
         if let Some(level) = query.serial_consistency {
@@ -54,7 +56,7 @@ impl Query {
             })
         };
         let arguments = specs.iter().map(|spec| argument(spec.name())).collect::<Result<Vec<_>, _>>()?;
-        Ok(Query { statement, arguments, source: query.arguments, table })
+        Ok(Query { statement, consistency, arguments, source: query.arguments, table })
     }
 
     /// Generates the arguments of one operation; `None` ends the run.
