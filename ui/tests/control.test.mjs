@@ -80,7 +80,7 @@ describe("a fleet with a folder of scenarios, streams and a grid", { timeout: 10
     await until("requests", async () => (await fleet.get("/api/v1/tests/current")).live?.requests_total > 20);
     await page.getByRole("button", { name: "Stop" }).click();
     await page.getByRole("button", { name: "Cut it off" }).click();
-    await page.getByRole("link", { name: "Report" }).waitFor();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
   });
 
   test("a finished run starts again from the bar, and one of the history from the form", async () => {
@@ -89,7 +89,7 @@ describe("a fleet with a folder of scenarios, streams and a grid", { timeout: 10
     await page.locator(".chip", { hasText: "Running" }).waitFor();
     assert.equal((await fleet.get("/api/v1/tests/current")).epoch, 2);
     await fleet.squall("test", "stop", "--api", fleet.api);
-    await page.getByRole("link", { name: "Report" }).waitFor();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
     await page.goto(`${fleet.api}/#/history`);
     await page
       .getByRole("button", { name: /^Run again/ })

@@ -118,7 +118,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
       const sideways = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.ok(sideways <= 0, `the page is ${sideways} px too wide`);
       await fleet.squall("test", "stop", "--api", fleet.api);
-      await page.getByRole("link", { name: "Report" }).waitFor();
+      await page.getByRole("link", { name: "Report", exact: true }).waitFor();
     } finally {
       server.closeAllConnections();
       server.close();
@@ -271,7 +271,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
 
   test("a page that is over has no serious finding", async () => {
     await fleet.squall("test", "stop", "--api", fleet.api);
-    for (const { page } of [wide, narrow]) await page.getByRole("link", { name: "Report" }).waitFor();
+    for (const { page } of [wide, narrow]) await page.getByRole("link", { name: "Report", exact: true }).waitFor();
     await lookAtEverything("over");
   });
 

@@ -331,7 +331,7 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.getByRole("link", { name: /^Live/ }).click();
     await page.getByRole("button", { name: "Stop" }).click();
     await page.getByRole("button", { name: "Finish what is under way" }).click();
-    await page.getByRole("link", { name: "Report" }).waitFor();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
     const result = await fleet.get("/api/v1/tests/1");
     await until(
       "the total of the result",
@@ -373,7 +373,10 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
 
   test("the report downloads as one HTML file", async () => {
     const { page } = view;
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Report" }).click()]);
+    const [shown] = await Promise.all([page.context().waitForEvent("page"), page.getByRole("link", { name: "Open report" }).click()]);
+    await shown.locator("h1").first().waitFor();
+    await shown.close();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Report", exact: true }).click()]);
     assert.equal(download.suggestedFilename(), "squall-report-1.html");
   });
 

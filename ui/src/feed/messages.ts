@@ -88,7 +88,7 @@ export interface Threshold {
   threshold: string;
   metric?: string | null;
   statistic: string;
-  unit: "ms" | "fraction" | "per_s" | "count";
+  unit: "ms" | "fraction" | "per_s" | "count" | "layout_shift";
   limit: number;
   value: number | null;
   passed: boolean;

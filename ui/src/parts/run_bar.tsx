@@ -201,6 +201,10 @@ function ResultActions({ epoch, savedAs }: { epoch: number; savedAs: string | nu
   };
   return (
     <div class="actions">
+      <a class="button" href={`/api/v1/tests/${Number(epoch)}/report?view=true`} target="_blank" rel="noreferrer" aria-label="Open report">
+        <Icon name="page" />
+        <span class="label">Open report</span>
+      </a>
       <a class="button" href={`/api/v1/tests/${Number(epoch)}/report`} download aria-label="Report">
         <Icon name="download" />
         <span class="label">Report</span>

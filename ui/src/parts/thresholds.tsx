@@ -17,6 +17,8 @@ function valueText({ value, unit }: Threshold): string {
       return `${three(value)}/s`;
     case "count":
       return count(value);
+    case "layout_shift":
+      return value.toFixed(3);
   }
 }
 

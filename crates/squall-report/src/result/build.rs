@@ -269,8 +269,7 @@ impl ThresholdJson {
             StatisticUnit::Fraction => ("fraction", 1.0),
             StatisticUnit::PerSecond => ("per_s", 1.0),
             StatisticUnit::Count => ("count", 1.0),
-            // As the metric itself, which is a time.
-            StatisticUnit::LayoutShift => ("ms", 1e-6),
+            StatisticUnit::LayoutShift => ("layout_shift", 1e-9),
         };
         ThresholdJson {
             threshold: threshold.to_string(),

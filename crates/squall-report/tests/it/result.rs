@@ -236,11 +236,16 @@ fn threshold_values_are_in_their_named_unit() {
         threshold_result("p99<500ms", Some(40.5e6), true, None),
         threshold_result("error_rate<1%", Some(0.02), false, None),
         threshold_result("unused:rate>5", None, false, None),
+        threshold_result("home:cls_p75<0.1", Some(18e6), true, None),
     ];
     let file = build_result(&finished.run());
     let values: Vec<_> = file.thresholds.iter().map(|t| (t.unit.as_str(), t.limit, t.value, t.passed)).collect();
-    let expected =
-        [("ms", 500.0, Some(40.5), true), ("fraction", 0.01, Some(0.02), false), ("per_s", 5.0, None, false)];
+    let expected = [
+        ("ms", 500.0, Some(40.5), true),
+        ("fraction", 0.01, Some(0.02), false),
+        ("per_s", 5.0, None, false),
+        ("layout_shift", 0.1, Some(0.018), true),
+    ];
     assert_eq!(values, expected);
     assert_eq!(file.exit_code, 1);
 }

@@ -1,7 +1,11 @@
 //! `/api/v1`: starts tests from bundles, controls the current test and serves results of finished
 //! tests.
 
-use axum::{body::Body, extract::State, response::IntoResponse};
+use axum::{
+    body::Body,
+    extract::{Query, State, rejection::QueryRejection},
+    response::IntoResponse,
+};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
@@ -10,10 +14,11 @@ use squall_orchestrator::StoredRunResult;
 use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result, html, json_line, result_summary};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{ApiState, add_params, scenarios};
+use super::{ApiState, add_params, runs::ReportQuery, scenarios};
 use crate::{
     error::{ApiError, ApiResult, json_ok, json_response},
     path::Path,
+    query::parse_query,
     request_body::read_body,
     requests::{ChangeRateRequest, CreateTestRequest, EmptyRequest, ScaleUsersRequest, StopTestRequest},
     run_watcher::report_input,
@@ -99,14 +104,11 @@ pub(crate) async fn again<C: FleetStores>(
 pub(crate) async fn report<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
     Path(epoch): Path<String>,
+    query: Result<Query<ReportQuery>, QueryRejection>,
 ) -> ApiResult {
+    let query = parse_query(query)?;
     let (epoch, run) = stored_run(&app, &epoch).await?;
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"squall-report-{epoch}.html\"")),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-    ];
-    Ok((headers, html(&stored_report(&run, &app))).into_response())
+    Ok(query.response(&format!("squall-report-{epoch}.html"), html(&stored_report(&run, &app))))
 }
 
 async fn stored_run<C: FleetStores>(app: &ApiState<C>, epoch: &str) -> Result<(u64, StoredRunResult), ApiError> {

@@ -100,6 +100,18 @@ pub(crate) struct ReportQuery {
     view: bool,
 }
 
+impl ReportQuery {
+    pub(super) fn response(&self, name: &str, html: String) -> Response {
+        let mut response = download(name, "text/html; charset=utf-8", html);
+        if self.view {
+            let headers = response.headers_mut();
+            headers.remove(header::CONTENT_DISPOSITION);
+            headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(REPORT_POLICY));
+        }
+        response
+    }
+}
+
 /// The HTML report, as a download or as a page.
 pub(crate) async fn report<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
@@ -109,13 +121,7 @@ pub(crate) async fn report<C: FleetStores>(
     let query = parse_query(query)?;
     with_run(&app, &id, move |folder, id| {
         let run = restore(&folder.read(id)?)?;
-        let mut response = download(&format!("{id}.html"), "text/html; charset=utf-8", html(&run.report_input()));
-        if query.view {
-            let headers = response.headers_mut();
-            headers.remove(header::CONTENT_DISPOSITION);
-            headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(REPORT_POLICY));
-        }
-        Ok(response)
+        Ok(query.response(&format!("{id}.html"), html(&run.report_input())))
     })
     .await
 }

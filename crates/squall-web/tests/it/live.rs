@@ -112,6 +112,9 @@ async fn end_of_the_run_brings_its_result() {
     assert_eq!(report.status, 200);
     assert!(report.head.to_ascii_lowercase().contains("content-disposition: attachment"), "{}", report.head);
     assert!(String::from_utf8_lossy(&report.body).starts_with("<!doctype html>"), "an HTML page");
+    let page = world.get("/api/v1/tests/1/report?view=true").await;
+    assert!(page.head.contains("content-security-policy: sandbox allow-scripts;"), "{}", page.head);
+    assert!(!page.head.contains("content-disposition"), "{}", page.head);
 }
 
 #[tokio::test]
