@@ -18,4 +18,4 @@ pub(crate) use operation_error::{NextTry, OperationError, innermost_message};
 pub use schema::{SchemaChange, SchemaError};
 pub(crate) use table_columns::TableDescription;
 pub use table_columns::TableError;
-pub(crate) use tried_node::{NodeKey, SentRequest};
+pub(crate) use tried_node::{NodeKey, TriedRequest};

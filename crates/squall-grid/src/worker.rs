@@ -68,8 +68,8 @@ pub struct GridWorkerConfig {
     /// More arguments for the browser.
     pub args: Vec<String>,
     /// The command that calls [`exec_confined`] with the words that follow it, so that a page reads no file of
-    /// another browser, and Node writes only to the folder of its browsers. Without it, or without `executable`, browsers
-    /// read all that the worker's user may.
+    /// another browser, and Node writes only to the folder of its browsers. Without it, or without `executable`,
+    /// browsers read all that the worker's user may.
     pub confine_with: Option<Vec<OsString>>,
     /// Folders of the package `playwright-core`, at least one, each of another version. Playwright of
     /// the first starts at once, and that of each other at its first session.

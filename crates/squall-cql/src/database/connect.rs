@@ -3,7 +3,7 @@
 
 use super::{
     AttemptTimes, OperationError, innermost_message,
-    tried_node::{NodeKey, NotedNodes, SentRequest, TriedNode},
+    tried_node::{NodeKey, NotedNodes, TriedNode, TriedRequest},
 };
 use crate::{
     ConnectionMode, Consistency, NodeAddress, SerialConsistency, StatementConnection, StressSettings, TlsSettings,
@@ -371,7 +371,7 @@ impl Database {
         &self,
         consistency: Option<Consistency>,
         request: Pin<&mut impl Future<Output = Result<T, OperationError>>>,
-    ) -> (Result<T, OperationError>, SentRequest) {
+    ) -> (Result<T, OperationError>, TriedRequest) {
         let (answer, sent) = self.tried.follow(request).await;
         let answer = answer.map_err(|error| match sent.node.and_then(|node| self.node_place(node)) {
             Some((address, datacenter)) => {

@@ -36,7 +36,7 @@ struct NotedTime(AtomicU64);
 
 /// Where a request was sent, when, and when it was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct SentRequest {
+pub(crate) struct TriedRequest {
     /// The last node that the driver tried.
     pub(crate) node: Option<NodeKey>,
     /// When the driver chose the first node.
@@ -94,13 +94,13 @@ impl TriedNode {
 
     /// Waits for a request, and returns its output. The caller pins the request: the driver's futures take 12 kB,
     /// which each move would copy.
-    pub(super) async fn follow<T>(&self, mut request: Pin<&mut impl Future<Output = T>>) -> (T, SentRequest) {
-        let mut followed = SentRequest::default();
+    pub(super) async fn follow<T>(&self, mut request: Pin<&mut impl Future<Output = T>>) -> (T, TriedRequest) {
+        let mut followed = TriedRequest::default();
         let output = poll_fn(|context| {
             let polled = request.as_mut().poll(context);
             // Other requests are polled between two polls of this one, and note their own nodes.
             let sent = self.sent.take(self.base);
-            followed = SentRequest {
+            followed = TriedRequest {
                 node: self.take().or(followed.node),
                 sent: followed.sent.or(sent),
                 answered: self.answered.take(self.base).or(followed.answered),
@@ -205,7 +205,7 @@ mod tests {
             }
         });
         let (_, followed) = tried.follow(request).await;
-        assert_eq!(followed, SentRequest { node: None, sent: at(5), answered: at(20) });
-        assert_eq!(tried.follow(pin!(async {})).await.1, SentRequest::default());
+        assert_eq!(followed, TriedRequest { node: None, sent: at(5), answered: at(20) });
+        assert_eq!(tried.follow(pin!(async {})).await.1, TriedRequest::default());
     }
 }

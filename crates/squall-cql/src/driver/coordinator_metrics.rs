@@ -3,7 +3,7 @@
 
 use crate::{
     Database,
-    database::{NodeKey, SentRequest},
+    database::{NodeKey, TriedRequest},
 };
 use squall_engine::ThreadRecorder;
 use squall_metrics::{MetricId, MetricKey, MetricKind};
@@ -17,7 +17,7 @@ pub(super) struct CoordinatorMetrics {
 
 impl CoordinatorMetrics {
     /// Records a successful operation, which ended at `ended`.
-    pub(super) fn record(&self, database: &Database, recorder: &ThreadRecorder, request: SentRequest, ended: Instant) {
+    pub(super) fn record(&self, database: &Database, recorder: &ThreadRecorder, request: TriedRequest, ended: Instant) {
         let (Some(node), Some(sent)) = (request.node, request.sent) else { return };
         let known = self.metrics.borrow().get(&node).copied();
         // A node may join during the run.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Consistency, Database,
-    database::{NextTry, OperationError, SentRequest},
+    database::{NextTry, OperationError, TriedRequest},
 };
 use squall_engine::{Iteration, VirtualUser};
 use squall_metrics::{MetricId, Outcome, OutcomeCategory};
@@ -72,7 +72,7 @@ impl CqlUser {
         &mut self,
         operation: usize,
         begun: BegunOperation,
-    ) -> (Result<OperationCounts, FailedOperation>, SentRequest) {
+    ) -> (Result<OperationCounts, FailedOperation>, TriedRequest) {
         let (thread, errors) = (&self.thread, self.thread.run.errors());
         let (cut_off, user, began) = (&thread.cut_off, &self.cut_off, begun.started);
         let (mut tries, mut sent, consistency) = (0, None, self.data.consistency());
@@ -84,7 +84,7 @@ impl CqlUser {
                 pin!(async { cut_off.limit(user, began, sending).await.unwrap_or_else(|| Err(cut_off_error())) });
             let (answer, request) = thread.database.with_node(consistency, sending).await;
             sent = sent.or(request.sent);
-            let request = SentRequest { sent, ..request };
+            let request = TriedRequest { sent, ..request };
             let error = match answer {
                 Ok(counts) => return (Ok(counts), request),
                 Err(error) => error,
@@ -94,12 +94,12 @@ impl CqlUser {
             let tries_are_over = tries > errors.retries || thread.run.end.tries_have_ended() || cut_off.has_begun();
             if error.is_validation() || tries_are_over {
                 let answered = request.answered.filter(|_| error.is_validation());
-                return (Err(FailedOperation { tries, error }), SentRequest { answered, ..request });
+                return (Err(FailedOperation { tries, error }), TriedRequest { answered, ..request });
             }
             let pause = errors.delay.pause(tries, errors.retries + 1).max(error.least_pause());
             let paused = !pause.is_zero();
             if paused && cut_off.limit(user, began, pin!(tokio::time::sleep(pause))).await.is_none() {
-                return (Err(FailedOperation { tries, error }), SentRequest { answered: None, ..request });
+                return (Err(FailedOperation { tries, error }), TriedRequest { answered: None, ..request });
             }
         }
     }
