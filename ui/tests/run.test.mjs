@@ -209,16 +209,19 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await row.hover();
     await until("a mark in each chart in view", async () => (await page.locator(".u-over .flag-mark").count()) >= 4);
     await page.locator(".events > li.marked", { hasText: "was lost" }).waitFor();
-    const left = await page
-      .locator(".flag-mark")
-      .first()
-      .evaluate((mark) => mark.getBoundingClientRect().left);
     await page.locator("h1").hover();
     await until("no mark", async () => (await page.locator(".flag-mark, .marked").count()) === 0);
-    await page.evaluate(() => window.scrollTo(0, 0));
-    const over = await page.locator(".u-over").first().boundingBox();
-    await page.mouse.move(left, over.y - 8);
-    await page.locator(".flag-mark span", { hasText: "was lost" }).waitFor();
+    // The flag moves while the run grows.
+    await until("the flag under the pointer", async () => {
+      await row.hover();
+      const mark = page.locator(".flag-mark").first();
+      await mark.waitFor({ state: "attached" });
+      const { left } = await mark.evaluate((element) => element.getBoundingClientRect().toJSON());
+      await page.evaluate(() => window.scrollTo(0, 0));
+      const over = await page.locator(".u-over").first().boundingBox();
+      await page.mouse.move(left, over.y - 8);
+      return (await page.locator(".flag-mark span", { hasText: "was lost" }).count()) > 0;
+    });
     await page.locator(".events > li.marked", { hasText: "was lost" }).waitFor({ state: "attached" });
     await picture(page, "live-marked-1440-light");
     await page.mouse.move(0, 0);
