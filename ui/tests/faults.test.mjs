@@ -275,6 +275,47 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await lookAtEverything("over");
   });
 
+  test("a run that its generator limits says so, and why", async () => {
+    const { page } = wide;
+    await page.goto(`${fleet.api}/#/live`);
+    await fleet.startRun(SHOP);
+    await until("requests", async () => (await fleet.get("/api/v1/tests/current")).live?.requests_total > 60);
+    process.kill(fleet.pid("worker-1"), "SIGSTOP");
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    process.kill(fleet.pid("worker-1"), "SIGCONT");
+    const band = page.locator(".band", { hasText: "The generator is the limit" });
+    await band.waitFor();
+    assert.match(await band.innerText(), /the generator made starts late/);
+    await picture(page, "live-saturated-1440-light");
+    assert.deepEqual(await seriousFindings(page, AXE), []);
+    await fleet.squall("test", "stop", "--api", fleet.api);
+    await page.locator(".band", { hasText: "The generator was the limit" }).waitFor();
+  });
+
+  // The fields are those of `probes_have_aggregates_events_and_errors` in squall-web.
+  test("a probe shows its values, its failure and what it has seen last", async () => {
+    const { page } = wide;
+    const { started_ms } = (await fleet.get("/api/v1/session")).plan ?? {};
+    const sample = (index, more) => ({
+      event_id: `${index}`,
+      data: { name: "depth", ts_ms: (started_ms ?? 0) + index * 1000, status: true, time: 3, value: 40 + index, ...more },
+    });
+    const failure = { status: false, value: null, error_type: "KeyError", error_message: "no <b>queue</b>" };
+    const events = [sample(1), sample(2), sample(3, failure)];
+    const aggregate = { window_s: 60, successes: 2, errors: 1 };
+    const probe = { probe_name: "depth", last_event_id: "3", aggregate, latest: events[2].data, events };
+    await page.route(/\/probes\?/, (route) => route.fulfill({ json: { generated_at: Date.now() / 1000, probes: [probe] } }));
+    await page.goto(`${fleet.api}/#/probes`);
+    const card = page.locator(".charts > div", { hasText: "depth" });
+    await card.getByText("no <b>queue</b>").waitFor();
+    await card.getByRole("button", { name: "Show as table" }).click();
+    const rows = await card.locator(".chart-table tbody tr").allInnerTexts();
+    assert.deepEqual(rows.filter((row) => /4[12]/.test(row)).length, 2, `${rows}`);
+    await picture(page, "probes-1440-light");
+    assert.deepEqual(await seriousFindings(page, AXE), []);
+    await page.unroute(/\/probes\?/);
+  });
+
   test("another site can neither frame the page nor use its API", async () => {
     const site = createServer((_, response) => {
       response.setHeader("Content-Type", "text/html");
