@@ -285,7 +285,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     process.kill(fleet.pid("worker-1"), "SIGCONT");
     const band = page.locator(".band", { hasText: "The generator is the limit" });
     await band.waitFor();
-    assert.match(await band.innerText(), /the generator made starts late/);
+    assert.match(await band.textContent(), /the generator made starts late/);
     await picture(page, "live-saturated-1440-light");
     assert.deepEqual(await seriousFindings(page, AXE), []);
     await fleet.squall("test", "stop", "--api", fleet.api);
@@ -295,10 +295,10 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
   // The fields are those of `probes_have_aggregates_events_and_errors` in squall-web.
   test("a probe shows its values, its failure and what it has seen last", async () => {
     const { page } = wide;
-    const { started_ms } = (await fleet.get("/api/v1/session")).plan ?? {};
+    const began_ms = Date.now() - 4000;
     const sample = (index, more) => ({
       event_id: `${index}`,
-      data: { name: "depth", ts_ms: (started_ms ?? 0) + index * 1000, status: true, time: 3, value: 40 + index, ...more },
+      data: { name: "depth", ts_ms: began_ms + index * 1000, status: true, time: 3, value: 40 + index, ...more },
     });
     const failure = { status: false, value: null, error_type: "KeyError", error_message: "no <b>queue</b>" };
     const events = [sample(1), sample(2), sample(3, failure)];
@@ -307,11 +307,11 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await page.route(/\/probes\?/, (route) => route.fulfill({ json: { generated_at: Date.now() / 1000, probes: [probe] } }));
     await page.goto(`${fleet.api}/#/probes`);
     const card = page.locator(".charts > div", { hasText: "depth" });
-    await card.getByText("no <b>queue</b>").waitFor();
+    await card.getByText(/Failed: KeyError: no <b>queue<\/b>, [1-9] s ago · 1 failed in the last 60 s/).waitFor();
+    await picture(page, "probes-1440-light");
     await card.getByRole("button", { name: "Show as table" }).click();
     const rows = await card.locator(".chart-table tbody tr").allInnerTexts();
     assert.deepEqual(rows.filter((row) => /4[12]/.test(row)).length, 2, `${rows}`);
-    await picture(page, "probes-1440-light");
     assert.deepEqual(await seriousFindings(page, AXE), []);
     await page.unroute(/\/probes\?/);
   });
