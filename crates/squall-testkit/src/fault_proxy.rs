@@ -28,6 +28,8 @@ pub struct FaultProxy {
 struct ProxyState {
     /// Delay of every chunk, in milliseconds.
     delay_ms: AtomicU64,
+    /// Chunks that wait for the end of their delay.
+    waiting: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -67,6 +69,13 @@ impl FaultProxy {
         self.state.delay_ms.store(PASS_NOTHING, SeqCst);
     }
 
+    /// Waits until the proxy has received bytes that it does not forward.
+    pub fn wait_until_it_holds_bytes(&self) {
+        while self.state.waiting.load(SeqCst) == 0 {
+            thread::park_timeout(POLL_INTERVAL);
+        }
+    }
+
     /// Forwards everything without delay again.
     pub fn heal(&self) {
         self.delay(Duration::ZERO);
@@ -96,11 +105,13 @@ impl ProxyState {
         let mut piece = [0; 16 * 1024];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             let mut waited = Duration::ZERO;
+            self.waiting.fetch_add(1, SeqCst);
             // Polls, so that `heal` and `cut` take effect at once.
             while waited.as_millis() < u128::from(self.delay_ms.load(SeqCst)) && to.peer_addr().is_ok() {
                 thread::park_timeout(POLL_INTERVAL);
                 waited += POLL_INTERVAL;
             }
+            self.waiting.fetch_sub(1, SeqCst);
             if to.write_all(&piece[..length]).is_err() {
                 break;
             }
@@ -145,6 +156,7 @@ mod tests {
         proxy.half_open();
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(ask(&stream).is_err(), "the proxy forwards nothing");
+        proxy.wait_until_it_holds_bytes();
         stream.set_read_timeout(None).unwrap();
         proxy.heal();
         assert_eq!(ask(&stream).unwrap(), "hello\n", "held-back bytes arrive after heal");

@@ -230,6 +230,8 @@ fn hanging_run(folder: &TestFolder, stop: &str) -> RunningProcess {
     let mut running = folder.start(&[&command[..], &connection, &login].concat());
     wait_for_table_line(&mut running);
     proxy.half_open();
+    // An interrupt that came earlier could find no operation without an answer.
+    proxy.wait_until_it_holds_bytes();
     running
 }
 
