@@ -24,7 +24,7 @@ fn count(keyspace: &str, table: &str) -> i64 {
 
 /// The figure of a line of the summary.
 #[track_caller]
-fn figure<'o>(ended: &'o FinishedProcess, name: &str) -> &'o str {
+pub(crate) fn figure<'o>(ended: &'o FinishedProcess, name: &str) -> &'o str {
     let line = ended.stdout.lines().find(|line| line.starts_with(name));
     line.and_then(|line| line.split(':').nth(1)).map(str::trim).unwrap_or_else(|| panic!("no {name} in {ended:?}"))
 }

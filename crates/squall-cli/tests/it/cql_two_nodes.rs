@@ -1,8 +1,10 @@
 //! `squall cql` against two real Cassandra nodes in two data centres, one of which is killed.
 
-use crate::support::{FinishedProcess, RunningProcess, TestFolder};
+use crate::{
+    cql_errors::next_interval,
+    support::{FinishedProcess, RunningProcess, TestFolder},
+};
 use squall_testkit::cassandra::Cassandra;
-use std::io::Read;
 
 const SCHEMA: [&str; 2] = ["-schema", "replication(strategy=NetworkTopologyStrategy,dc1=1,dc2=1)"];
 
@@ -12,17 +14,7 @@ fn words<'w>(command: &[&'w str], port: &'w str, nodes: &[&'w str]) -> Vec<&'w s
 
 /// Reads the table up to a line whose number of errors fulfils the condition.
 fn wait_for_errors(running: &mut RunningProcess, reached: impl Fn(u64) -> bool) {
-    loop {
-        let (mut line, mut byte) = (String::new(), [0]);
-        while !line.ends_with('\n') {
-            assert_eq!(running.stdout().read(&mut byte).expect("readable"), 1, "it ended early: {line}");
-            line.push(char::from(byte[0]));
-        }
-        let errors = line.split(',').nth(13).and_then(|text| text.trim().parse().ok());
-        if line.starts_with("total,") && errors.is_some_and(&reached) {
-            return;
-        }
-    }
+    while !reached(next_interval(running).errors) {}
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! `squall cql user` against a real Cassandra: inserts, validation, queries and token ranges of user
 //! profiles. Rows are counted by the CQL client of squall-testkit.
 
-use crate::support::{FinishedProcess, TestFolder};
+use crate::{
+    cql::figure,
+    support::{FinishedProcess, TestFolder},
+};
 use squall_testkit::cassandra::Cassandra;
 
 const LOGIN: [&str; 5] = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra"];
@@ -50,13 +53,6 @@ fn count(keyspace: &str, table: &str) -> i64 {
 fn passed(ended: FinishedProcess) -> FinishedProcess {
     assert!(ended.code == 0 && ended.stdout.ends_with("\nEND\n"), "{ended:?}");
     ended
-}
-
-/// The figure of a line of the summary.
-#[track_caller]
-fn figure<'o>(ended: &'o FinishedProcess, name: &str) -> &'o str {
-    let line = ended.stdout.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split(':').nth(1)).map(str::trim).unwrap_or_else(|| panic!("no {name} in {ended:?}"))
 }
 
 #[test]
