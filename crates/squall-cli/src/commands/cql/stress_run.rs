@@ -166,8 +166,7 @@ impl StressRun {
                 return Ok(code);
             }
             steps.push((threads, self.shown(&ended).table_lines()));
-            let seconds = ended.result.facts.elapsed.as_secs_f64();
-            let change = search.record(ended.result.view.all.requests as f64 / seconds.max(f64::MIN_POSITIVE));
+            let change = search.record(self.shown(&ended).operation_rate());
             if let (Some(change), Some(before)) = (change, before) {
                 self.log.line(&improvement_line(before, change))?;
             }
@@ -297,8 +296,9 @@ impl StressRun {
 
     fn shown<'r>(&self, ended: &'r EndedRun) -> ShownRun<'r> {
         let EndedRun { result, counts, standard_error, .. } = ended;
-        let (pacing, elapsed) = (self.settings.rate.pacing, result.facts.elapsed);
-        ShownRun { view: &result.view, counts, pacing, elapsed, standard_error: *standard_error }
+        let (pacing, facts) = (self.settings.rate.pacing, &result.facts);
+        let (active, elapsed) = (facts.active, facts.elapsed);
+        ShownRun { view: &result.view, counts, pacing, active, elapsed, standard_error: *standard_error }
     }
 }
 
