@@ -5,7 +5,9 @@ use squall_cql::{Pacing, StressSettings, ThreadPlan, Workload};
 use squall_metrics::RunView;
 use squall_model::{Plan, Threshold};
 use squall_orchestrator::{LiveStatus, RunObserver, RunResult};
-use squall_report::{InterruptionRule, ReportInput, RunVerdict, ScheduleRule, exit_code, threshold_lines, verdict};
+use squall_report::{
+    InterruptionRule, ReportInput, RunVerdict, ScheduleRule, exit_code, threshold_lines, verdict, warning_lines,
+};
 
 use super::{interval_table::IntervalTable, run_plan::RunPlace};
 use crate::{
@@ -139,6 +141,9 @@ impl RunReport {
     fn print_verdict(&self, report: &ReportInput<'_>) {
         if !self.args.thresholds.is_empty() && !self.quiet() {
             terminal::print_stderr(threshold_lines(report, terminal::stderr_style()));
+        }
+        if !self.quiet() {
+            terminal::print_stderr(warning_lines(report, terminal::stderr_style()));
         }
         if !matches!(verdict(report), RunVerdict::Passed | RunVerdict::Interrupted) {
             print_failure(report);
