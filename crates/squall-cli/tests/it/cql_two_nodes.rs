@@ -22,7 +22,9 @@ fn a_node_that_dies_makes_operations_unavailable_in_its_data_centre_only() {
     let [first, second] = Cassandra::start_two();
     let (port, folder) = (format!("native={}", first.port()), TestFolder::new());
     let rate = ["-rate", "threads=4", "throttle=100/s", "-errors", "ignore", "retries=0"];
-    let write = |level| [&["write", "duration=1h", "no-warmup", level], &rate[..], &["--json=all.json"]].concat();
+    let threshold = "coordinator:127.0.0.1 (dc1):p99<59s";
+    let outputs = ["--json=all.json", "-t", threshold];
+    let write = |level| [&["write", "duration=1h", "no-warmup", level], &rate[..], &outputs].concat();
     let mut all = folder.start(&words(&write("cl=ALL"), &port, &["127.0.0.1"]));
     wait_for_errors(&mut all, |errors| errors == 0);
     let local = &write("cl=LOCAL_ONE")[..10];
@@ -35,6 +37,8 @@ fn a_node_that_dies_makes_operations_unavailable_in_its_data_centre_only() {
     let ended = all.end();
     assert!(ended.code == 130 && ended.stderr.contains("WRITE UNAVAILABLE: "), "{ended:?}");
     assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1, consistency ALL)"), "{ended:?}");
+    let judged = ended.stderr.lines().find(|line| line.contains(threshold));
+    assert!(judged.is_some_and(|line| line.contains('✓')), "{ended:?}");
     let json = folder.read("all.json");
     assert!(
         json.contains("\"UNAVAILABLE\"") && json.contains("(node 127.0.0.1, data centre dc1, consistency ALL)"),

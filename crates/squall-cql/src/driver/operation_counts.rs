@@ -108,6 +108,12 @@ impl RunCounts {
 
     /// As `of_run`, for the time that `window` returns metrics of.
     pub fn of_window(
+    /// Whether a metric with this name counts something.
+    pub(super) fn has_metric(&self, name: &str) -> bool {
+        let counts = |operation: &String| [PARTITIONS, ROWS, RANGES].map(|counted| metric_name(operation, counted));
+        self.operations.iter().flat_map(counts).any(|metric| metric == name)
+    }
+
         &self,
         name: Option<&str>,
         done: u64,

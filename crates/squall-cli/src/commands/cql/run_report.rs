@@ -36,7 +36,7 @@ impl RunReport {
         workload: &Workload,
     ) -> Result<RunReport, CliError> {
         let command = reported_command_line(&mask_passwords(&args.raw_args), ShownValues::of(args.output.show_values));
-        check_metrics(&args.thresholds, &workload.names())?;
+        check_metrics(&args.thresholds, workload)?;
         if let Some(graph) = &settings.graph {
             if args.search().find_max.is_some() {
                 return Err(CliError::new("-graph is about one run, and --find-max makes many: remove -graph"));
@@ -184,12 +184,12 @@ pub(super) fn name_words(result: &mut RunResult) {
 }
 
 /// Refuses a threshold on an operation that the command does not have.
-fn check_metrics(thresholds: &[Threshold], names: &[&str]) -> Result<(), CliError> {
-    let unknown = |metric: &&String| !names.contains(&metric.as_str());
+fn check_metrics(thresholds: &[Threshold], workload: &Workload) -> Result<(), CliError> {
+    let unknown = |metric: &&String| !workload.may_have_metric(metric);
     match thresholds.iter().filter_map(|threshold| threshold.metric.as_ref()).find(unknown) {
         Some(metric) => Err(CliError::new(format!(
             "--threshold: the command has no operation `{metric}`: it has {}",
-            names.join(", ")
+            workload.names().join(", ")
         ))),
         None => Ok(()),
     }
