@@ -26,7 +26,7 @@ use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOpera
 use coordinator_metrics::CoordinatorMetrics;
 use cut_off::CutOff;
 use operation_chooser::OperationChooser;
-use operation_counts::CountMetrics;
+use operation_counts::{CountMetrics, OperationAnswer};
 use partition_limit::PartitionLimit;
 use partition_visits::PartitionVisits;
 use profile_operations::ProfileOperations;

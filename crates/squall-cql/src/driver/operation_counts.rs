@@ -16,6 +16,14 @@ pub struct OperationCounts {
     pub rows: u64,
 }
 
+/// What a successful operation has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct OperationAnswer {
+    pub(super) counts: OperationCounts,
+    /// Bytes of the rows that the database sent.
+    pub(super) bytes: u64,
+}
+
 /// Reads what the operations of a run have counted.
 #[derive(Debug, Clone, Default)]
 pub struct RunCounts {
@@ -100,6 +108,12 @@ impl RunCounts {
         }
     }
 
+    /// Whether a metric with this name counts something.
+    pub(super) fn has_metric(&self, name: &str) -> bool {
+        let counts = |operation: &String| [PARTITIONS, ROWS, RANGES].map(|counted| metric_name(operation, counted));
+        self.operations.iter().flat_map(counts).any(|metric| metric == name)
+    }
+
     /// The sums of the run so far for the operation with this name, or for all operations, of which `done`
     /// succeeded.
     pub fn of_run(&self, name: Option<&str>, done: u64, view: &RunView) -> OperationCounts {
@@ -108,12 +122,6 @@ impl RunCounts {
 
     /// As `of_run`, for the time that `window` returns metrics of.
     pub fn of_window(
-    /// Whether a metric with this name counts something.
-    pub(super) fn has_metric(&self, name: &str) -> bool {
-        let counts = |operation: &String| [PARTITIONS, ROWS, RANGES].map(|counted| metric_name(operation, counted));
-        self.operations.iter().flat_map(counts).any(|metric| metric == name)
-    }
-
         &self,
         name: Option<&str>,
         done: u64,
