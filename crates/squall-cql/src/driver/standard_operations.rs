@@ -53,11 +53,9 @@ impl StandardOperations {
         let mut statements = Vec::new();
         for operation in operations {
             let prepared = database.session.prepare(operation.statement(settings)).await;
-            let refusal = |name, reason| match operation.writes() {
-                true => StatementError::Refused { operation: name, reason },
-                false => StatementError::NoTable { operation: name, reason },
+            let failed = |error| {
+                StatementError::new(database, operation.name(), error, |name, reason| refusal(operation, name, reason))
             };
-            let failed = |error| StatementError::new(database, operation.name(), error, refusal);
             statements.push((operation, prepared.map_err(failed)?));
         }
         let columns =
@@ -144,6 +142,15 @@ impl StandardOperations {
 }
 
 type OperationStatement = (BasicOperation, PreparedStatement);
+
+/// Why the database does not prepare the statement of an operation.
+fn refusal(kind: BasicOperation, operation: String, reason: String) -> StatementError {
+    match kind {
+        _ if reason.starts_with("Undefined column name") => StatementError::OtherColumns { operation, reason },
+        BasicOperation::Read | BasicOperation::CounterRead => StatementError::NoTable { operation, reason },
+        BasicOperation::Write | BasicOperation::CounterWrite => StatementError::Refused { operation, reason },
+    }
+}
 
 fn check_any(rows: &QueryRowsResult) -> Result<(), OperationError> {
     match rows.rows_num() {
