@@ -218,6 +218,22 @@ fn rows_of_every_type_are_validated() {
 }
 
 #[test]
+fn rows_with_a_static_column_are_validated() {
+    let profile = "\
+keyspace: user_static
+keyspace_definition: |
+  CREATE KEYSPACE user_static WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+table: orders
+table_definition: CREATE TABLE orders (id bigint, line int, v int, name text static, PRIMARY KEY (id, line))
+columnspec:
+  - {name: line, cluster: fixed(3)}
+";
+    let user = |words: &[&str]| user_with(&[("p.yaml", profile)], words);
+    passed(user(&["ops(insert=1)", "n=20", "no-warmup", "-rate", "threads=2"]));
+    passed(user(&["ops(validate=1)", "n=60", "no-warmup", "-pop", "seq=1..20", "-rate", "threads=2"]));
+}
+
+#[test]
 fn mistakes_of_a_profile_are_named() {
     let failed = |ended: FinishedProcess, reason: &str| {
         assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
