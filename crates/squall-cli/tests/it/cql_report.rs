@@ -135,6 +135,25 @@ fn flags_about_one_run_are_refused_for_a_search_of_threads() {
 }
 
 #[test]
+fn an_output_replaces_neither_another_one_nor_a_file_that_the_command_reads() {
+    let folder = TestFolder::new();
+    let profile = "keyspace: shop\ntable: orders\n";
+    folder.write("orders.yaml", profile);
+    folder.write("nodes", "127.0.0.1\n");
+    let refused = |outputs: &[&str], reason: &str| {
+        let command = ["cql", "user", "profile=orders.yaml", "ops(insert=1)", "n=1", "-rate", "threads=1"];
+        let ended = folder.squall(&[&command[..], &["-node", "file=nodes"], outputs].concat());
+        assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
+    };
+    refused(&["--json=orders.yaml"], "--json orders.yaml would replace orders.yaml, which the command reads");
+    refused(&["-log", "hdrfile=./orders.yaml"], "-log hdrfile= ./orders.yaml would replace orders.yaml");
+    refused(&["-graph", "file=nodes"], "-graph file= nodes would replace nodes");
+    refused(&["-log", "file=run.txt", "hdrfile=run.txt"], "two outputs have the path run.txt");
+    refused(&["-log", "hdrfile=run.json", "--json=./run.json"], "two outputs have the path");
+    assert_eq!(folder.read("orders.yaml"), profile);
+}
+
+#[test]
 fn the_dashboard_shows_the_run_and_the_table_follows() {
     let folder = TestFolder::new();
     let port = Cassandra::shared().port();

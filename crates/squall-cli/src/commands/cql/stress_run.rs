@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use super::{
     fleet_scan::FleetScan,
     fleet_target::{FleetTarget, count_missed_operations},
-    input_files::{read_credentials, read_nodes, read_profiles},
+    input_files::{read_credentials, read_nodes, read_profiles, refuse_shared_files},
     interval_table::{IntervalTable, TableSettings},
     output_log::{HdrLog, LogPlace, OutputLog},
     probes::{CqlProbes, search_settings},
@@ -45,6 +45,7 @@ pub(super) fn run(mut settings: StressSettings, args: CqlArgs) -> Result<u8, Cli
     let source = CqlSource::new(&args.words, &settings, &nodes, profiles);
     let fleet = FleetTarget::new(&args.fleet, &settings, &workload, source)?;
     let search = search_settings(&args, &settings);
+    refuse_shared_files(&settings, &args.output)?;
     let report = RunReport::open(args, &settings, &workload)?;
     let fleet = fleet.map(|fleet| fleet.judged_by(report.schedule_rule()));
     let place = LogPlace { quiet: report.quiet(), stdout_is_taken: report.uses_stdout() };
