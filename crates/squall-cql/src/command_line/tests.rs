@@ -253,6 +253,29 @@ fn wrong_values_are_named_with_their_option() {
 fn an_auth_provider_other_than_plain_text_is_refused() {
     let provider = |class: &str| format!("write n=1 -mode native cql3 user=u password=p auth-provider={class}");
     settings(&provider("PlainTextAuthProvider"));
+#[test]
+fn words_that_contradict_each_other_are_refused() {
+    let remove =
+        |option: &str, other: &str| format!("{option}: it cannot be combined with {other}: remove one of them");
+    check_error("write n=1 -mode prepared unprepared", &remove("-mode unprepared", "prepared"));
+    check_error("write n=1 -mode user=a username=b", &remove("-mode username=", "user="));
+    check_error("write n=1 -errors fail-fast retries=3", &remove("-errors fail-fast", "retries="));
+    check_error("write n=1 -errors ignore fail-fast", &remove("-errors fail-fast", "ignore"));
+    check_error(
+        "write n=1 -mode port=9043 -port native=9042",
+        "-port native=: -mode port= is the same: remove one of them",
+    );
+    check_error(
+        "write n=1 -log interval=5 -reporting output-frequency=10s",
+        "-reporting output-frequency=: -log interval= is the same: remove one of them",
+    );
+    check_error(
+        "write n=1 -errors min-delay-ms=9 max-delay-ms=5",
+        "-errors min-delay-ms=9: it is above max-delay-ms=5: exchange them",
+    );
+    check_error("write n=1 -errors delay-policy=linear", "-errors delay-policy=: it needs max-delay-ms= beside it");
+}
+
     settings(&provider("com.datastax.driver.core.PlainTextAuthProvider"));
     for class in ["com.datastax.driver.dse.auth.DseGSSAPIAuthProvider", "MyPlainTextAuthProvider"] {
         let expected =
