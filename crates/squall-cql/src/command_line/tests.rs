@@ -187,6 +187,10 @@ fn mistakes_are_refused_with_a_hint() {
         "write n=1 -threads 5",
         "-threads is not a group of options: threads= is an option of -rate and has no dash",
     );
+    check_error(
+        "write n=1 --threads=5",
+        "--threads=5 is not a group of options: threads= is an option of -rate and has no dash",
+    );
     check_error("user n=1 profile=a", "user needs ops(…); see `help user`");
     check_error("mixed n=1 ratio(read=1", "mixed does not know ratio(read=1: a ) is missing");
     check_error("mixed n=1 ratoi(read=1)", "mixed does not know ratoi(read=1): did you mean ratio(…)?");
@@ -250,10 +254,6 @@ fn wrong_values_are_named_with_their_option() {
 }
 
 #[test]
-fn an_auth_provider_other_than_plain_text_is_refused() {
-    let provider = |class: &str| format!("write n=1 -mode native cql3 user=u password=p auth-provider={class}");
-    settings(&provider("PlainTextAuthProvider"));
-#[test]
 fn words_that_contradict_each_other_are_refused() {
     let remove =
         |option: &str, other: &str| format!("{option}: it cannot be combined with {other}: remove one of them");
@@ -276,6 +276,10 @@ fn words_that_contradict_each_other_are_refused() {
     check_error("write n=1 -errors delay-policy=linear", "-errors delay-policy=: it needs max-delay-ms= beside it");
 }
 
+#[test]
+fn an_auth_provider_other_than_plain_text_is_refused() {
+    let provider = |class: &str| format!("write n=1 -mode native cql3 user=u password=p auth-provider={class}");
+    settings(&provider("PlainTextAuthProvider"));
     settings(&provider("com.datastax.driver.core.PlainTextAuthProvider"));
     for class in ["com.datastax.driver.dse.auth.DseGSSAPIAuthProvider", "MyPlainTextAuthProvider"] {
         let expected =
@@ -305,6 +309,7 @@ fn print_version_and_help_need_no_database() {
     assert_eq!(parse_command_line(&["help", "rate"]).unwrap(), parse_command_line(&["help", "-rate"]).unwrap());
     check_error("help -rat", "-rat is not a group of options: did you mean -rate?");
     check_error("help wirte", "wirte is not a command: did you mean write?");
+    check_error("help rat", "rat is not a command: did you mean -rate?");
 }
 
 #[test]
