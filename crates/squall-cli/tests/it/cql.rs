@@ -182,6 +182,18 @@ fn a_table_that_does_not_exist_is_an_error_with_a_hint() {
 }
 
 #[test]
+fn a_table_with_other_columns_is_an_error_with_a_hint() {
+    let narrow = cql(&["write", "n=1", "no-warmup", "-rate", "threads=1"], "other_columns");
+    assert_eq!(narrow.code, 0, "{narrow:?}");
+    for command in ["write", "read"] {
+        let wide = cql(&[command, "n=1", "no-warmup", "-rate", "threads=1", "-col", "n=fixed(6)"], "other_columns");
+        let hint = "; give the columns of the table in -col, or another -schema keyspace=";
+        assert!(wide.code == 2 && wide.stderr.contains("\"C5\"") && wide.stderr.contains(hint), "{wide:?}");
+        assert!(!wide.stderr.contains("run write"), "{wide:?}");
+    }
+}
+
+#[test]
 fn a_silent_listener_is_an_error_within_the_connect_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = format!("native={}", listener.local_addr().expect("bound").port());

@@ -45,6 +45,22 @@ fn result_table_and_database_have_the_same_number_of_operations() {
 }
 
 #[test]
+fn the_bytes_of_rows_and_values_are_counted() {
+    let folder = TestFolder::new();
+    let bytes = |command: &[&str]| {
+        let run = ["no-warmup", "-pop", "seq=1..40", "-rate", "threads=2", "--json", "result.json"];
+        let ended = cql(&folder, "counted_bytes", &[command, &run].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let result = folder.json("result.json");
+        (number(&result, "/totals/bytes_in"), number(&result, "/totals/bytes_out"))
+    };
+    // A key of 10 bytes and five cells of 34, whose lengths take 4 bytes each in a row.
+    assert_eq!(bytes(&["write", "n=40"]), (0.0, 40.0 * 180.0));
+    assert_eq!(bytes(&["read", "n=40"]), (40.0 * 190.0, 400.0));
+    assert_eq!(bytes(&["counter_write", "n=40"]), (0.0, 40.0 * 50.0));
+}
+
+#[test]
 fn results_of_a_time_can_be_compared() {
     let folder = TestFolder::new();
     let command = ["write", "duration=12s", "no-warmup", "-rate", "threads=2", "throttle=20/s", "--save-baseline"];
