@@ -81,6 +81,11 @@ pub fn parse_command_line<S: AsRef<str>>(words: &[S]) -> Result<CqlCommand, Comm
     if problems.is_empty() { Ok(CqlCommand::Stress(Box::new(settings))) } else { Err(CommandLineError { problems }) }
 }
 
+/// Whether a word with dashes, such as `--threads=5`, names an option that has none.
+pub fn is_option_with_dashes(word: &str) -> bool {
+    problem::option_hint(word).is_some()
+}
+
 fn find_command(typed: &str) -> Result<&'static GroupSpec, CommandLineError> {
     let lower = typed.to_lowercase();
     let found = command_table::COMMANDS.iter().find(|command| command.is_called(&lower));

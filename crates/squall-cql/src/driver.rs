@@ -16,6 +16,7 @@ mod seed_source;
 mod standard_operations;
 mod standard_user;
 mod statement_error;
+mod thread_connections;
 mod token_ranges;
 mod try_delay;
 mod user;
@@ -25,7 +26,7 @@ use crate::{BasicOperation, Database, DatabaseTarget, ErrorSettings, StressOpera
 use coordinator_metrics::CoordinatorMetrics;
 use cut_off::CutOff;
 use operation_chooser::OperationChooser;
-use operation_counts::CountMetrics;
+use operation_counts::{CountMetrics, OperationAnswer};
 use partition_limit::PartitionLimit;
 use partition_visits::PartitionVisits;
 use profile_operations::ProfileOperations;
@@ -41,11 +42,9 @@ use std::{
     cell::OnceCell,
     num::NonZeroUsize,
     rc::Rc,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
+use thread_connections::ThreadConnections;
 use token_ranges::TokenRanges;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
@@ -81,28 +80,6 @@ struct DriverRun {
     /// Of one of the engine's threads, which end their load together.
     deadline: OnceLock<ThreadDeadline>,
     connections: ThreadConnections,
-}
-
-/// Divides the connections to each node among the engine threads. Each thread has at least one.
-#[derive(Debug)]
-struct ThreadConnections {
-    all: usize,
-    threads: usize,
-    /// The threads that have got theirs.
-    begun: AtomicUsize,
-}
-
-impl ThreadConnections {
-    fn new(all: usize, threads: usize) -> ThreadConnections {
-        ThreadConnections { all, threads: threads.max(1), begun: AtomicUsize::new(0) }
-    }
-
-    /// The connections of the next thread.
-    fn take(&self) -> NonZeroUsize {
-        let thread = self.begun.fetch_add(1, Ordering::Relaxed) % self.threads;
-        let rest = usize::from(thread < self.all % self.threads);
-        NonZeroUsize::new(self.all / self.threads + rest).unwrap_or(NonZeroUsize::MIN)
-    }
 }
 
 /// What users take their work from, and who else does.
@@ -396,21 +373,5 @@ impl DriverRun {
 
     fn chooser(&self) -> OperationChooser {
         OperationChooser::new(&self.workload.weights(), &self.settings.command.operation)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_threads_share_all_connections() {
-        let shared = |all, threads| -> Vec<usize> {
-            let connections = ThreadConnections::new(all, threads);
-            (0..threads).map(|_| connections.take().get()).collect()
-        };
-        assert_eq!(shared(8, 3), [3, 3, 2]);
-        assert_eq!(shared(8, 4), [2, 2, 2, 2]);
-        assert_eq!(shared(2, 3), [1, 1, 1]);
     }
 }

@@ -71,6 +71,6 @@ pub use result::{
 };
 pub use search_file::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson};
 pub use squall_model::ScheduleRule;
-pub use summary::{summary, threshold_lines};
+pub use summary::{summary, threshold_lines, warning_lines};
 pub use terminal_text::truncate_to_width;
 pub use verdict::{RunVerdict, exit_code, verdict};

@@ -6,7 +6,7 @@ use squall_metrics::{Histogram, MetricView, Outcome, OutcomeCategory, PHASES};
 use squall_model::{LoadModel, StopReason, ThresholdResult};
 
 use crate::{
-    ReportInput, RunVerdict, TerminalStyle, exit_code,
+    ReportInput, RunVerdict, ScheduleRule, TerminalStyle, exit_code,
     format::{bytes, count, number, percent, rfc3339, time},
     report_input::describe_load,
     terminal_text::{TableCell, TextEmphasis, TextTable, plain_cell, sanitize, styled_cell, truncate_to_width, wrap},
@@ -335,6 +335,27 @@ fn reliability(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     out + &reliability_warnings(run, style)
 }
 
+/// What may make the figures wrong: workers that were lost, and a generator that was the limit. Without the generator
+/// if the run may miss starts, or if it failed because of them.
+pub fn warning_lines(run: &ReportInput<'_>, style: TerminalStyle) -> String {
+    let of_fleet = fleet_lines(run).into_iter().filter(|(_, emphasis)| *emphasis == TextEmphasis::Warn);
+    let of_fleet: String = of_fleet.map(|(line, _)| warning_text(&line, style)).collect();
+    match (run.schedule_rule, verdict(run)) {
+        (ScheduleRule::AllowMissing, _) | (_, RunVerdict::ScheduleMissed) => of_fleet,
+        (ScheduleRule::MostStarts | ScheduleRule::Strict, _) => of_fleet + &reliability_warnings(run, style),
+    }
+}
+
+/// A wrapped line with a mark.
+fn warning_text(text: &str, style: TerminalStyle) -> String {
+    let lines = wrap(&sanitize(text), style.width.saturating_sub(6));
+    let lines = lines
+        .iter()
+        .enumerate()
+        .map(|(i, line)| format!("  {} {}\n", if i == 0 { "!" } else { " " }, style.paint(TextEmphasis::Warn, line)));
+    lines.collect()
+}
+
 /// A dim label with wrapped text to its right.
 fn labelled_lines(style: TerminalStyle, label: &str, text: &str, emphasis: TextEmphasis) -> String {
     const LABEL: usize = 12;
@@ -349,10 +370,7 @@ fn labelled_lines(style: TerminalStyle, label: &str, text: &str, emphasis: TextE
 /// The warning that the generator may have limited the numbers, with its reasons.
 fn reliability_warnings(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let Some(warning) = reliability_warning(run) else { return String::new() };
-    let mut out = "\n".to_owned();
-    for (i, line) in wrap(&sanitize(&warning.headline), style.width.saturating_sub(6)).iter().enumerate() {
-        out += &format!("  {} {}\n", if i == 0 { "!" } else { " " }, style.paint(TextEmphasis::Warn, line));
-    }
+    let mut out = "\n".to_owned() + &warning_text(&warning.headline, style);
     for reason in warning.reasons {
         for (i, line) in wrap(&sanitize(&reason), style.width.saturating_sub(6)).iter().enumerate() {
             out += &format!("  {} {}\n", if i == 0 { "·" } else { " " }, style.paint(TextEmphasis::Warn, line));

@@ -2,6 +2,7 @@
 //! flags that `squall run` has too. A flag may stand anywhere between the words.
 
 use clap::{Args, CommandFactory};
+use squall_cql::is_option_with_dashes;
 use squall_model::Threshold;
 use std::{ffi::OsString, time::Duration};
 
@@ -137,13 +138,22 @@ fn value_of_flag(cql: &clap::Command, word: &str) -> Option<FlagValue> {
             Some(cql.get_arguments().find(|arg| arg.get_short().is_some_and(|short| letter == short.to_string()))?)
         }
     };
-    // An unknown flag, --help or --flag=value: clap reads it.
-    let Some(arg) = known else { return Some(FlagValue::None) };
+    let Some(arg) = known else {
+        // An unknown flag, --help or --flag=value: clap reads it. squall-cql says where an option with dashes belongs.
+        let is_word =
+            cql.get_arguments().all(|arg| arg.get_long() != Some(flag_name(word))) && is_option_with_dashes(word);
+        return (!is_word).then_some(FlagValue::None);
+    };
     Some(match arg.get_num_args().filter(|_| arg.get_action().takes_values()) {
         Some(values) if values.min_values() == 0 => FlagValue::OptionalPath,
         _ if arg.get_action().takes_values() => FlagValue::Required,
         _ => FlagValue::None,
     })
+}
+
+/// `json` of `--json=result.json`.
+fn flag_name(word: &str) -> &str {
+    word.trim_start_matches('-').split('=').next().unwrap_or_default()
 }
 
 /// Whether a word is a path of an output, and not a word of cassandra-stress.
@@ -174,6 +184,7 @@ mod tests {
         check("squall cql --json write n=5", "squall cql --json -- write n=5");
         check("squall cql write --html=report n=5", "squall cql --html=report -- write n=5");
         check("squall cql --help", "squall cql --help");
+        check("squall cql write --threads 5 --jsn x", "squall cql --jsn -- write --threads 5 x");
         check("squall run --json http://h", "squall run --json http://h");
     }
 }

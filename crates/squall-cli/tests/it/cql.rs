@@ -24,7 +24,7 @@ fn count(keyspace: &str, table: &str) -> i64 {
 
 /// The figure of a line of the summary.
 #[track_caller]
-fn figure<'o>(ended: &'o FinishedProcess, name: &str) -> &'o str {
+pub(crate) fn figure<'o>(ended: &'o FinishedProcess, name: &str) -> &'o str {
     let line = ended.stdout.lines().find(|line| line.starts_with(name));
     line.and_then(|line| line.split(':').nth(1)).map(str::trim).unwrap_or_else(|| panic!("no {name} in {ended:?}"))
 }
@@ -179,6 +179,18 @@ fn a_table_that_does_not_exist_is_an_error_with_a_hint() {
     let ended = cql(&["read", "n=1", "-rate", "threads=1"], "no_such_keyspace");
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.stderr.contains("cannot prepare READ:") && ended.stderr.contains("run write"), "{ended:?}");
+}
+
+#[test]
+fn a_table_with_other_columns_is_an_error_with_a_hint() {
+    let narrow = cql(&["write", "n=1", "no-warmup", "-rate", "threads=1"], "other_columns");
+    assert_eq!(narrow.code, 0, "{narrow:?}");
+    for command in ["write", "read"] {
+        let wide = cql(&[command, "n=1", "no-warmup", "-rate", "threads=1", "-col", "n=fixed(6)"], "other_columns");
+        let hint = "; give the columns of the table in -col, or another -schema keyspace=";
+        assert!(wide.code == 2 && wide.stderr.contains("\"C5\"") && wide.stderr.contains(hint), "{wide:?}");
+        assert!(!wide.stderr.contains("run write"), "{wide:?}");
+    }
 }
 
 #[test]

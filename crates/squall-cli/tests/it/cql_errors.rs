@@ -16,14 +16,15 @@ fn start(folder: &TestFolder, port: u16, keyspace: &str, errors: &[&str]) -> Run
 
 /// A line of the table.
 #[derive(Debug)]
-struct Interval {
+pub(crate) struct Interval {
     operations: u64,
     /// Seconds since the start of the run.
     time: f64,
-    errors: u64,
+    pub(crate) errors: u64,
 }
 
-fn next_interval(running: &mut RunningProcess) -> Interval {
+/// Reads the next line of the table for all operations.
+pub(crate) fn next_interval(running: &mut RunningProcess) -> Interval {
     loop {
         let (mut line, mut byte) = (String::new(), [0]);
         while !line.ends_with('\n') {

@@ -45,6 +45,22 @@ fn result_table_and_database_have_the_same_number_of_operations() {
 }
 
 #[test]
+fn the_bytes_of_rows_and_values_are_counted() {
+    let folder = TestFolder::new();
+    let bytes = |command: &[&str]| {
+        let run = ["no-warmup", "-pop", "seq=1..40", "-rate", "threads=2", "--json", "result.json"];
+        let ended = cql(&folder, "counted_bytes", &[command, &run].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let result = folder.json("result.json");
+        (number(&result, "/totals/bytes_in"), number(&result, "/totals/bytes_out"))
+    };
+    // A key of 10 bytes and five cells of 34, whose lengths take 4 bytes each in a row.
+    assert_eq!(bytes(&["write", "n=40"]), (0.0, 40.0 * 180.0));
+    assert_eq!(bytes(&["read", "n=40"]), (40.0 * 190.0, 400.0));
+    assert_eq!(bytes(&["counter_write", "n=40"]), (0.0, 40.0 * 50.0));
+}
+
+#[test]
 fn results_of_a_time_can_be_compared() {
     let folder = TestFolder::new();
     let command = ["write", "duration=12s", "no-warmup", "-rate", "threads=2", "throttle=20/s", "--save-baseline"];
@@ -132,6 +148,25 @@ fn flags_about_one_run_are_refused_for_a_search_of_threads() {
     assert!(metric.code == 2 && metric.stderr.contains("no operation `write`: it has READ"), "{metric:?}");
     let unknown = folder.squall(&["cql", "read", "n=5", "--jsn", "x"]);
     assert!(unknown.code == 2 && unknown.stderr.contains("--json"), "{unknown:?}");
+}
+
+#[test]
+fn an_output_replaces_neither_another_one_nor_a_file_that_the_command_reads() {
+    let folder = TestFolder::new();
+    let profile = "keyspace: shop\ntable: orders\n";
+    folder.write("orders.yaml", profile);
+    folder.write("nodes", "127.0.0.1\n");
+    let refused = |outputs: &[&str], reason: &str| {
+        let command = ["cql", "user", "profile=orders.yaml", "ops(insert=1)", "n=1", "-rate", "threads=1"];
+        let ended = folder.squall(&[&command[..], &["-node", "file=nodes"], outputs].concat());
+        assert!(ended.code == 2 && ended.stderr.contains(reason), "{ended:?}");
+    };
+    refused(&["--json=orders.yaml"], "--json orders.yaml would replace orders.yaml, which the command reads");
+    refused(&["-log", "hdrfile=./orders.yaml"], "-log hdrfile= ./orders.yaml would replace orders.yaml");
+    refused(&["-graph", "file=nodes"], "-graph file= nodes would replace nodes");
+    refused(&["-log", "file=run.txt", "hdrfile=run.txt"], "two outputs have the path run.txt");
+    refused(&["-log", "hdrfile=run.json", "--json=./run.json"], "two outputs have the path");
+    assert_eq!(folder.read("orders.yaml"), profile);
 }
 
 #[test]

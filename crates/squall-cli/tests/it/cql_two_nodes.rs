@@ -1,8 +1,10 @@
 //! `squall cql` against two real Cassandra nodes in two data centres, one of which is killed.
 
-use crate::support::{FinishedProcess, RunningProcess, TestFolder};
+use crate::{
+    cql_errors::next_interval,
+    support::{FinishedProcess, RunningProcess, TestFolder},
+};
 use squall_testkit::cassandra::Cassandra;
-use std::io::Read;
 
 const SCHEMA: [&str; 2] = ["-schema", "replication(strategy=NetworkTopologyStrategy,dc1=1,dc2=1)"];
 
@@ -12,17 +14,7 @@ fn words<'w>(command: &[&'w str], port: &'w str, nodes: &[&'w str]) -> Vec<&'w s
 
 /// Reads the table up to a line whose number of errors fulfils the condition.
 fn wait_for_errors(running: &mut RunningProcess, reached: impl Fn(u64) -> bool) {
-    loop {
-        let (mut line, mut byte) = (String::new(), [0]);
-        while !line.ends_with('\n') {
-            assert_eq!(running.stdout().read(&mut byte).expect("readable"), 1, "it ended early: {line}");
-            line.push(char::from(byte[0]));
-        }
-        let errors = line.split(',').nth(13).and_then(|text| text.trim().parse().ok());
-        if line.starts_with("total,") && errors.is_some_and(&reached) {
-            return;
-        }
-    }
+    while !reached(next_interval(running).errors) {}
 }
 
 #[test]
@@ -30,7 +22,9 @@ fn a_node_that_dies_makes_operations_unavailable_in_its_data_centre_only() {
     let [first, second] = Cassandra::start_two();
     let (port, folder) = (format!("native={}", first.port()), TestFolder::new());
     let rate = ["-rate", "threads=4", "throttle=100/s", "-errors", "ignore", "retries=0"];
-    let write = |level| [&["write", "duration=1h", "no-warmup", level], &rate[..], &["--json=all.json"]].concat();
+    let threshold = "coordinator:127.0.0.1 (dc1):p99<59s";
+    let outputs = ["--json=all.json", "-t", threshold];
+    let write = |level| [&["write", "duration=1h", "no-warmup", level], &rate[..], &outputs].concat();
     let mut all = folder.start(&words(&write("cl=ALL"), &port, &["127.0.0.1"]));
     wait_for_errors(&mut all, |errors| errors == 0);
     let local = &write("cl=LOCAL_ONE")[..10];
@@ -43,6 +37,8 @@ fn a_node_that_dies_makes_operations_unavailable_in_its_data_centre_only() {
     let ended = all.end();
     assert!(ended.code == 130 && ended.stderr.contains("WRITE UNAVAILABLE: "), "{ended:?}");
     assert!(ended.stderr.contains("(node 127.0.0.1, data centre dc1, consistency ALL)"), "{ended:?}");
+    let judged = ended.stderr.lines().find(|line| line.contains(threshold));
+    assert!(judged.is_some_and(|line| line.contains('✓')), "{ended:?}");
     let json = folder.read("all.json");
     assert!(
         json.contains("\"UNAVAILABLE\"") && json.contains("(node 127.0.0.1, data centre dc1, consistency ALL)"),

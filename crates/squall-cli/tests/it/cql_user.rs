@@ -1,7 +1,10 @@
 //! `squall cql user` against a real Cassandra: inserts, validation, queries and token ranges of user
 //! profiles. Rows are counted by the CQL client of squall-testkit.
 
-use crate::support::{FinishedProcess, TestFolder};
+use crate::{
+    cql::figure,
+    support::{FinishedProcess, TestFolder},
+};
 use squall_testkit::cassandra::Cassandra;
 
 const LOGIN: [&str; 5] = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra"];
@@ -50,13 +53,6 @@ fn count(keyspace: &str, table: &str) -> i64 {
 fn passed(ended: FinishedProcess) -> FinishedProcess {
     assert!(ended.code == 0 && ended.stdout.ends_with("\nEND\n"), "{ended:?}");
     ended
-}
-
-/// The figure of a line of the summary.
-#[track_caller]
-fn figure<'o>(ended: &'o FinishedProcess, name: &str) -> &'o str {
-    let line = ended.stdout.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split(':').nth(1)).map(str::trim).unwrap_or_else(|| panic!("no {name} in {ended:?}"))
 }
 
 #[test]
@@ -219,6 +215,22 @@ fn rows_of_every_type_are_validated() {
         user(&["ops(insert=1)", "n=30", "no-warmup", "-rate", "threads=2"]);
         user(&["ops(validate=1)", "n=200", "no-warmup", "-pop", "seq=1..30", "-rate", "threads=4"]);
     }
+}
+
+#[test]
+fn rows_with_a_static_column_are_validated() {
+    let profile = "\
+keyspace: user_static
+keyspace_definition: |
+  CREATE KEYSPACE user_static WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+table: orders
+table_definition: CREATE TABLE orders (id bigint, line int, v int, name text static, PRIMARY KEY (id, line))
+columnspec:
+  - {name: line, cluster: fixed(3)}
+";
+    let user = |words: &[&str]| user_with(&[("p.yaml", profile)], words);
+    passed(user(&["ops(insert=1)", "n=20", "no-warmup", "-rate", "threads=2"]));
+    passed(user(&["ops(validate=1)", "n=60", "no-warmup", "-pop", "seq=1..20", "-rate", "threads=2"]));
 }
 
 #[test]

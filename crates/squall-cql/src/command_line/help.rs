@@ -31,12 +31,7 @@ pub(super) fn help(words: &SplitWords) -> Result<String, CommandLineError> {
     if let Some(spec) = COMMANDS.iter().chain(GROUPS).find(|spec| spec.is_called(&lower) || spec.is_called(&group)) {
         return Ok(page(spec));
     }
-    let problem = if lower.starts_with('-') {
-        CommandLineProblem::unknown_group(&lower)
-    } else {
-        CommandLineProblem::unknown_command(&lower)
-    };
-    Err(problem.into())
+    Err(CommandLineProblem::unknown_topic(&lower).into())
 }
 
 fn overview() -> String {
@@ -55,7 +50,8 @@ fn overview() -> String {
     for spec in COMMANDS.iter().take(3) {
         let _ = writeln!(text, "  squall cql {}", spec.example);
     }
-    text.push_str("\n`squall cql help write` and `squall cql help -rate` explain one of them.\n");
+    text.push_str("\n`squall cql help write` and `squall cql help -rate` explain one of them. `squall cql --help` lists the flags\n");
+    text.push_str("for thresholds, reports, the search for the highest rate, and a fleet.\n");
     text
 }
 

@@ -42,6 +42,14 @@ impl<'r> OptionReader<'r> {
         self.values.typed(name).is_some()
     }
 
+    /// Refuses `option` beside one of the others.
+    pub(crate) fn exclude(&mut self, option: &str, others: &[&str]) {
+        let typed = others.iter().find(|other| self.flag(option) && self.flag(other));
+        if let Some(other) = typed {
+            self.problem(option, format!("it cannot be combined with {other}: remove one of them"));
+        }
+    }
+
     pub(crate) fn problem(&mut self, option: &str, reason: String) {
         let group = self.values.spec.name;
         self.problems.push(CommandLineProblem::Value { group, option: option.to_owned(), reason });

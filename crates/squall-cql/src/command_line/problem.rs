@@ -52,6 +52,19 @@ impl CommandLineProblem {
         CommandLineProblem::UnknownCommand { typed: typed.to_owned(), hint }
     }
 
+    /// The topic of `help`, in lower case; a group may be typed without its dash.
+    pub(super) fn unknown_topic(typed: &str) -> CommandLineProblem {
+        let commands = COMMANDS.iter().map(|command| command.name);
+        let groups = GROUPS.iter().map(|group| group.name.trim_start_matches('-'));
+        match nearest(typed, commands.chain(groups.clone())) {
+            _ if typed.starts_with('-') => CommandLineProblem::unknown_group(typed),
+            Some(group) if groups.clone().any(|name| name == group) => {
+                CommandLineProblem::UnknownCommand { typed: typed.to_owned(), hint: format!("did you mean -{group}?") }
+            }
+            _ => CommandLineProblem::unknown_command(typed),
+        }
+    }
+
     pub(super) fn unknown_group(typed: &str) -> CommandLineProblem {
         let names = GROUPS.iter().map(|group| group.name);
         let hint = match nearest(typed, names.clone()) {
@@ -106,10 +119,10 @@ fn shown(option: &str) -> String {
     if option.ends_with('(') { format!("{option}…)") } else { option.to_owned() }
 }
 
-/// Where the option is that somebody typed with a dash; `None` if there is none.
-fn option_hint(typed: &str) -> Option<String> {
-    let name = typed.trim_start_matches('-');
-    let is_meant = |option: &str| option.trim_end_matches(['=', '(']).eq_ignore_ascii_case(name);
+/// Where the option is that somebody typed with dashes; `None` if there is none.
+pub(super) fn option_hint(typed: &str) -> Option<String> {
+    let name = typed.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let is_meant = |option: &str| !name.is_empty() && option.trim_end_matches(['=', '(']).eq_ignore_ascii_case(name);
     let find = |specs: &'static [GroupSpec]| {
         specs.iter().find_map(|spec| Some((spec.name, spec.all_options().find(|option| is_meant(option.name))?.name)))
     };

@@ -187,6 +187,10 @@ fn mistakes_are_refused_with_a_hint() {
         "write n=1 -threads 5",
         "-threads is not a group of options: threads= is an option of -rate and has no dash",
     );
+    check_error(
+        "write n=1 --threads=5",
+        "--threads=5 is not a group of options: threads= is an option of -rate and has no dash",
+    );
     check_error("user n=1 profile=a", "user needs ops(…); see `help user`");
     check_error("mixed n=1 ratio(read=1", "mixed does not know ratio(read=1: a ) is missing");
     check_error("mixed n=1 ratoi(read=1)", "mixed does not know ratoi(read=1): did you mean ratio(…)?");
@@ -250,6 +254,29 @@ fn wrong_values_are_named_with_their_option() {
 }
 
 #[test]
+fn words_that_contradict_each_other_are_refused() {
+    let remove =
+        |option: &str, other: &str| format!("{option}: it cannot be combined with {other}: remove one of them");
+    check_error("write n=1 -mode prepared unprepared", &remove("-mode unprepared", "prepared"));
+    check_error("write n=1 -mode user=a username=b", &remove("-mode username=", "user="));
+    check_error("write n=1 -errors fail-fast retries=3", &remove("-errors fail-fast", "retries="));
+    check_error("write n=1 -errors ignore fail-fast", &remove("-errors fail-fast", "ignore"));
+    check_error(
+        "write n=1 -mode port=9043 -port native=9042",
+        "-port native=: -mode port= is the same: remove one of them",
+    );
+    check_error(
+        "write n=1 -log interval=5 -reporting output-frequency=10s",
+        "-reporting output-frequency=: -log interval= is the same: remove one of them",
+    );
+    check_error(
+        "write n=1 -errors min-delay-ms=9 max-delay-ms=5",
+        "-errors min-delay-ms=9: it is above max-delay-ms=5: exchange them",
+    );
+    check_error("write n=1 -errors delay-policy=linear", "-errors delay-policy=: it needs max-delay-ms= beside it");
+}
+
+#[test]
 fn an_auth_provider_other_than_plain_text_is_refused() {
     let provider = |class: &str| format!("write n=1 -mode native cql3 user=u password=p auth-provider={class}");
     settings(&provider("PlainTextAuthProvider"));
@@ -282,6 +309,7 @@ fn print_version_and_help_need_no_database() {
     assert_eq!(parse_command_line(&["help", "rate"]).unwrap(), parse_command_line(&["help", "-rate"]).unwrap());
     check_error("help -rat", "-rat is not a group of options: did you mean -rate?");
     check_error("help wirte", "wirte is not a command: did you mean write?");
+    check_error("help rat", "rat is not a command: did you mean -rate?");
 }
 
 #[test]

@@ -2,26 +2,13 @@
 //! refuses, stays silent or wants another password is an error.
 
 use super::{
-    AttemptTimes, OperationError, innermost_message,
-    tried_node::{NodeKey, NotedNodes, TriedNode, TriedRequest},
+    DatabaseTarget, OperationError, innermost_message,
+    target::{SessionUse, address},
+    tried_node::{NodeKey, TriedNode, TriedRequest},
 };
-use crate::{
-    ConnectionMode, Consistency, NodeAddress, SerialConsistency, StatementConnection, StressSettings, TlsSettings,
-    TlsStoreError,
-    tls::{NodeAddresses, TlsTunnel, client_config},
-};
-use scylla::{
-    client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
-    cluster::{Node, metadata::Peer},
-    errors::NewSessionError,
-    policies::{
-        host_filter::HostFilter,
-        load_balancing::{DefaultPolicy, LoadBalancingPolicy},
-        retry::FallthroughRetryPolicy,
-    },
-};
+use crate::{Consistency, TlsStoreError};
+use scylla::{client::session::Session, cluster::Node, errors::NewSessionError};
 use std::{
-    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     num::NonZeroUsize,
     pin::Pin,
@@ -32,27 +19,6 @@ use std::{
 /// How often the state of the nodes is read while they connect.
 const NODE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The limit of one step of the preparation on nodes that are alive. TRUNCATE may take them a minute.
-const LONGEST_STEP: Duration = Duration::from_secs(120);
-
-/// Which database to connect to, and how; cheap to clone.
-#[derive(Debug, Clone)]
-pub struct DatabaseTarget {
-    /// Host and port.
-    nodes: Arc<[(String, u16)]>,
-    /// The port of nodes that are not listed.
-    port: u16,
-    mode: ConnectionMode,
-    tls: Option<TlsSettings>,
-    only_listed_nodes: bool,
-    datacenter: Option<String>,
-    rack: Option<String>,
-    remote_datacenters: bool,
-    consistency: Consistency,
-    serial_consistency: SerialConsistency,
-    attempts: Option<Arc<AttemptTimes>>,
-}
-
 /// A connected database.
 pub struct Database {
     pub(crate) session: Session,
@@ -62,19 +28,6 @@ pub struct Database {
     /// A node that has not answered for this long is silent.
     pub(super) silence: Duration,
 }
-
-/// What a session is for.
-#[derive(Debug, Clone, Copy)]
-enum SessionUse {
-    /// Creating tables and preparing statements. Nodes that work are waited for, silent ones are not: the driver
-    /// asks them for a sign of life all the time.
-    Preparation,
-    /// Operations, on this many connections to each node.
-    Load(NonZeroUsize),
-}
-
-/// Lets the driver use listed nodes only.
-struct ListedNodes(BTreeSet<IpAddr>);
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,61 +65,6 @@ pub enum DatabaseConnectError {
 }
 
 impl DatabaseTarget {
-    /// `nodes` are those of the settings, read from their file if they name one.
-    pub fn new(settings: &StressSettings, nodes: &[NodeAddress]) -> DatabaseTarget {
-        let port = settings.nodes.port;
-        DatabaseTarget {
-            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(port))).collect(),
-            port,
-            mode: settings.mode.clone(),
-            tls: settings.tls.clone(),
-            only_listed_nodes: settings.nodes.whitelist,
-            datacenter: settings.nodes.datacenter.clone(),
-            rack: settings.nodes.rack.clone(),
-            remote_datacenters: settings.nodes.remote_datacenter.is_some(),
-            consistency: settings.command.consistency,
-            serial_consistency: settings.command.serial_consistency,
-            attempts: None,
-        }
-    }
-
-    /// The database of a scenario. `nodes` and `mode` are those of `connection`.
-    pub(crate) fn of_scenario(
-        nodes: &[NodeAddress],
-        mode: ConnectionMode,
-        connection: &StatementConnection,
-    ) -> DatabaseTarget {
-        DatabaseTarget {
-            nodes: nodes.iter().map(|node| (node.host.clone(), node.port.unwrap_or(connection.port))).collect(),
-            port: connection.port,
-            mode,
-            tls: connection.tls.clone(),
-            only_listed_nodes: false,
-            datacenter: connection.datacenter.clone(),
-            rack: None,
-            remote_datacenters: false,
-            consistency: connection.consistency,
-            serial_consistency: SerialConsistency::Serial,
-            attempts: None,
-        }
-    }
-
-    /// The addresses as people read them.
-    pub fn addresses(&self) -> String {
-        self.nodes.iter().map(|(host, port)| address(host, *port)).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The number of listed nodes.
-    pub fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Whether operations may be sent to a node.
-    fn uses(&self, node: &Node) -> bool {
-        let near = self.remote_datacenters || self.datacenter.is_none() || node.datacenter == self.datacenter;
-        node.is_enabled() && near
-    }
-
     /// The driver asks one node after the other for the list of all nodes, and waits for ever for one that is
     /// silent. It does not tell which one that is.
     fn silent(&self, limit: Duration) -> DatabaseConnectError {
@@ -175,105 +73,11 @@ impl DatabaseTarget {
     }
 
     /// The driver's text about a missing password names functions of its own.
-    fn refused(&self, reason: String) -> DatabaseConnectError {
+    pub(super) fn refused(&self, reason: String) -> DatabaseConnectError {
         let nodes = self.addresses();
         match reason.contains("Authentication is required") {
             true => DatabaseConnectError::PasswordNeeded { nodes },
             false => DatabaseConnectError::Refused { nodes, reason },
-        }
-    }
-
-    /// Adds up the driver's own times of answered requests from now on.
-    pub fn measure_attempts(&mut self) -> Arc<AttemptTimes> {
-        self.attempts.get_or_insert_default().clone()
-    }
-
-    fn noted_nodes(&self, tried: &Arc<TriedNode>) -> NotedNodes {
-        NotedNodes::new(self.load_balancing(), tried.clone(), self.attempts.clone())
-    }
-
-    fn load_balancing(&self) -> Arc<dyn LoadBalancingPolicy> {
-        let policy = DefaultPolicy::builder().permit_dc_failover(self.remote_datacenters);
-        match (self.datacenter.clone(), self.rack.clone()) {
-            (Some(datacenter), Some(rack)) => policy.prefer_datacenter_and_rack(datacenter, rack).build(),
-            (Some(datacenter), None) => policy.prefer_datacenter(datacenter).build(),
-            (None, _) => policy.build(),
-        }
-    }
-
-    /// The addresses of the listed nodes.
-    async fn resolve(&self) -> Result<NodeAddresses, DatabaseConnectError> {
-        let mut listed = BTreeMap::new();
-        for (host, port) in self.nodes.iter() {
-            let unknown = |_| DatabaseConnectError::UnknownHost { hosts: address(host, *port) };
-            for found in tokio::net::lookup_host((host.as_str(), *port)).await.map_err(unknown)? {
-                listed.insert(found.ip(), (host.clone(), *port));
-            }
-        }
-        Ok(NodeAddresses { listed, port: self.port })
-    }
-
-    /// The tunnel of a session, if `-transport` asks for TLS.
-    async fn tunnel(&self) -> Result<Option<Arc<TlsTunnel>>, DatabaseConnectError> {
-        let Some(tls) = &self.tls else { return Ok(None) };
-        let config = client_config(tls)?;
-        Ok(Some(Arc::new(TlsTunnel::new(self.resolve().await?, config, self.mode.connect_timeout))))
-    }
-
-    async fn session_builder(
-        &self,
-        usage: SessionUse,
-        tried: &Arc<TriedNode>,
-        tunnel: Option<&Arc<TlsTunnel>>,
-    ) -> Result<SessionBuilder, DatabaseConnectError> {
-        let request_timeout = match usage {
-            SessionUse::Preparation => LONGEST_STEP.max(self.mode.request_timeout),
-            SessionUse::Load(_) => self.mode.request_timeout,
-        };
-        let profile = ExecutionProfile::builder()
-            .consistency(self.consistency.into())
-            .serial_consistency(Some(self.serial_consistency.into()))
-            .request_timeout(Some(request_timeout))
-            // `-errors retries=` counts tries itself.
-            .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-            .load_balancing_policy(Arc::new(self.noted_nodes(tried)))
-            .build();
-        let mut builder = SessionBuilder::new()
-            .connection_timeout(self.mode.connect_timeout)
-            .compression(self.mode.compression.of_driver())
-            .pool_size(PoolSize::PerHost(usage.connections()))
-            .default_execution_profile_handle(profile.into_handle());
-        if let SessionUse::Preparation = usage {
-            let silence = self.mode.connect_timeout;
-            builder = builder.keepalive_interval(silence / 2).keepalive_timeout(silence);
-            // The driver would try again for a minute on a silent node.
-            builder = builder.auto_await_schema_agreement(false);
-        }
-        if let Some(user) = &self.mode.user {
-            builder = builder.user(user, self.mode.password.clone().unwrap_or_default());
-        }
-        if self.only_listed_nodes {
-            let listed = self.resolve().await?.listed.into_keys().collect();
-            builder = builder.host_filter(Arc::new(ListedNodes(listed)));
-        }
-        builder = match tunnel {
-            Some(tunnel) => {
-                let loopback = tunnel.listed().map_err(|error| self.refused(error.to_string()))?;
-                // The driver would dial the ports of a node's shards without TLS.
-                let builder = builder.known_nodes_addr(loopback).disallow_shard_aware_port(true);
-                builder.address_translator(tunnel.clone())
-            }
-            None => builder.known_nodes(self.nodes.iter().map(|(host, port)| address(host, *port))),
-        };
-        Ok(builder)
-    }
-}
-
-impl SessionUse {
-    fn connections(self) -> NonZeroUsize {
-        match self {
-            SessionUse::Preparation => NonZeroUsize::MIN,
-            SessionUse::Load(connections) => connections,
         }
     }
 }
@@ -423,20 +227,10 @@ impl Database {
     }
 }
 
-impl HostFilter for ListedNodes {
-    fn accept(&self, peer: &Peer) -> bool {
-        self.0.contains(&peer.address.ip())
-    }
-}
-
-fn address(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CqlCommand, parse_command_line};
+    use crate::{CqlCommand, NodeAddress, parse_command_line};
     use std::net::TcpListener;
 
     fn target(mode: &str, ports: &[u16]) -> DatabaseTarget {

@@ -9,6 +9,8 @@ pub(crate) struct TableDescription {
     pub(crate) keyspace: String,
     pub(crate) table: String,
     pub(crate) columns: TableColumns,
+    /// The names of the static columns, which are among the values.
+    pub(crate) statics: Vec<String>,
     /// Whether rows are in descending order of each clustering column.
     pub(crate) descending: Vec<bool>,
 }
@@ -78,6 +80,7 @@ fn describe(keyspace: String, table: String, rows: &[ColumnRow]) -> TableDescrip
             clustering: of_kind(|kind| kind == "clustering").map(column).collect(),
             values: of_kind(is_value).map(column).collect(),
         },
+        statics: of_kind(|kind| kind == "static").map(|row| row.0.clone()).collect(),
         descending: of_kind(|kind| kind == "clustering").map(|row| row.1.eq_ignore_ascii_case("desc")).collect(),
     }
 }

@@ -9,6 +9,9 @@ use squall_engine::ThreadRecorder;
 use squall_metrics::{MetricId, MetricKey, MetricKind};
 use std::{cell::RefCell, collections::HashMap, time::Instant};
 
+/// What stands before the address of a node.
+pub(super) const COORDINATOR: &str = "coordinator:";
+
 /// The metric of each node that has coordinated an operation of this thread.
 #[derive(Debug, Default)]
 pub(super) struct CoordinatorMetrics {
@@ -27,7 +30,7 @@ impl CoordinatorMetrics {
 
     fn add(&self, database: &Database, recorder: &ThreadRecorder, node: NodeKey) -> Option<MetricId> {
         let (address, datacenter) = database.node_place(node)?;
-        let name = format!("coordinator:{address} ({datacenter})");
+        let name = format!("{COORDINATOR}{address} ({datacenter})");
         let metric = recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) });
         self.metrics.borrow_mut().insert(node, metric);
         Some(metric)

@@ -16,6 +16,14 @@ pub struct OperationCounts {
     pub rows: u64,
 }
 
+/// What a successful operation has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct OperationAnswer {
+    pub(super) counts: OperationCounts,
+    /// Bytes of the rows that the database sent.
+    pub(super) bytes: u64,
+}
+
 /// Reads what the operations of a run have counted.
 #[derive(Debug, Clone, Default)]
 pub struct RunCounts {
@@ -98,6 +106,12 @@ impl RunCounts {
                 RunCounts { operations: workload.names().into_iter().map(str::to_owned).collect() }
             }
         }
+    }
+
+    /// Whether a metric with this name counts something.
+    pub(super) fn has_metric(&self, name: &str) -> bool {
+        let counts = |operation: &String| [PARTITIONS, ROWS, RANGES].map(|counted| metric_name(operation, counted));
+        self.operations.iter().flat_map(counts).any(|metric| metric == name)
     }
 
     /// The sums of the run so far for the operation with this name, or for all operations, of which `done`

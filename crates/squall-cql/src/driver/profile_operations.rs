@@ -8,7 +8,7 @@ mod token_range;
 mod validation;
 
 use super::{
-    OperationCounts, StatementError,
+    OperationAnswer, StatementError,
     workload::{ProfileOperation, ProfileOperationKind, ProfileWorkload},
 };
 use crate::{Consistency, Database, StressSettings, database::OperationError};
@@ -69,7 +69,7 @@ impl PreparedOperation {
         &self,
         session: &Session,
         work: &mut ProfileWork,
-    ) -> Result<OperationCounts, OperationError> {
+    ) -> Result<OperationAnswer, OperationError> {
         match (self, work) {
             (PreparedOperation::Insert(insert), ProfileWork::Insert(work)) => insert.send(session, work).await,
             (PreparedOperation::Validation(check), ProfileWork::Validation(work)) => check.send(session, work).await,
@@ -103,6 +103,16 @@ impl PreparedOperation {
 }
 
 impl ProfileWork {
+    /// The bytes of the values that one try sends; the bounds of a token range.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            ProfileWork::Insert(work) => work.bytes(),
+            ProfileWork::Validation(work) => work.values.bytes(),
+            ProfileWork::Query(work) => work.values.bytes(),
+            ProfileWork::TokenRange(_) => 16,
+        }
+    }
+
     /// The partition keys, for messages.
     pub(super) fn keys(&self) -> String {
         match self {

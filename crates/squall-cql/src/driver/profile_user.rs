@@ -2,7 +2,7 @@
 //! retries and records nothing.
 
 use super::{
-    DriverRun, NextOperation, OperationCounts, UserSeeds,
+    DriverRun, NextOperation, OperationAnswer, UserSeeds,
     partition_visits::{PartitionVisit, VisitChooser},
     profile_operations::{
         NextPage, PreparedOperation, ProfileOperations, ProfileWork, TokenRangeQuery, TokenRangeScan,
@@ -103,9 +103,14 @@ impl ProfileUser {
     }
 
     /// Sends the operation once.
-    pub(super) async fn send(&mut self, database: &Database) -> Result<OperationCounts, OperationError> {
+    pub(super) async fn send(&mut self, database: &Database) -> Result<OperationAnswer, OperationError> {
         let work = self.work.as_mut().expect("begin has made the work");
         self.operations.get(self.current).send(&database.session, work).await
+    }
+
+    /// The bytes of the values that one try sends.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.work.as_ref().map_or(0, ProfileWork::bytes)
     }
 
     /// The level of the operation, if it has its own.

@@ -17,6 +17,13 @@ pub(super) struct RowValues(pub(super) Vec<Option<CqlValue>>);
 #[error("a value has more than 2 GiB")]
 struct ValueTooLong;
 
+impl RowValues {
+    /// The bytes of all values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().flatten().map(|value| value.length() as u64).sum()
+    }
+}
+
 impl SerializeRow for RowValues {
     fn serialize(&self, _: &RowSerializationContext<'_>, writer: &mut RowWriter) -> Result<(), SerializationError> {
         let mut bytes = Vec::new();

@@ -11,7 +11,7 @@ use scylla::{
     client::session::Session,
     deserialize::row::ColumnIterator,
     errors::ExecutionError,
-    response::query_result::QueryResult,
+    response::query_result::{QueryResult, QueryRowsResult},
     serialize::{
         SerializationError,
         row::{RowSerializationContext, SerializeRow},
@@ -53,11 +53,9 @@ impl StandardOperations {
         let mut statements = Vec::new();
         for operation in operations {
             let prepared = database.session.prepare(operation.statement(settings)).await;
-            let refusal = |name, reason| match operation.writes() {
-                true => StatementError::Refused { operation: name, reason },
-                false => StatementError::NoTable { operation: name, reason },
+            let failed = |error| {
+                StatementError::new(database, operation.name(), error, |name, reason| refusal(operation, name, reason))
             };
-            let failed = |error| StatementError::new(database, operation.name(), error, refusal);
             statements.push((operation, prepared.map_err(failed)?));
         }
         let columns =
@@ -75,23 +73,38 @@ impl StandardOperations {
         self.statements[operation].0
     }
 
-    /// Sends the operation with this index once.
+    /// The bytes of the values that the operation with this index sends.
+    pub(super) fn value_bytes(&self, operation: usize, data: &OperationData<'_>) -> u64 {
+        let others = match self.kind(operation) {
+            BasicOperation::Write => data.row.cells().take(data.populated).map(<[u8]>::len).sum(),
+            BasicOperation::CounterWrite => size_of_val(data.increments),
+            BasicOperation::Read | BasicOperation::CounterRead => 0,
+        };
+        (data.row.key().len() + others) as u64
+    }
+
+    /// Sends the operation with this index once. Returns the bytes of the rows of the answer.
     pub(super) async fn execute(
         &self,
         database: &Database,
         operation: usize,
         data: &OperationData<'_>,
-    ) -> Result<(), OperationError> {
+    ) -> Result<u64, OperationError> {
         let operation = &self.statements[operation];
         let result = match self.unprepared {
             true => database.session.query_unpaged(statement_text(operation, data), ()).await?,
             false => send_prepared(&database.session, operation, data).await?,
         };
-        match operation.0 {
-            BasicOperation::Write | BasicOperation::CounterWrite => Ok(()),
-            BasicOperation::Read => self.check_row(result, data.row),
-            BasicOperation::CounterRead => self.count_rows(&result.into_rows_result().map_err(unreadable)?),
+        if operation.0.writes() {
+            return Ok(0);
         }
+        let rows = result.into_rows_result().map_err(unreadable)?;
+        match operation.0 {
+            _ if !self.compare => {}
+            BasicOperation::Read => self.check_row(&rows, data.row)?,
+            _ => check_any(&rows)?,
+        }
+        Ok(rows.rows_bytes_size() as u64)
     }
 
     /// The statement with its values, for messages.
@@ -99,19 +112,8 @@ impl StandardOperations {
         statement_text(&self.statements[operation], data)
     }
 
-    fn count_rows(&self, rows: &scylla::response::query_result::QueryRowsResult) -> Result<(), OperationError> {
-        if rows.rows_num() == 0 && self.compare {
-            return Err(OperationError::invalid("MISSING_ROW", "the key has no row".to_owned()));
-        }
-        Ok(())
-    }
-
-    fn check_row(&self, result: QueryResult, expected: &StandardRow) -> Result<(), OperationError> {
-        if !self.compare {
-            return Ok(());
-        }
-        let rows = result.into_rows_result().map_err(unreadable)?;
-        self.count_rows(&rows)?;
+    fn check_row(&self, rows: &QueryRowsResult, expected: &StandardRow) -> Result<(), OperationError> {
+        check_any(rows)?;
         if rows.rows_num() > 1 {
             return Err(different(format!("the key has {} rows", rows.rows_num())));
         }
@@ -140,6 +142,22 @@ impl StandardOperations {
 }
 
 type OperationStatement = (BasicOperation, PreparedStatement);
+
+/// Why the database does not prepare the statement of an operation.
+fn refusal(kind: BasicOperation, operation: String, reason: String) -> StatementError {
+    match kind {
+        _ if reason.starts_with("Undefined column name") => StatementError::OtherColumns { operation, reason },
+        BasicOperation::Read | BasicOperation::CounterRead => StatementError::NoTable { operation, reason },
+        BasicOperation::Write | BasicOperation::CounterWrite => StatementError::Refused { operation, reason },
+    }
+}
+
+fn check_any(rows: &QueryRowsResult) -> Result<(), OperationError> {
+    match rows.rows_num() {
+        0 => Err(OperationError::invalid("MISSING_ROW", "the key has no row".to_owned())),
+        _ => Ok(()),
+    }
+}
 
 async fn send_prepared(
     session: &Session,

@@ -2,7 +2,7 @@
 //! It retries and records nothing.
 
 use super::{
-    DriverRun, OperationCounts, UserSeeds,
+    DriverRun, OperationAnswer, OperationCounts, UserSeeds,
     seed_source::TakenSeed,
     standard_operations::{OperationData, StandardOperations},
 };
@@ -67,9 +67,14 @@ impl StandardUser {
     }
 
     /// Sends the operation once.
-    pub(super) async fn send(&self, database: &Database, index: usize) -> Result<OperationCounts, OperationError> {
-        self.operations.execute(database, index, &self.data()).await?;
-        Ok(OperationCounts { partitions: 1, rows: 1 })
+    pub(super) async fn send(&self, database: &Database, index: usize) -> Result<OperationAnswer, OperationError> {
+        let bytes = self.operations.execute(database, index, &self.data()).await?;
+        Ok(OperationAnswer { counts: OperationCounts { partitions: 1, rows: 1 }, bytes })
+    }
+
+    /// The bytes of the values that one try sends.
+    pub(super) fn sent_bytes(&self, index: usize) -> u64 {
+        self.operations.value_bytes(index, &self.data())
     }
 
     fn data(&self) -> OperationData<'_> {

@@ -14,6 +14,10 @@ pub enum StatementError {
     Refused { operation: String, reason: String },
     #[error("cannot prepare {operation}: {reason}; run write or counter_write first: they create the tables")]
     NoTable { operation: String, reason: String },
+    #[error(
+        "cannot prepare {operation}: {reason}; give the columns of the table in -col, or another -schema keyspace="
+    )]
+    OtherColumns { operation: String, reason: String },
     #[error(transparent)]
     Table(#[from] TableError),
     #[error(transparent)]

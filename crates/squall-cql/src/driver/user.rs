@@ -2,7 +2,7 @@
 //! used up, and records the whole as one request. The engine calls it.
 
 use super::{
-    ConnectedThread, OperationChooser, OperationCounts, RunEndReason, ThreadOperations, cut_off::CutOffUser,
+    ConnectedThread, OperationAnswer, OperationChooser, RunEndReason, ThreadOperations, cut_off::CutOffUser,
     profile_user::ProfileUser, standard_user::StandardUser, try_delay::NO_CONNECTION_PAUSE,
 };
 use crate::{
@@ -72,7 +72,7 @@ impl CqlUser {
         &mut self,
         operation: usize,
         begun: BegunOperation,
-    ) -> (Result<OperationCounts, FailedOperation>, TriedRequest) {
+    ) -> (Result<OperationAnswer, FailedOperation>, TriedRequest) {
         let (thread, errors) = (&self.thread, self.thread.run.errors());
         let (cut_off, user, began) = (&thread.cut_off, &self.cut_off, begun.started);
         let (mut tries, mut sent, consistency) = (0, None, self.data.consistency());
@@ -86,7 +86,7 @@ impl CqlUser {
             sent = sent.or(request.sent);
             let request = TriedRequest { sent, ..request };
             let error = match answer {
-                Ok(counts) => return (Ok(counts), request),
+                Ok(answer) => return (Ok(answer), request),
                 Err(error) => error,
             };
             drop(turn);
@@ -167,11 +167,12 @@ impl VirtualUser for CqlUser {
             request.sent_at(sent);
         }
         let ended = sent.answered.unwrap_or_else(Instant::now);
-        request.end(ended, outcome, 0, 0);
+        let received = executed.as_ref().map_or(0, |answer| answer.bytes);
+        request.end(ended, outcome, received, self.data.sent_bytes(index));
         match &executed {
-            Ok(counts) => {
+            Ok(answer) => {
                 thread.cut_off.succeeded(ended.saturating_duration_since(started));
-                thread.count(index, begun.intended, *counts);
+                thread.count(index, begun.intended, answer.counts);
                 if let Some(coordinators) = &thread.coordinators {
                     coordinators.record(&thread.database, &thread.recorder, sent, ended);
                 }
@@ -207,10 +208,18 @@ impl UserData {
         }
     }
 
-    async fn send(&mut self, database: &Database, operation: usize) -> Result<OperationCounts, OperationError> {
+    async fn send(&mut self, database: &Database, operation: usize) -> Result<OperationAnswer, OperationError> {
         match self {
             UserData::Standard(user) => user.send(database, operation).await,
             UserData::Profiles(user) => user.send(database).await,
+        }
+    }
+
+    /// The bytes of the values that one try of the current operation sends.
+    fn sent_bytes(&self, operation: usize) -> u64 {
+        match self {
+            UserData::Standard(user) => user.sent_bytes(operation),
+            UserData::Profiles(user) => user.sent_bytes(),
         }
     }
 

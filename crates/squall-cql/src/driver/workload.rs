@@ -1,6 +1,7 @@
 //! What the users of a run do: basic operations, or the operations of profiles, with their weights. It
 //! sends nothing. The command line makes it from the settings and the profiles' files.
 
+use super::{RunCounts, coordinator_metrics::COORDINATOR};
 use crate::{BasicOperation, StressOperation, UserProfile, hint::nearest};
 use std::sync::Arc;
 
@@ -73,6 +74,11 @@ impl Workload {
             Workload::Standard(operations) => operations.iter().map(|(operation, _)| operation.name()).collect(),
             Workload::Profiles(workload) => workload.operations.iter().map(|operation| &*operation.name).collect(),
         }
+    }
+
+    /// Whether a run can have a metric with this name. Which nodes coordinate its operations is not known before.
+    pub fn may_have_metric(&self, name: &str) -> bool {
+        self.names().contains(&name) || RunCounts::new(self).has_metric(name) || name.starts_with(COORDINATOR)
     }
 
     /// The operation with this position alone, for its warm-up.
@@ -177,6 +183,17 @@ mod tests {
                 ("shop.cars.insert", 0, ProfileOperationKind::Insert),
             ]
         );
+    }
+
+    #[test]
+    fn the_metrics_of_a_run_are_operations_counts_and_coordinators() {
+        let workload = workload("ops(by_id=1,second.scan=1)").expect("the operations exist");
+        for name in ["by_id", "by_id:rows", "by_id:partitions", "second.scan:ranges", "coordinator:10.0.0.2 (dc1)"] {
+            assert!(workload.may_have_metric(name), "{name}");
+        }
+        for name in ["insert", "insert:rows", "by_id:row", "rows", "coordinator"] {
+            assert!(!workload.may_have_metric(name), "{name}");
+        }
     }
 
     #[test]

@@ -66,6 +66,24 @@ impl CqlValue {
         bytes
     }
 
+    /// How many bytes [`CqlValue::write`] appends.
+    pub fn length(&self) -> usize {
+        match self {
+            CqlValue::Blob(bytes) => bytes.len(),
+            CqlValue::Text(text) => text.len(),
+            CqlValue::Boolean(_) | CqlValue::TinyInt(_) => 1,
+            CqlValue::SmallInt(_) => 2,
+            CqlValue::Int(_) | CqlValue::Float(_) | CqlValue::Date(_) | CqlValue::Inet(_) => 4,
+            CqlValue::BigInt(_) | CqlValue::Double(_) | CqlValue::Timestamp(_) => 8,
+            CqlValue::VarInt(value) => 8 - redundant_bytes(*value),
+            CqlValue::Decimal(value) => 4 + 8 - redundant_bytes(*value),
+            CqlValue::Uuid(_) | CqlValue::TimeUuid(_) => 16,
+            CqlValue::List(elements) | CqlValue::Set(elements) => {
+                4 + elements.iter().map(|element| 4 + element.length()).sum::<usize>()
+            }
+        }
+    }
+
     /// The seed of the values that depend on this one.
     pub(super) fn fold(&self, seed: i64) -> i64 {
         match self {
@@ -163,11 +181,15 @@ fn uuid_order(a: u128, b: u128) -> Ordering {
 
 /// The shortest two's complement form.
 fn write_varint(value: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&value.to_be_bytes()[redundant_bytes(value)..]);
+}
+
+/// How many of the first bytes only repeat the sign.
+fn redundant_bytes(value: i64) -> usize {
     let bytes = value.to_be_bytes();
     let sign = if value < 0 { 0xff } else { 0 };
     let is_redundant = |i: &usize| bytes[*i] == sign && (bytes[i + 1] ^ sign) & 0x80 == 0;
-    let start = (0..7).take_while(is_redundant).count();
-    out.extend_from_slice(&bytes[start..]);
+    (0..7).take_while(is_redundant).count()
 }
 
 fn write_elements(elements: &[CqlValue], out: &mut Vec<u8>) {
@@ -215,6 +237,29 @@ mod tests {
     }
 
     #[test]
+    fn the_length_of_a_value_is_that_of_its_bytes() {
+        let values = [
+            CqlValue::Blob(vec![1; 3]),
+            CqlValue::Text("ab".to_owned()),
+            CqlValue::Boolean(true),
+            CqlValue::TinyInt(1),
+            CqlValue::SmallInt(1),
+            CqlValue::Int(1),
+            CqlValue::BigInt(1),
+            CqlValue::Float(1.0),
+            CqlValue::Double(1.0),
+            CqlValue::Date(1),
+            CqlValue::Timestamp(1),
+            CqlValue::Inet([1; 4]),
+            CqlValue::Uuid(1),
+            CqlValue::TimeUuid(1),
+        ];
+        for value in values.iter().cloned().chain([CqlValue::List(values.to_vec())]) {
+            assert_eq!(value.length(), value.to_bytes().len(), "{value:?}");
+        }
+    }
+
+    #[test]
     fn elements_carry_their_length() {
         let list = CqlValue::List(vec![CqlValue::Int(1), CqlValue::Int(-1)]);
         assert_eq!(list.to_bytes(), [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 4, 255, 255, 255, 255]);
@@ -227,6 +272,9 @@ mod tests {
             let start = if bytes[0] & 0x80 == 0 { 0 } else { -1 };
             let read = bytes.iter().fold(start, |number: i64, byte| number << 8 | i64::from(*byte));
             prop_assert_eq!(read, value);
+            for number in [CqlValue::VarInt(value), CqlValue::Decimal(value)] {
+                prop_assert_eq!(number.length(), number.to_bytes().len());
+            }
         }
     }
 }

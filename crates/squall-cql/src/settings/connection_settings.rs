@@ -120,6 +120,8 @@ impl ConnectionMode {
             _ => Err("only PlainTextAuthProvider is possible: use it, or remove it"),
         };
         reader.optional("auth-provider=", providers);
+        reader.exclude("username=", &["user="]);
+        reader.exclude("unprepared", &["prepared"]);
         let user = reader.text("user=").or_else(|| reader.text("username="));
         let password = reader.text("password=");
         if password.is_some() && user.is_none() {
@@ -145,7 +147,11 @@ impl NodeSettings {
         let mode = groups.group("-mode");
         let own_port = OptionReader::new(&mode, problems).optional("port=", port);
         let ports = groups.group("-port");
-        let native = OptionReader::new(&ports, problems).value("native=", 9042, port);
+        let mut reader = OptionReader::new(&ports, problems);
+        let native = reader.value("native=", 9042, port);
+        if reader.flag("native=") && own_port.is_some() {
+            reader.problem("native=", "-mode port= is the same: remove one of them".to_owned());
+        }
         let values = groups.group("-node");
         let mut reader = OptionReader::new(&values, problems);
         let nodes = match reader.text("file=") {

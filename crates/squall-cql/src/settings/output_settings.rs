@@ -82,6 +82,7 @@ impl ErrorSettings {
     pub(super) fn read(values: &GroupValues, problems: &mut Vec<CommandLineProblem>) -> ErrorSettings {
         let mut reader = OptionReader::new(values, problems);
         let retries = reader.value("retries=", 9, |text| whole_number(text, 0, 1_000_000));
+        reader.exclude("fail-fast", &["retries=", "ignore"]);
         let skip = reader.flag("skip-read-validation");
         ErrorSettings {
             retries: if reader.flag("fail-fast") { 0 } else { retries },
@@ -100,7 +101,14 @@ impl DelayPolicy {
             reader.value("min-delay-ms=", Duration::ZERO, millis),
             reader.value("max-delay-ms=", Duration::ZERO, millis),
         );
+        if reader.flag("max-delay-ms=") && min > max {
+            let (min, max) = (min.as_millis(), max.as_millis());
+            reader.problem(&format!("min-delay-ms={min}"), format!("it is above max-delay-ms={max}: exchange them"));
+        }
         let max = max.max(min);
+        if reader.flag("delay-policy=") && max.is_zero() {
+            reader.problem("delay-policy=", "it needs max-delay-ms= beside it".to_owned());
+        }
         let policies = [
             ("constant", DelayPolicy::Constant(max)),
             ("linear", DelayPolicy::Linear { min, max }),
@@ -116,6 +124,9 @@ impl LogSettings {
         let reporting = groups.group("-reporting");
         let mut reader = OptionReader::new(&reporting, problems);
         let frequency = reader.value("output-frequency=", Duration::from_secs(1), parse_interval);
+        if reader.flag("output-frequency=") && groups.group("-log").typed("interval=").is_some() {
+            reader.problem("output-frequency=", "-log interval= is the same: remove one of them".to_owned());
+        }
         let header_every = reader.optional("header-frequency=", |text| whole_number(text, 1, u32::MAX));
         let log = groups.group("-log");
         let mut reader = OptionReader::new(&log, problems);

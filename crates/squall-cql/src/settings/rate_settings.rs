@@ -78,7 +78,7 @@ fn read_pacing(reader: &mut OptionReader<'_>) -> Pacing {
         (rate, 0) => Pacing::Throttle(rate),
         (0, rate) => Pacing::Fixed(rate),
         _ => {
-            reader.problem("throttle=", "it cannot be combined with fixed=: remove one of them".to_owned());
+            reader.exclude("throttle=", &["fixed="]);
             Pacing::Unlimited
         }
     }

@@ -3,7 +3,7 @@
 use crate::sample_run::{Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::MetricKey;
 use squall_model::StopReason;
-use squall_report::{TerminalStyle, summary};
+use squall_report::{ScheduleRule, TerminalStyle, summary, warning_lines};
 
 #[test]
 fn summary_of_a_run_with_errors_and_a_breached_threshold() {
@@ -48,6 +48,23 @@ fn missing_starts_are_mentioned_once() {
     finished.facts.generator.saturated_because = vec![reason.to_owned()];
     let text = summary(&finished.run(), TerminalStyle::PLAIN);
     assert_eq!(text.matches("never happened").count(), 1, "{text}");
+}
+
+#[test]
+fn warnings_name_lost_workers_and_the_limit_of_the_generator() {
+    let wide = TerminalStyle { colour: false, width: 160 };
+    assert_eq!(warning_lines(&shop().run(), wide), "");
+    let lost = warning_lines(&fleet().run(), wide);
+    let expected = "  ! 3 workers, 1 lost, 1 left before the end\n  ! w2 was lost after 15.3 s: 1,500 requests are \
+                    reported, up to 131 requests that it sent are missing\n  ! 412 starts that were due are not reported: \
+                    no worker held them, or lost workers made up to 131 of them\n";
+    assert_eq!(lost, expected, "the verdict names the missing starts once more");
+    let mut finished = shop();
+    finished.facts.generator.saturated = true;
+    finished.facts.generator.saturated_because = vec!["the generator used 99 % of its core".to_owned()];
+    assert_eq!(warning_lines(&finished.run(), wide), "\n  ! the generator used 99 % of its core\n");
+    finished.schedule_rule = ScheduleRule::AllowMissing;
+    assert_eq!(warning_lines(&finished.run(), wide), "");
 }
 
 /// The verdict must not scroll off the screen after hundreds of names.

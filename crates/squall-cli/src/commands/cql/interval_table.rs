@@ -96,11 +96,11 @@ impl<'o> IntervalTable<'o> {
     fn print_closed_intervals(&mut self, view: &RunView, live: &LiveStatus) -> Result<(), CliError> {
         let seconds = view.timeline.len() as u32;
         while self.printed_s < seconds {
-            let complete = self.printed_s + self.settings.interval_s <= seconds;
-            if !complete && live.phase != LivePhase::Done {
+            let until = self.printed_s + self.settings.interval_s;
+            if !has_ended(until, seconds, live) {
                 break;
             }
-            let until = (self.printed_s + self.settings.interval_s).min(seconds);
+            let until = until.min(seconds);
             self.print_interval(view, until, live)?;
             self.printed_s = until;
         }
@@ -111,11 +111,7 @@ impl<'o> IntervalTable<'o> {
     fn print_interval(&mut self, view: &RunView, until: u32, live: &LiveStatus) -> Result<(), CliError> {
         let start = Duration::from_secs(u64::from(self.printed_s));
         let full = Duration::from_secs(u64::from(until));
-        // A worker of a fleet may close a second a little earlier than the leader's clock does.
-        let end = match live.phase {
-            LivePhase::Draining | LivePhase::Done => full.min(live.elapsed).max(start),
-            LivePhase::Starting | LivePhase::WarmUp | LivePhase::Running => full,
-        };
+        let end = if live.phase == LivePhase::Done { full.min(live.elapsed).max(start) } else { full };
         let (seconds, newer) = (until - self.printed_s, view.timeline.len() - until as usize);
         let window = |name: Option<&str>| view.window_before(name, seconds, newer);
         let Some(all) = window(None) else { return Ok(()) };
@@ -201,6 +197,18 @@ impl<'o> IntervalTable<'o> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether the interval that ends with the second `until` can be printed, when `seconds` are closed. A load that
+/// ends closes its last second early; how long that second was is known at the end of the run.
+fn has_ended(until: u32, seconds: u32, live: &LiveStatus) -> bool {
+    match live.phase {
+        LivePhase::Starting | LivePhase::WarmUp | LivePhase::Running => {
+            until <= seconds && Duration::from_secs(u64::from(until)) <= live.elapsed
+        }
+        LivePhase::Draining => until < seconds,
+        LivePhase::Done => true,
     }
 }
 

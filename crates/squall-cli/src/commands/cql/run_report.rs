@@ -5,7 +5,9 @@ use squall_cql::{Pacing, StressSettings, ThreadPlan, Workload};
 use squall_metrics::RunView;
 use squall_model::{Plan, Threshold};
 use squall_orchestrator::{LiveStatus, RunObserver, RunResult};
-use squall_report::{InterruptionRule, ReportInput, RunVerdict, ScheduleRule, exit_code, threshold_lines, verdict};
+use squall_report::{
+    InterruptionRule, ReportInput, RunVerdict, ScheduleRule, exit_code, threshold_lines, verdict, warning_lines,
+};
 
 use super::{interval_table::IntervalTable, run_plan::RunPlace};
 use crate::{
@@ -34,7 +36,7 @@ impl RunReport {
         workload: &Workload,
     ) -> Result<RunReport, CliError> {
         let command = reported_command_line(&mask_passwords(&args.raw_args), ShownValues::of(args.output.show_values));
-        check_metrics(&args.thresholds, &workload.names())?;
+        check_metrics(&args.thresholds, workload)?;
         if let Some(graph) = &settings.graph {
             if args.search().find_max.is_some() {
                 return Err(CliError::new("-graph is about one run, and --find-max makes many: remove -graph"));
@@ -140,6 +142,9 @@ impl RunReport {
         if !self.args.thresholds.is_empty() && !self.quiet() {
             terminal::print_stderr(threshold_lines(report, terminal::stderr_style()));
         }
+        if !self.quiet() {
+            terminal::print_stderr(warning_lines(report, terminal::stderr_style()));
+        }
         if !matches!(verdict(report), RunVerdict::Passed | RunVerdict::Interrupted) {
             print_failure(report);
         }
@@ -179,12 +184,12 @@ pub(super) fn name_words(result: &mut RunResult) {
 }
 
 /// Refuses a threshold on an operation that the command does not have.
-fn check_metrics(thresholds: &[Threshold], names: &[&str]) -> Result<(), CliError> {
-    let unknown = |metric: &&String| !names.contains(&metric.as_str());
+fn check_metrics(thresholds: &[Threshold], workload: &Workload) -> Result<(), CliError> {
+    let unknown = |metric: &&String| !workload.may_have_metric(metric);
     match thresholds.iter().filter_map(|threshold| threshold.metric.as_ref()).find(unknown) {
         Some(metric) => Err(CliError::new(format!(
             "--threshold: the command has no operation `{metric}`: it has {}",
-            names.join(", ")
+            workload.names().join(", ")
         ))),
         None => Ok(()),
     }

@@ -49,6 +49,9 @@ pub(super) struct ShownRun<'r> {
     pub(super) view: &'r RunView,
     pub(super) counts: &'r RunCounts,
     pub(super) pacing: Pacing,
+    /// How long the run made load. A fleet notices the end of a run later than its last operation.
+    pub(super) active: Duration,
+    /// Until the end of the last operation.
     pub(super) elapsed: Duration,
     pub(super) standard_error: f64,
 }
@@ -62,6 +65,11 @@ impl ShownRun<'_> {
         let parts: Vec<OperationSummary<'_>> =
             operations(self.view).into_iter().map(|metric| self.figures(metric, Some(&metric.key.name))).collect();
         summary(&self.figures(&self.view.all, None), &parts, self.elapsed)
+    }
+
+    /// Operations per second.
+    pub(super) fn operation_rate(&self) -> f64 {
+        self.figures(&self.view.all, None).rates.operations
     }
 
     /// The lines of the whole run in the table of several runs: one for each operation, and one for all.
@@ -91,7 +99,7 @@ impl ShownRun<'_> {
         let counts = self.counts.of_run(name, metric.requests - metric.errors, self.view);
         OperationSummary {
             name: &metric.key.name,
-            rates: rates(metric, counts, self.elapsed),
+            rates: rates(metric, counts, self.active),
             latencies: latencies(shown_latency(metric, self.pacing)),
             partitions: counts.partitions,
             errors: metric.errors,
@@ -120,7 +128,26 @@ pub(super) fn error_lines(view: &RunView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::interval_table::tests::view, *};
+    use squall_cql::{BasicOperation, Workload};
+
+    #[test]
+    fn rates_are_those_of_the_time_with_load() {
+        let view = view(&[&[("WRITE", &[1, 1, 1, 1, 1, 1])], &[("WRITE", &[1, 1])]]);
+        let workload = Workload::Standard(vec![(BasicOperation::Write, 1.0)]);
+        let run = ShownRun {
+            view: &view,
+            counts: &RunCounts::new(&workload),
+            pacing: Pacing::Unlimited,
+            active: Duration::from_secs(2),
+            elapsed: Duration::from_millis(3200),
+            standard_error: 0.0,
+        };
+        assert_eq!(run.operation_rate(), 4.0);
+        let summary = run.summary();
+        assert!(summary.contains("Op rate                   :        4 op/s  [WRITE: 4 op/s]"), "{summary}");
+        assert!(summary.contains("Total operation time      : 00:00:03"), "{summary}");
+    }
 
     #[test]
     fn the_table_of_several_runs_has_labels_of_the_longest_length() {

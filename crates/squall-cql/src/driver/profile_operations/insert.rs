@@ -9,7 +9,7 @@ use crate::{
     BatchKind, RatioSampler, Sampler,
     database::OperationError,
     driver::{
-        DriverRun, OperationCounts, StatementError,
+        DriverRun, OperationAnswer, OperationCounts, StatementError,
         partition_visits::{PartitionVisit, VisitChooser},
         row_values::RowValues,
         seed_source::{TakenSeed, UserSeeds},
@@ -124,22 +124,29 @@ impl Insert {
         work.visits.push((visit, partition.row_count()));
     }
 
-    pub(super) async fn send(&self, session: &Session, work: &InsertWork) -> Result<OperationCounts, OperationError> {
+    pub(super) async fn send(&self, session: &Session, work: &InsertWork) -> Result<OperationAnswer, OperationError> {
         if let [row] = work.rows.as_slice() {
             session.execute_unpaged(&self.statement, row).await?;
-            return Ok(work.counts());
+            return Ok(work.answer());
         }
         for rows in work.rows.chunks(MAX_BATCH) {
             let statements = vec![BatchStatement::PreparedStatement(self.statement.clone()); rows.len()];
             session.batch(&Batch::new_with_statements(self.batch, statements), rows).await?;
         }
-        Ok(work.counts())
+        Ok(work.answer())
     }
 }
 
 impl InsertWork {
-    fn counts(&self) -> OperationCounts {
-        OperationCounts { partitions: self.visits.len() as u64, rows: self.rows.len() as u64 }
+    /// That of the database has no rows.
+    fn answer(&self) -> OperationAnswer {
+        let counts = OperationCounts { partitions: self.visits.len() as u64, rows: self.rows.len() as u64 };
+        OperationAnswer { counts, bytes: 0 }
+    }
+
+    /// The bytes of all values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rows.iter().map(RowValues::bytes).sum()
     }
 
     /// Notes that the rows are written, or that they never will be.

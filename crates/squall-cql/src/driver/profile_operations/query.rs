@@ -8,7 +8,7 @@ use super::{
 use crate::{
     ArgumentSource, Consistency, CqlValue, Partition, ProfileQuery,
     database::OperationError,
-    driver::{OperationCounts, StatementError, row_values::RowValues, seed_source::UserSeeds},
+    driver::{OperationAnswer, OperationCounts, StatementError, row_values::RowValues, seed_source::UserSeeds},
     profile::qualified_statement,
 };
 use scylla::{client::session::Session, statement::prepared::PreparedStatement};
@@ -32,7 +32,7 @@ enum Argument {
 
 /// The arguments of one operation.
 pub(in crate::driver) struct QueryWork {
-    values: RowValues,
+    pub(super) values: RowValues,
     pub(super) key: String,
 }
 
@@ -74,16 +74,18 @@ impl Query {
         Some(QueryWork { values, key: key_text(&partition.key) })
     }
 
-    pub(super) async fn send(&self, session: &Session, work: &QueryWork) -> Result<OperationCounts, OperationError> {
-        let mut rows = 0;
+    pub(super) async fn send(&self, session: &Session, work: &QueryWork) -> Result<OperationAnswer, OperationError> {
+        let (mut rows, mut bytes) = (0, 0);
         let count = |result: scylla::response::query_result::QueryResult| {
             if result.is_rows() {
-                rows += result.into_rows_result().map_err(super::super::unreadable)?.rows_num() as u64;
+                let page = result.into_rows_result().map_err(super::super::unreadable)?;
+                rows += page.rows_num() as u64;
+                bytes += page.rows_bytes_size() as u64;
             }
             Ok(())
         };
         each_page(session, &self.statement, &work.values, count).await?;
-        Ok(OperationCounts { partitions: 1, rows })
+        Ok(OperationAnswer { counts: OperationCounts { partitions: 1, rows }, bytes })
     }
 }
 

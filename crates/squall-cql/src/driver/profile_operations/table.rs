@@ -89,8 +89,9 @@ mod tests {
             let column = |name: &str| TableColumn { name: name.to_owned(), cql_type: CqlType::Int };
             let (partition_key, values) = (vec![column("id")], vec![column("total")]);
             let columns = TableColumns { partition_key, clustering: Vec::new(), values };
-            let (keyspace, table, descending) = ("shop".to_owned(), "cars".to_owned(), Vec::new());
-            let description = TableDescription { keyspace, table, columns, descending };
+            let (keyspace, table) = ("shop".to_owned(), "cars".to_owned());
+            let (statics, descending) = Default::default();
+            let description = TableDescription { keyspace, table, columns, statics, descending };
             check_specs(&profile, &description).map_err(|error| error.to_string())
         };
         assert_eq!(check("{name: total}, {name: id}"), Ok(()));

@@ -6,7 +6,7 @@ use crate::{
     cql_text::{quoted_name, quoted_table},
     database::OperationError,
     driver::{
-        DriverRun, OperationCounts, StatementError,
+        DriverRun, OperationAnswer, OperationCounts, StatementError,
         token_ranges::{NextRange, TokenRange},
         unreadable,
     },
@@ -82,7 +82,7 @@ impl TokenRangeQuery {
         &self,
         session: &Session,
         scan: &mut TokenRangeScan,
-    ) -> Result<OperationCounts, OperationError> {
+    ) -> Result<OperationAnswer, OperationError> {
         let page = scan.page.clone().unwrap_or_else(PagingState::start);
         let bounds = (scan.range.after, scan.range.last);
         let (result, next) = session.execute_single_page(&self.statement, bounds, page).await?;
@@ -92,7 +92,8 @@ impl TokenRangeQuery {
             ControlFlow::Break(()) => None,
             ControlFlow::Continue(next) => Some(next),
         };
-        Ok(OperationCounts { partitions, rows: rows.rows_num() as u64 })
+        let counts = OperationCounts { partitions, rows: rows.rows_num() as u64 };
+        Ok(OperationAnswer { counts, bytes: rows.rows_bytes_size() as u64 })
     }
 }
 

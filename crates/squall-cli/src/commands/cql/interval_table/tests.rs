@@ -13,10 +13,11 @@ type Second<'s> = &'s [(&'s str, &'s [u64])];
 
 /// The lines of the table of these seconds at the end of a run, and whether the table ends the run.
 fn print(words: &[&str], seconds: &[Second<'_>], elapsed: Duration) -> (Vec<String>, bool) {
-    print_at(LivePhase::Done, words, seconds, elapsed)
+    print_in(&[LivePhase::Done], words, seconds, elapsed)
 }
 
-fn print_at(phase: LivePhase, words: &[&str], seconds: &[Second<'_>], elapsed: Duration) -> (Vec<String>, bool) {
+/// The table is updated once in each of the phases.
+fn print_in(phases: &[LivePhase], words: &[&str], seconds: &[Second<'_>], elapsed: Duration) -> (Vec<String>, bool) {
     let Ok(CqlCommand::Stress(settings)) = parse_command_line(words) else { panic!("{words:?}") };
     let profile = "keyspace: shop\ntable: cars\nqueries: {by_id: {cql: select 1}}";
     let profiles = vec![UserProfile::parse("p.yaml", profile).expect("a profile")];
@@ -48,18 +49,20 @@ fn print_at(phase: LivePhase, words: &[&str], seconds: &[Second<'_>], elapsed: D
         thresholds: Vec::new(),
         seed: 0,
     };
-    let live = LiveStatus {
-        elapsed,
-        phase,
-        level_now: 1.0,
-        planned_end: elapsed,
-        resumes_at: None,
-        cpu_s: 0.0,
-        rss_bytes: 0,
-        busy_users: 0,
-        thresholds: Vec::new(),
-    };
-    table.on_update(&plan, &view, &live);
+    for phase in phases {
+        let live = LiveStatus {
+            elapsed,
+            phase: *phase,
+            level_now: 1.0,
+            planned_end: elapsed,
+            resumes_at: None,
+            cpu_s: 0.0,
+            rss_bytes: 0,
+            busy_users: 0,
+            thresholds: Vec::new(),
+        };
+        table.on_update(&plan, &view, &live);
+    }
     let ended = table.ended;
     table.finish().expect("the table is printed");
     let text = std::fs::read_to_string(path).expect("the table is written");
@@ -134,13 +137,15 @@ fn intervals_without_operations_count_for_the_standard_error() {
 fn only_the_last_interval_is_shorter_than_the_others() {
     let words = ["write", "duration=9s", "-rate", "threads=1"];
     let busy: Second<'_> = &[("WRITE", &[1, 1])];
-    let early = Duration::from_millis(1900);
-    let figures = |phase| {
-        let (lines, _) = print_at(phase, &words, &[busy, busy], early);
+    let figures = |phases: &[LivePhase], millis| {
+        let (lines, _) = print_in(phases, &words, &[busy, busy], Duration::from_millis(millis));
         lines.iter().map(|line| [cells(line)[1].to_owned(), cells(line)[10].to_owned()]).collect::<Vec<_>>()
     };
-    assert_eq!(figures(LivePhase::Running), [["2", "1.0"], ["2", "2.0"]], "a worker's clock is ahead of the leader's");
-    assert_eq!(figures(LivePhase::Done), [["2", "1.0"], ["2", "1.9"]]);
+    let (running, draining, done) = (LivePhase::Running, LivePhase::Draining, LivePhase::Done);
+    assert_eq!(figures(&[running], 1500), [["2", "1.0"]], "the load of n= ends in the phase Running");
+    assert_eq!(figures(&[draining], 2300), [["2", "1.0"]], "the last second may be a part of one");
+    assert_eq!(figures(&[running], 2001), [["2", "1.0"], ["2", "2.0"]]);
+    assert_eq!(figures(&[running, draining, done], 1500), [["2", "1.0"], ["4", "1.5"]]);
 }
 
 #[test]
