@@ -6,6 +6,7 @@ mod access;
 mod api;
 mod capacity;
 mod connect;
+mod dial;
 mod metrics;
 mod offers;
 mod queue_wait;
