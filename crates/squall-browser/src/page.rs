@@ -3,6 +3,7 @@
 //! [`Browser::new_page`](crate::Browser::new_page).
 
 mod actions;
+mod measurements;
 mod page_state;
 
 use serde_json::{Value, json};
@@ -15,8 +16,8 @@ use crate::{
     BrowserAction, BrowserStep, CdpError, StepError,
     connection::{Connection, EventListener},
 };
+pub use measurements::{ConsoleError, PageLoad, PageMeasurements, RequestResult, SentRequest, Vitals};
 use page_state::{BINDING, PageState};
-pub use page_state::{ConsoleError, PageLoad, PageMeasurements, RequestResult, SentRequest, Vitals};
 
 /// What runs in every document: observes the figures of the page, and finds elements for steps.
 pub const PAGE_SCRIPT: &str = include_str!("page/page.js");
