@@ -273,6 +273,28 @@ fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
     check(&[&["worker"], &up[3..]].concat(), "give --redis URL of the grid, or --server");
 }
 
+#[test]
+fn browser_user_of_a_run_needs_one_slot_whatever_the_number_of_threads() {
+    let (folder, grid) = (TestFolder::new(), TestFolder::new());
+    let playwright = playwright_folder().join("node_modules/playwright-core");
+    let arguments = ["grid", "up", "--listen", "127.0.0.1:0", "--slots", "1", "--playwright"];
+    let mut running = grid.start(&[&arguments[..], &[playwright.to_str().expect("text")]].concat());
+    let mut first = String::new();
+    BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
+    let address = address_in(&first).to_owned();
+    folder.write(
+        "page.toml",
+        &format!(
+            "target = \"http://{address}\"\n[browser]\ngrid = \"ws://{address}\"\n[[task]]\nname = \"page\"\n\
+             kind = \"browser\"\ngoto = \"/healthz\"\n"
+        ),
+    );
+    let ended = folder.squall(&["run", "page.toml", "--users", "1", "--requests", "2", "--threads", "4"]);
+    assert!(ended.code == 0 && ended.stdout.contains("sent = recorded = reported 2"), "{ended:?}");
+    running.terminate();
+    assert_eq!(running.end().code, 0);
+}
+
 /// Runs a client to its end, and returns what it printed.
 fn client(script: &str, arguments: &[&str]) -> String {
     let mut command = Command::new("node");
