@@ -109,8 +109,12 @@ class _Connection:
         except Exception as error:
             raise BrowserLost(f"the grid gave no session: {_error_text(error)}") from None
 
+    def is_launched(self, browser: Browser) -> bool:
+        """Whether it is the browser that the run started, and not a session of a grid."""
+        return browser is self._launched
+
     def release(self, browser: Browser) -> None:
-        if browser is not self._launched and browser.is_connected():
+        if not self.is_launched(browser) and browser.is_connected():
             self.idle.append(browser)
 
     def give_up(self, browser: Browser | None) -> None:
@@ -151,9 +155,12 @@ def _connection() -> _Connection:
 
 
 async def connect() -> None:
-    """Starts Playwright and the browser of this thread before the first user."""
+    """Starts Playwright and the browser of this thread before the first user, or checks that the grid gives a
+    session. The session is given back, because this process may have no user that needs its slot."""
     connection = _connection()
-    connection.release(await connection.acquire())
+    browser = await connection.acquire()
+    if not connection.is_launched(browser):
+        await browser.close()
 
 
 def forget(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -21,17 +22,26 @@ DRIVER = Path(playwright.__file__).parent / "driver"
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("grid")
+    with grid_of(3, tmp_path_factory.mktemp("grid")) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def grid_of(slots: int, folder: Path) -> Iterator[str]:
+    """Starts a grid with that many slots."""
     node = ["--playwright", str(DRIVER / "package"), "--node", str(DRIVER / "node")]
-    command = [*SQUALL, "grid", "up", "--listen", "127.0.0.1:0", "--slots", "3", "--key", f"load={SECRET}", *node]
+    command = [*SQUALL, "grid", "up", "--listen", "127.0.0.1:0", "--slots", str(slots), "--key", f"load={SECRET}", *node]
     with open(folder / "err", "w") as err:
         running = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=err, text=True)
     assert running.stdout is not None
     line = running.stdout.readline()
     assert "ws://" in line, line + (folder / "err").read_text()
-    yield line.split("ws://")[1].split("/")[0].split()[0]
-    running.terminate()
-    assert running.wait(60) == 0, (folder / "err").read_text()
+    try:
+        yield line.split("ws://")[1].split("/")[0].split()[0]
+    finally:
+        running.terminate()
+        code = running.wait(60)
+    assert code == 0, (folder / "err").read_text()
 
 
 def sessions(grid: str) -> int:
@@ -101,6 +111,14 @@ def test_toml_tasks_use_cdp_sessions_of_the_grid(squall, tmp_path, grid, target)
 
 def test_python_tasks_connect_to_the_grid(squall, tmp_path, grid, target):
     look(squall, tmp_path, grid, target, "shop.py", PYTHON)
+
+
+def test_processes_without_a_user_hold_no_slot(squall, tmp_path, target):
+    with grid_of(1, tmp_path) as grid:
+        (tmp_path / "shop.py").write_text(PYTHON.format(grid=grid))
+        arguments = ["run", "shop.py", "--target", target.url, "--users", "1", "--requests", "2", "--processes", "2"]
+        ended = squall(*arguments, env=os.environ | {"GRID_TOKEN": SECRET})
+    assert ended.code == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(("name", "text"), [("shop.toml", TOML), ("shop.py", PYTHON)])

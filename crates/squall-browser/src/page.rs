@@ -3,6 +3,7 @@
 //! [`Browser::new_page`](crate::Browser::new_page).
 
 mod actions;
+mod measurements;
 mod page_state;
 
 use serde_json::{Value, json};
@@ -15,8 +16,8 @@ use crate::{
     BrowserAction, BrowserStep, CdpError, StepError,
     connection::{Connection, EventListener},
 };
+pub use measurements::{ConsoleError, PageLoad, PageMeasurements, RequestResult, SentRequest, Vitals};
 use page_state::{BINDING, PageState};
-pub use page_state::{ConsoleError, PageLoad, PageMeasurements, RequestResult, SentRequest, Vitals};
 
 /// What runs in every document: observes the figures of the page, and finds elements for steps.
 pub const PAGE_SCRIPT: &str = include_str!("page/page.js");
@@ -49,8 +50,7 @@ impl Page {
     pub(crate) async fn open(connection: &Connection, viewport: (u32, u32)) -> Result<Page, CdpError> {
         let created = connection.call(None, "Target.createBrowserContext", json!({ "disposeOnDetach": true })).await?;
         let context = text(&created["browserContextId"]);
-        let (width, height) = viewport;
-        let target = json!({ "url": "about:blank", "browserContextId": context, "width": width, "height": height });
+        let target = json!({ "url": "about:blank", "browserContextId": context });
         // From here on the page's drop removes the context.
         let state = PageState::new();
         let mut page = Page { connection: connection.clone(), context, session: String::new(), state, listener: None };
@@ -64,12 +64,16 @@ impl Page {
         let listener = page.listener.insert(Rc::new(listener));
         let weak: Weak<PageListener> = Rc::downgrade(listener);
         connection.listen(&page.session, weak);
-        page.enable_events().await?;
+        page.prepare(viewport).await?;
         Ok(page)
     }
 
-    async fn enable_events(&self) -> Result<(), CdpError> {
+    /// Sets the size of the page, and enables its events.
+    async fn prepare(&self, (width, height): (u32, u32)) -> Result<(), CdpError> {
+        // Chromium takes the size of a new target for that of its window, whose frame it then takes off.
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 0, "mobile": false });
         let commands = [
+            ("Emulation.setDeviceMetricsOverride", size),
             ("Page.enable", json!({})),
             ("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
             ("Network.enable", json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0 })),

@@ -6,6 +6,7 @@ mod access;
 mod api;
 mod capacity;
 mod connect;
+mod dial;
 mod metrics;
 mod offers;
 mod queue_wait;
@@ -53,6 +54,10 @@ use crate::{
 /// The most bytes and headers of a client's request.
 const MAX_CLIENT_HEAD: usize = MAX_HEAD / 2;
 const MAX_CLIENT_HEADERS: usize = MAX_HEADERS / 2;
+/// Larger heads are read up to these limits, so that their refusal says what is wrong. hyper refuses those beyond
+/// with an empty body. A client has [`HEAD_TIMEOUT`] to send so many bytes.
+const MAX_READ_HEAD: usize = 1 << 20;
+const MAX_READ_HEADERS: usize = 1024;
 /// Connections at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -238,13 +243,12 @@ async fn serve_connection<S: SlotStore>(state: Arc<ServerState<S>>, stream: TcpS
         async move { Ok::<_, Infallible>(respond(&state, request).await) }
     });
     let mut server = http1::Builder::new();
-    // Beyond these limits hyper refuses with an empty body, so they are above those of `api::route`.
     server
         .timer(TokioTimer::new())
         .keep_alive(!is_draining)
         .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(2 * MAX_HEAD)
-        .max_headers(2 * MAX_HEADERS);
+        .max_buf_size(MAX_READ_HEAD)
+        .max_headers(MAX_READ_HEADERS);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -37,4 +37,7 @@ pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, Profil
 pub use run_phase::{PhaseEvent, PhaseTransitionError, RunPhase};
 pub use run_spec::{HookAssignment, ITERATIONS_COUNTER, RunChangeError, RunSpec, RunSpecError, RunStopRequest};
 pub use share_set::{SHARE_COUNT, ShareSet};
-pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold, ThresholdProblem};
+pub use threshold::{
+    ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold, ThresholdProblem, is_layout_shift,
+    step_of_figure,
+};

@@ -107,7 +107,6 @@ pub enum ThresholdProblem {
 /// The figures of pages that browser users load. The metric `home:lcp` has the LCP of the step `home`, and a
 /// threshold on it is written `home:lcp_p75<2.5s`.
 const PAGE_FIGURES: [&str; 8] = ["ttfb", "fcp", "dom_ready", "load", "lcp", "cls", "inp", "requests"];
-/// A layout shift has no unit; 1 is recorded as 1 s.
 const LAYOUT_SHIFT: &str = ":cls";
 
 /// Counts of pages that have a short name, with the figure whose errors they are.
@@ -208,11 +207,22 @@ impl Threshold {
 }
 
 fn unit_of(metric: Option<&str>, statistic: Statistic) -> StatisticUnit {
-    let is_shift = metric.is_some_and(|metric| metric.ends_with(LAYOUT_SHIFT));
     match statistic.unit() {
-        StatisticUnit::Time if is_shift => StatisticUnit::LayoutShift,
+        StatisticUnit::Time if metric.is_some_and(is_layout_shift) => StatisticUnit::LayoutShift,
         unit => unit,
     }
+}
+
+/// Whether the metric has layout shifts, which have no unit: 1 is recorded as 1 s.
+pub fn is_layout_shift(metric: &str) -> bool {
+    metric.ends_with(LAYOUT_SHIFT)
+}
+
+/// The step of a figure of its pages: `home` of `home:lcp`.
+pub fn step_of_figure(metric: &str) -> Option<&str> {
+    let (step, figure) = metric.rsplit_once(':')?;
+    let is_figure = PAGE_FIGURES.contains(&figure) || PAGE_COUNTS.iter().any(|(_, of)| *of == figure);
+    (is_figure && !step.is_empty()).then_some(step)
 }
 
 impl FromStr for Threshold {

@@ -39,6 +39,7 @@ mod junit;
 mod live_output;
 mod live_run;
 mod loadpilot;
+mod metric_rows;
 pub mod prometheus;
 mod report_input;
 mod result;

@@ -8,6 +8,7 @@ use squall_model::{LoadModel, StopReason, ThresholdResult};
 use crate::{
     ReportInput, RunVerdict, ScheduleRule, TerminalStyle, exit_code,
     format::{bytes, count, number, percent, rfc3339, time},
+    metric_rows::{metric_time, most_important_first, ordered_metrics},
     report_input::describe_load,
     terminal_text::{TableCell, TextEmphasis, TextTable, plain_cell, sanitize, styled_cell, truncate_to_width, wrap},
     verdict,
@@ -187,12 +188,7 @@ fn metrics(run: &ReportInput<'_>, style: TerminalStyle) -> String {
         .right_column("p95", 3)
         .right_column("p99", 0)
         .right_column("max", 6);
-    let mut series: Vec<&MetricView> = run.view.metrics.iter().collect();
-    if series.len() > MAX_METRICS {
-        // Show the metrics that matter most: those with errors first, then those with the most
-        // requests.
-        series.sort_by_key(|metric| std::cmp::Reverse((metric.errors, metric.requests)));
-    }
+    let series = most_important_first(ordered_metrics(&run.view.metrics), MAX_METRICS);
     series.iter().take(MAX_METRICS).for_each(|metric| table.push_row(metric_row(run, metric)));
     table.render(style) + &and_more(series.len(), MAX_METRICS, style) + &metric_limit_note(run, style)
 }
@@ -210,17 +206,18 @@ fn metric_limit_note(run: &ReportInput<'_>, style: TerminalStyle) -> String {
 
 fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> Vec<TableCell> {
     let response: &Histogram = &metric.response;
-    let at = |percentile| plain_cell(time(response.percentile(percentile) as f64));
+    let shown = |value: f64| plain_cell(metric_time(metric, value));
+    let at = |percentile| shown(response.percentile(percentile) as f64);
     vec![
         plain_cell(metric_label(metric)),
         plain_cell(count(metric.requests)),
         plain_cell(format!("{}/s", number(run.rate(metric)))),
         styled_cell(if metric.errors > 0 { TextEmphasis::Bad } else { TextEmphasis::Dim }, count(metric.errors)),
-        plain_cell(time(response.mean())),
+        shown(response.mean()),
         at(50.0),
         at(95.0),
         at(99.0),
-        plain_cell(time(response.max() as f64)),
+        shown(response.max() as f64),
     ]
 }
 

@@ -26,6 +26,8 @@ use squall_engine::{
 };
 use squall_http::PreparedRequest;
 use squall_metrics::{MetricId, MetricKey};
+#[cfg(feature = "browser")]
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -55,19 +57,31 @@ pub struct ScenarioDriver {
     compiled: Arc<CompiledScenario>,
     /// One for each data source, shared by all threads.
     feeders: Arc<[DataFeeder]>,
+    /// Whether a thread checks that the grid of `[browser]` gives sessions.
+    #[cfg(feature = "browser")]
+    grid_checked: Arc<AtomicBool>,
 }
 
 impl ScenarioDriver {
     pub(crate) fn new(compiled: Arc<CompiledScenario>) -> ScenarioDriver {
         let feeders = compiled.data.iter().map(DataFeeder::new).collect();
-        ScenarioDriver { compiled, feeders }
+        ScenarioDriver::with_feeders(compiled, feeders)
     }
 
     /// The driver of one of several processes of the same run. Unique rows are drawn from the
     /// counters, which the processes share.
     pub(crate) fn with_shared_counters(compiled: Arc<CompiledScenario>) -> (ScenarioDriver, Vec<SharedCounter>) {
         let (feeders, counters): (Vec<_>, Vec<_>) = compiled.data.iter().map(DataFeeder::with_shared_counter).unzip();
-        (ScenarioDriver { compiled, feeders: feeders.into() }, counters.into_iter().flatten().collect())
+        (ScenarioDriver::with_feeders(compiled, feeders.into()), counters.into_iter().flatten().collect())
+    }
+
+    fn with_feeders(compiled: Arc<CompiledScenario>, feeders: Arc<[DataFeeder]>) -> ScenarioDriver {
+        ScenarioDriver {
+            compiled,
+            feeders,
+            #[cfg(feature = "browser")]
+            grid_checked: Arc::default(),
+        }
     }
 }
 
@@ -95,6 +109,8 @@ impl Driver for ScenarioDriver {
                 recorder,
                 #[cfg(feature = "browser")]
                 browser: thread_browser::ThreadBrowser::new(&self.compiled.browser),
+                #[cfg(feature = "browser")]
+                grid_checked: self.grid_checked.clone(),
                 #[cfg(feature = "cql")]
                 database: thread_database::ThreadDatabase::default(),
                 tasks,
@@ -114,13 +130,13 @@ pub struct ScenarioThread {
 impl DriverThread for ScenarioThread {
     type User = ScenarioUser;
 
-    /// Starts the browser of this thread and connects it to the database, if a task needs them.
+    /// Starts the browser of this thread, or checks the grid, and connects to the database, if a task needs them.
     #[cfg(any(feature = "browser", feature = "cql"))]
     async fn connect(&mut self) -> Result<(), DriverError> {
         let shared = &self.shared;
         #[cfg(feature = "browser")]
         if shared.compiled.tasks.iter().any(|task| !task.browser_steps.is_empty()) {
-            let started = shared.browser.start().await;
+            let started = shared.browser.start(!shared.grid_checked.swap(true, Relaxed)).await;
             started.map_err(|reason| DriverError::Connect { reason })?;
         }
         #[cfg(feature = "cql")]
@@ -140,6 +156,8 @@ struct ScenarioThreadState {
     recorder: ThreadRecorder,
     #[cfg(feature = "browser")]
     browser: thread_browser::ThreadBrowser,
+    #[cfg(feature = "browser")]
+    grid_checked: Arc<AtomicBool>,
     #[cfg(feature = "cql")]
     database: thread_database::ThreadDatabase,
     tasks: Vec<PreparedFlow>,

@@ -1,6 +1,6 @@
 //! Steps on pages, and what pages measure.
 
-use squall_browser::{BrowserAction, BrowserStep, Expectation, RequestResult, StepError};
+use squall_browser::{Browser, BrowserAction, BrowserConfig, BrowserStep, Expectation, RequestResult, StepError};
 use std::time::{Duration, Instant};
 
 use crate::support::{DEADLINE, PageServer, click, expect_text, failure, fill, goto, launch, run, run_steps};
@@ -161,6 +161,23 @@ fn error_page_of_the_browser_is_no_page_load() {
         assert!(refused.contains("ERR_"), "{refused}");
         run_steps(&page, &[goto(server.url("/"))]).await.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(page.close().await.loads.len(), 1);
+    });
+}
+
+#[test]
+fn a_page_has_the_size_of_the_viewport_in_each_browser() {
+    const BODY: &str = "<!doctype html><h1></h1><script>
+document.querySelector('h1').textContent = `${innerWidth}x${innerHeight} at ${devicePixelRatio}`;</script>";
+    run(async {
+        let server = PageServer::start(&[("/", BODY)]);
+        for program in ["chromium-headless-shell", "chromium"] {
+            let executable = Some(format!("/usr/lib/chromium/{program}").into());
+            let config = BrowserConfig { executable, viewport: (800, 600), ..BrowserConfig::default() };
+            let browser = Browser::launch(&config).await.unwrap_or_else(|error| panic!("{error}"));
+            let page = browser.new_page().await.expect("a page");
+            let steps = [goto(server.url("/")), expect_text("800x600 at 1")];
+            run_steps(&page, &steps).await.unwrap_or_else(|error| panic!("{program}: {error}"));
+        }
     });
 }
 

@@ -299,8 +299,8 @@ nothing. SIGTERM drains: open sessions may last for --drain-timeout.")]
 pub(crate) struct GridWorkerArgs {
     #[command(flatten)]
     pub(crate) store: GridServerStoreArgs,
-    /// Server that has its store in memory, in place of --redis
-    #[arg(long, value_name = "URL", conflicts_with = "redis")]
+    /// Server that has its store in memory; --redis is then not used
+    #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,
     /// API key with the scope worker for --server: SECRET, @FILE or $VARIABLE
     #[arg(long, value_name = "SECRET", requires = "server")]
@@ -357,11 +357,11 @@ Examples:
 pub(crate) struct GridStatusArgs {
     #[command(flatten)]
     pub(crate) store: GridServerStoreArgs,
-    /// A server of the grid, in place of --redis
-    #[arg(long, value_name = "URL", conflicts_with = "redis", default_value = format!("http://{DEFAULT_LISTEN}"))]
-    pub(crate) server: String,
+    /// A server of the grid; --redis is then not used [default without --redis: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
     /// API key for --server, which shows the key's sessions: SECRET, @FILE or $VARIABLE
-    #[arg(long, value_name = "SECRET", conflicts_with = "redis")]
+    #[arg(long, value_name = "SECRET")]
     pub(crate) server_key: Option<String>,
     /// Show it again every second, until Ctrl-C
     #[arg(long)]
@@ -374,6 +374,15 @@ pub(crate) struct GridStatusArgs {
 pub(crate) struct GridKeyListArgs {
     #[command(flatten)]
     pub(crate) store: GridStoreArgs,
+}
+
+impl GridStatusArgs {
+    /// The server to ask; `None` if the store in Redis has the grid. A server wins, because the address of Redis is
+    /// often that of the environment.
+    pub(crate) fn server_url(&self) -> Option<String> {
+        let default = || self.store.redis.is_none() || self.server_key.is_some();
+        self.server.clone().or_else(|| default().then(|| format!("http://{DEFAULT_LISTEN}")))
+    }
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {

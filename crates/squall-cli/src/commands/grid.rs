@@ -28,10 +28,10 @@ pub(crate) fn grid(command: GridCommand, interpreter: Option<&Path>) -> Result<u
         return confined.map(|()| PASSED).map_err(|error| CliError::new(error_chain(&error)));
     }
     if let GridCommand::Status(args) = &command
-        && args.store.redis.is_none()
+        && let Some(url) = args.server_url()
     {
         // The client of an API has a runtime of its own.
-        return server_status::show(args).map(|()| PASSED);
+        return server_status::show(&url, args).map(|()| PASSED);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
@@ -41,7 +41,7 @@ pub(crate) fn grid(command: GridCommand, interpreter: Option<&Path>) -> Result<u
             GridCommand::Worker(args) => run_worker(&args, interpreter).await,
             GridCommand::Up(args) => up(&args, interpreter).await,
             GridCommand::Status(args) => {
-                let redis = args.store.redis.as_deref().expect("checked above");
+                let redis = args.store.redis.as_deref().expect("there is no server");
                 let store = open_store(redis, &args.store.grid).await?;
                 if args.watch { status::watch(&store, listen_for_signals()?).await } else { status::show(&store).await }
             }
@@ -201,12 +201,14 @@ fn how_to_connect(args: &GridUpArgs, address: SocketAddr) -> String {
     let has_keys = !args.clients.key.is_empty() || !args.clients.admin_key.is_empty();
     let (token, server_key) = if has_keys { ("&token=SECRET", " --server-key SECRET") } else { ("", "") };
     let browser = settings::browser_name(args.browsers.browser);
+    // `import()` works in a file and in Node's console alike.
     format!(
         "the grid is at ws://{address}/ with {} slots; Ctrl-C ends it\n\
          squall grid status --server http://{address}{server_key} --watch shows it\n\n\
-         const {{ {browser} }} = require('playwright-core');\n\
+         a client, for a file such as client.mjs:\n\n\
+         const {{ {browser} }} = await import('playwright-core');\n\
          const browser = await {browser}.connect('ws://{address}/?browser={browser}{token}');\n\
-         const page = await browser.newPage();\n",
+         console.log(await (await browser.newPage()).evaluate('navigator.userAgent')); await browser.close();\n",
         u32::from(args.workers) * args.browsers.slots
     )
 }
@@ -233,7 +235,7 @@ mod tests {
         };
         let status = "--server http://127.0.0.1:8080 --watch";
         check(&[], "await chromium.connect('ws://127.0.0.1:8080/?browser=chromium');", status);
-        check(&["--browser", "firefox"], "const { firefox } = require('playwright-core');", status);
+        check(&["--browser", "firefox"], "const { firefox } = await import('playwright-core');", status);
         check(&["--browser", "firefox"], "firefox.connect('ws://127.0.0.1:8080/?browser=firefox');", status);
         for flag in ["--key", "--admin-key"] {
             let status = "--server http://127.0.0.1:8080 --server-key SECRET --watch";

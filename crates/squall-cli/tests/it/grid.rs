@@ -41,14 +41,24 @@ fn grid_up_serves_a_stock_client_until_a_stop_signal() {
     let playwright = playwright_folder().join("node_modules/playwright-core");
     let arguments = ["grid", "up", "--listen", "127.0.0.1:0", "--workers", "2", "--slots", "1", "--playwright"];
     let mut running = folder.start(&[&arguments[..], &[playwright.to_str().expect("text")]].concat());
-    let mut first = String::new();
-    BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
-    let address = address_in(&first).to_owned();
+    let mut lines = BufReader::new(running.stdout()).lines().map(|line| line.expect("text"));
+    let address = address_in(&lines.next().expect("it says where it listens")).to_owned();
+    // The client that it prints is a program.
+    let client: Vec<String> = lines.skip_while(|line| !line.starts_with("const")).take(3).collect();
+    let clients = TestFolder::new();
+    std::os::unix::fs::symlink(playwright_folder().join("node_modules"), clients.path("node_modules")).expect("a link");
+    clients.write("client.mjs", &client.join("\n"));
+    let output = Command::new("node").arg(clients.path("client.mjs")).output().expect("node runs");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("Mozilla/5.0"), "{client:?}: {output:?}");
     assert_eq!(page_title(&format!("ws://{address}/?browser=chromium")), "squall");
     let capacity = get(address.parse().expect("an address"), "/v1/capacity", "*/*");
     assert!(capacity.contains("\"max_slots\":2"), "{capacity}");
     let status = folder.squall(&["grid", "status", "--server", &format!("http://{address}")]);
     assert!(status.stdout.contains("chromium:worker-2") && status.stdout.contains("1 server, "), "{status:?}");
+    // The address of Redis is often that of the environment.
+    let mut status = folder.command(&["grid", "status", "--server", &format!("http://{address}")]);
+    let status = status.env("SQUALL_REDIS", "redis://127.0.0.1:1").output().expect("it runs");
+    assert!(String::from_utf8_lossy(&status.stdout).contains("chromium:worker-2"), "{status:?}");
     running.terminate();
     let ended = running.end();
     assert_eq!(ended.code, 0);
@@ -164,6 +174,7 @@ fn keys_are_created_listed_and_revoked_and_only_their_hash_is_stored() {
     let (folder, redis) = (TestFolder::new(), RedisServer::start());
     let url = redis.url();
     let key = |arguments: &[&str]| folder.squall(&[&["grid", "key"], arguments, &["--redis", &url]].concat());
+    assert!(key(&["list"]).stdout.contains("there is no key: `squall grid key create NAME` makes one"));
     let created = key(&["create", "ci", "--sessions", "2"]);
     let secret = created.stdout.trim().to_owned();
     assert!(created.code == 0 && secret.starts_with("sqg_") && secret.len() == 68, "{created:?}");
@@ -260,6 +271,28 @@ fn missing_parts_and_open_servers_are_refused_with_a_remedy() {
     check(&["status", "--server", "nonsense"], "--server: `nonsense` is not a URL: write http://HOST:PORT");
     check(&["serve", "--listen", "0.0.0.0:0"], "give --key NAME=@FILE");
     check(&[&["worker"], &up[3..]].concat(), "give --redis URL of the grid, or --server");
+}
+
+#[test]
+fn browser_user_of_a_run_needs_one_slot_whatever_the_number_of_threads() {
+    let (folder, grid) = (TestFolder::new(), TestFolder::new());
+    let playwright = playwright_folder().join("node_modules/playwright-core");
+    let arguments = ["grid", "up", "--listen", "127.0.0.1:0", "--slots", "1", "--playwright"];
+    let mut running = grid.start(&[&arguments[..], &[playwright.to_str().expect("text")]].concat());
+    let mut first = String::new();
+    BufReader::new(running.stdout()).read_line(&mut first).expect("it says where it listens");
+    let address = address_in(&first).to_owned();
+    folder.write(
+        "page.toml",
+        &format!(
+            "target = \"http://{address}\"\n[browser]\ngrid = \"ws://{address}\"\n[[task]]\nname = \"page\"\n\
+             kind = \"browser\"\ngoto = \"/healthz\"\n"
+        ),
+    );
+    let ended = folder.squall(&["run", "page.toml", "--users", "1", "--requests", "2", "--threads", "4"]);
+    assert!(ended.code == 0 && ended.stdout.contains("sent = recorded = reported 2"), "{ended:?}");
+    running.terminate();
+    assert_eq!(running.end().code, 0);
 }
 
 /// Runs a client to its end, and returns what it printed.

@@ -12,7 +12,10 @@ use tokio_tungstenite::{
     },
 };
 
-use super::*;
+use super::{
+    direction::{BUFFER, BULK},
+    *,
+};
 
 const PATIENT: RelayTimeouts =
     RelayTimeouts { ping_after: None, lost_after: None, close_grace: Duration::from_secs(20) };

@@ -13,7 +13,7 @@ use super::{
     access::check_origin,
     capacity::capacity,
     connect::{Target, connect},
-    offers,
+    offers, percent_decode,
     refusal::{Refusal, RefusedRequest},
     requested_session::Protocol,
     sessions,
@@ -148,11 +148,13 @@ async fn show_capacity<S: SlotStore>(state: &ServerState<S>) -> Result<ApiRespon
 }
 
 async fn drain<S: SlotStore>(state: &ServerState<S>, id: &str) -> Result<ApiResponse, Refusal> {
+    // Many clients encode the colon.
+    let id = percent_decode(id);
     let snapshot = state.store.snapshot().await?;
     // Either `browser:name`, or the name alone.
     let wanted = |view: &&SlotWorkerView| view.worker.to_string() == id || view.worker.name() == id;
     let found: Option<SlotWorkerId> = snapshot.workers.iter().find(wanted).map(|view| view.worker.clone());
-    let worker = found.ok_or_else(|| Refusal::NoWorker(id.to_owned()))?;
+    let worker = found.ok_or_else(|| Refusal::NoWorker(id.chars().take(64).collect()))?;
     state.store.drain(&worker).await?;
     Ok(json_response(StatusCode::ACCEPTED, &json!({"id": worker.to_string(), "status": "draining"})))
 }

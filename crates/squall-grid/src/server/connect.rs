@@ -18,6 +18,7 @@ use tokio::{net::TcpStream, time::Instant};
 use super::{
     ServerState,
     access::ClientKey,
+    dial::{DialError, dial, host_of},
     query_value,
     refusal::{DEBUG_LOG_HEADER, Refusal, RefusedRequest},
     requested_session::{Protocol, RequestedSession},
@@ -25,12 +26,10 @@ use super::{
 };
 use crate::{
     direct::{DirectPass, seconds_in},
-    handshake::{self, HandshakeError, Headers},
+    handshake::Headers,
     playwright_version::client_version,
     relay::{RelayEnd, RelaySide, RelayTimeouts, Socket, relay},
-    worker::gateway::{
-        ISOLATION_HEADER, KEEP_ALIVE_HEADER, KEY_HEADER, PROTOCOL_HEADER, SECRET_HEADER, SERVER_HEADER, SESSION_HEADER,
-    },
+    worker::gateway::KEEP_ALIVE_HEADER,
 };
 
 /// Claims wait for a notification, and repeat themselves after this time in case one was lost.
@@ -41,6 +40,7 @@ const ATTEMPTS: u32 = 2;
 const DETACH_WAIT: Duration = Duration::from_secs(1);
 /// The worker lists a session after its dial, at its next heartbeat.
 const LISTING_TIME: Duration = Duration::from_secs(5);
+
 /// Which session a client connects to.
 pub(crate) enum Target<'a> {
     New,
@@ -344,78 +344,6 @@ async fn refuse_at_deadline<S: SlotStore>(state: &ServerState<S>, requested: &Re
         }
         _ => Refusal::Timeout { browser, seconds },
     }
-}
-
-enum DialError {
-    /// The worker's or Playwright's own refusal, for example of a version.
-    Refused(Refusal),
-    Unreachable(String),
-}
-
-/// Connects to the gateway of the worker.
-async fn dial<S>(
-    state: &ServerState<S>,
-    requested: &RequestedSession,
-    client: &HeaderMap,
-    session: &SlotSessionId,
-    grant: &SlotGrant,
-) -> Result<(Headers, RelaySide), DialError> {
-    let headers = worker_headers(state, requested, client, session, grant);
-    let dialling = async {
-        let stream = TcpStream::connect(host_of(&grant.endpoint)).await?;
-        stream.set_nodelay(true)?;
-        handshake::open_websocket(Socket::Tcp(stream), "/", &headers).await
-    };
-    let reason = match tokio::time::timeout(state.config.dial_timeout, dialling).await {
-        Ok(Ok(opened)) => return Ok(opened),
-        Ok(Err(HandshakeError::Refused { status, body })) if !(500..600).contains(&status) => {
-            return Err(DialError::Refused(Refusal::Passed { status, body }));
-        }
-        Ok(Err(HandshakeError::Refused { body, .. })) => body,
-        Ok(Err(HandshakeError::Connection(source))) => source.to_string(),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {} s", state.config.dial_timeout.as_secs()),
-    };
-    tracing::warn!(%session, worker = %grant.worker, reason, "a worker could not be reached");
-    Err(DialError::Unreachable(reason))
-}
-
-/// The headers for the worker: what Playwright reads, and who asks.
-fn worker_headers<S>(
-    state: &ServerState<S>,
-    requested: &RequestedSession,
-    client: &HeaderMap,
-    session: &SlotSessionId,
-    grant: &SlotGrant,
-) -> Headers {
-    let mut headers = Headers::default();
-    headers.push("host", host_of(&grant.endpoint));
-    for (name, value) in client {
-        if let Ok(value) = value.to_str()
-            && handshake::is_forwarded(name.as_str(), state.config.compression)
-        {
-            headers.push(name.as_str(), value);
-        }
-    }
-    headers.push(SECRET_HEADER, &*grant.secret);
-    headers.push(SESSION_HEADER, session.as_str());
-    headers.push(SERVER_HEADER, state.id.as_str());
-    headers.push(KEY_HEADER, &*requested.key);
-    if let Some(isolation) = requested.isolation {
-        headers.push(ISOLATION_HEADER, isolation.name());
-    }
-    if requested.protocol == Protocol::Cdp {
-        headers.push(PROTOCOL_HEADER, "cdp");
-    }
-    if let Some(keep_alive) = requested.keep_alive {
-        headers.push(KEEP_ALIVE_HEADER, keep_alive.as_millis().to_string());
-    }
-    headers
-}
-
-/// `ws://host:port/` → `host:port`.
-fn host_of(endpoint: &str) -> &str {
-    endpoint.trim_start_matches("ws://").trim_end_matches('/')
 }
 
 #[cfg(test)]

@@ -46,8 +46,10 @@ pub(crate) enum Refusal {
     PlaywrightVersion(String),
     #[error("unknown protocol `{0}`: use playwright or cdp")]
     UnknownProtocol(String),
-    #[error("keep_alive is a time of at most 1 h for sessions of the protocol cdp, such as 60s or 5m, not `{0}`")]
+    #[error("keep_alive is a time of at most 1 h, such as 60s or 5m, not `{0}`")]
     KeepAlive(String),
+    #[error("only sessions of the protocol cdp have keep_alive: Playwright closes the pages of a client that leaves")]
+    KeepAliveProtocol,
     #[error("only chromium has the protocol cdp")]
     CdpBrowser,
     #[error("there is no worker {0}")]
@@ -64,17 +66,13 @@ pub(crate) enum Refusal {
         workers.join(" and ")
     )]
     Version { client: String, browser: String, workers: Vec<String> },
-    #[error("the queue is full: {0} clients wait for a browser; add workers or raise --queue")]
+    #[error("the queue is full: the limit of clients that wait is {0}; add workers or raise --queue")]
     QueueFull(u64),
     #[error(
-        "the API key has {0} sessions and waiting clients, which is its limit: end one, or create a key with more \
-         --sessions"
+        "the API key's limit of sessions and waiting clients is {0}: end one, or create a key with more --sessions"
     )]
     KeyFull(u64),
-    #[error(
-        "{0} clients of the API key wait for a browser, which is its limit: connect later, or create a key with more \
-         --waiting"
-    )]
+    #[error("the API key's limit of waiting clients is {0}: connect later, or create a key with more --waiting")]
     KeyQueueFull(u64),
     #[error("worker {worker} could not be reached: {reason}")]
     Worker { worker: String, reason: String },
@@ -129,6 +127,7 @@ impl Refusal {
             | Self::UnknownIsolation(_)
             | Self::UnknownProtocol(_)
             | Self::KeepAlive(_)
+            | Self::KeepAliveProtocol
             | Self::PlaywrightVersion(_)
             | Self::CdpBrowser
             | Self::Body(_) => StatusCode::BAD_REQUEST,

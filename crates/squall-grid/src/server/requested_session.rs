@@ -90,7 +90,10 @@ impl RequestedSession {
     /// leaves.
     pub(crate) fn set_keep_alive(&mut self, keep_alive: Option<String>) -> Result<(), Refusal> {
         let Some(text) = keep_alive else { return Ok(()) };
-        let time = parse_time(&text).filter(|time| *time <= MAX_KEEP_ALIVE && self.protocol == Protocol::Cdp);
+        if self.protocol != Protocol::Cdp {
+            return Err(Refusal::KeepAliveProtocol);
+        }
+        let time = parse_time(&text).filter(|time| *time <= MAX_KEEP_ALIVE);
         self.keep_alive = Some(time.ok_or_else(|| Refusal::KeepAlive(text.chars().take(64).collect()))?);
         Ok(())
     }

@@ -2,9 +2,11 @@
 //! Node host. [`super::browser_set`] decides which browser takes a session.
 //! It opens no connection to a browser. The gateway takes browsers from it.
 
+mod launch;
+
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -16,16 +18,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::launch::{RunningBrowser, launch, launch_failure};
 use super::{
     browser_memory::anonymous_bytes_by_group,
     browser_set::{BrowserRules, BrowserSet, Isolation},
-    node_host::{BrowserClosed, HostCallError, LaunchCall, NodeHost, NodeHostConfig, NodeHostError, kill_group},
+    node_host::{BrowserClosed, HostCallError, NodeHost, NodeHostConfig, NodeHostError, kill_group},
     stopped_process::{StopCheck, has_ended},
 };
 use crate::error_text::with_causes;
 
-/// A launch waits for those that the host runs first.
-const LAUNCH_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed launch or a failed start of Node.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -113,19 +114,6 @@ struct PoolState {
     failed: bool,
     /// No launch before this instant, because one has failed.
     next_launch: Instant,
-}
-
-#[derive(Clone, Debug)]
-struct RunningBrowser {
-    socket: PathBuf,
-    folder: PathBuf,
-    pid: Option<Pid>,
-    misses: u32,
-    /// A probe runs. Probes of one browser do not overlap, so that each miss takes the probe's timeout.
-    probing: bool,
-    stop_check: StopCheck,
-    /// Cancelled when its sessions have to end.
-    overdue: CancellationToken,
 }
 
 /// A browser that a session uses, until dropped.
@@ -364,7 +352,8 @@ impl BrowserPool {
         for _ in 0..wanted {
             state.last_id += 1;
             state.launching += 1;
-            jobs.spawn(launch(self.shared.config.clone(), host.clone(), state.last_id));
+            let (config, host, id) = (self.shared.config.clone(), host.clone(), state.last_id);
+            jobs.spawn(async move { JobOutcome::Launched(id, launch(&config, &host, id).await) });
         }
     }
 
@@ -482,63 +471,5 @@ impl BrowserPool {
         let ids: Vec<u64> = self.lock().browsers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.forget(id));
         self.lock().launching = 0;
-    }
-}
-
-/// Chromium puts a socket into the folder of a browser, and does not say why it ends if its path is too long.
-fn launch_failure(error: &HostCallError, folder: &Path) -> String {
-    const SOCKET: usize = "/999/.org.chromium.Chromium.XXXXXX/SingletonSocket".len();
-    const MAX_SOCKET: usize = 107;
-    let text = error.to_string();
-    let reason = text.lines().next().unwrap_or_default();
-    match folder.as_os_str().len() + SOCKET > MAX_SOCKET {
-        true => format!("{reason} The path of the folder that TMPDIR names may be too long: name a shorter one"),
-        false => reason.to_owned(),
-    }
-}
-
-async fn launch(config: PoolConfig, host: Arc<NodeHost>, id: u64) -> JobOutcome {
-    let folder = config.host.folder.join(id.to_string());
-    let socket = folder.join("s");
-    if let Err(error) = std::fs::create_dir_all(&folder) {
-        return JobOutcome::Launched(id, Err(HostCallError::Failed(format!("{}: {error}", folder.display()))));
-    }
-    let call = LaunchCall {
-        id,
-        executable: config.executable.as_deref(),
-        args: &config.args,
-        // Chromium's sandbox refuses to run as root.
-        sandbox: !rustix::process::geteuid().is_root(),
-        socket: &socket,
-        dir: &folder,
-        timeout: config.launch_timeout.as_millis(),
-    };
-    let launched = host.launch(&call, LAUNCH_CALL_TIMEOUT).await;
-    if launched.is_err() {
-        // Chromium may still write for a moment; the worker's folder is removed at its end.
-        let _ = std::fs::remove_dir_all(&folder);
-    }
-    let browser = launched.map(|pid| RunningBrowser {
-        socket: socket.clone(),
-        folder: folder.clone(),
-        pid,
-        misses: 0,
-        probing: false,
-        stop_check: StopCheck::default(),
-        overdue: CancellationToken::new(),
-    });
-    JobOutcome::Launched(id, browser)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_launch_in_a_folder_with_a_long_path_says_so() {
-        let error = || HostCallError::Failed("it ended.\nCall log".to_owned());
-        let reason = |length: usize| launch_failure(&error(), Path::new(&"x".repeat(length)));
-        assert_eq!(reason(57), "it ended.");
-        assert!(reason(58).starts_with("it ended. The path of the folder that TMPDIR names may be too long"));
     }
 }

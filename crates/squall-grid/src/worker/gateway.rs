@@ -3,6 +3,9 @@
 //! clients with a path that such a server has signed.
 //! It does not choose a session's worker. The worker's loop lists its sessions in every offer.
 
+mod cdp;
+mod session_request;
+
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -13,8 +16,7 @@ use std::{
     time::Duration,
 };
 
-use squall_coord::{HeldSession, MemberId, SlotOffer, SlotSessionId, unique_id};
-use subtle::ConstantTimeEq;
+use squall_coord::{HeldSession, SlotOffer, SlotSessionId, unique_id};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, mpsc, oneshot},
@@ -22,29 +24,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    browser_pools::BrowserPools,
-    browser_set::Isolation,
-    cdp_browser::CdpLauncher,
-    cdp_session::{CdpClient, CdpLife, CdpSession},
+pub(crate) use self::session_request::{
+    ISOLATION_HEADER, KEEP_ALIVE_HEADER, KEY_HEADER, PROTOCOL_HEADER, SECRET_HEADER, SERVER_HEADER, SESSION_HEADER,
 };
+
+use self::session_request::{GatewayRefusal, SessionRequest, browser_headers};
+use super::{browser_pools::BrowserPools, browser_set::Isolation, cdp_browser::CdpLauncher, cdp_session::CdpClient};
 use crate::{
-    direct::{DirectPass, PassError, is_direct, seconds_in},
+    direct::{is_direct, seconds_in},
     handshake::{self, HandshakeError, Headers, RequestHead},
     relay::{LOST_AFTER, PING_AFTER, RelaySide, RelayTimeouts, Socket, UnixSocket, frame::CloseFrame, relay},
     server::DEBUG_LOG_HEADER,
 };
-
-/// Headers between server and gateway.
-pub(crate) const SECRET_HEADER: &str = "x-squall-secret";
-pub(crate) const SESSION_HEADER: &str = "x-squall-session";
-pub(crate) const SERVER_HEADER: &str = "x-squall-server";
-pub(crate) const KEY_HEADER: &str = "x-squall-key";
-pub(crate) const ISOLATION_HEADER: &str = "x-squall-isolation";
-/// `cdp`, or absent for Playwright.
-pub(crate) const PROTOCOL_HEADER: &str = "x-squall-protocol";
-/// In milliseconds. The gateway answers with it if it keeps the session.
-pub(crate) const KEEP_ALIVE_HEADER: &str = "x-squall-keep-alive";
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -116,25 +107,10 @@ impl HeldConnection {
     }
 }
 
-/// Who asks for a session, and how.
-#[derive(Clone)]
-struct SessionRequest {
-    id: SlotSessionId,
-    server: MemberId,
-    key: String,
-    isolation: Option<Isolation>,
-    compression: bool,
-    /// Whether the client itself is connected, and not a server.
-    direct: bool,
-}
-
 /// The close frame for a client whose browser is to be replaced.
 fn overdue(session: &SlotSessionId) -> CloseFrame {
     CloseFrame::new(1001, format!("squall: session {session} ended: its browser is being replaced; connect again"))
 }
-
-/// A refusal: status and sentence.
-type GatewayRefusal = (u16, String);
 
 impl Gateway {
     pub(crate) fn new(config: GatewayConfig) -> Self {
@@ -291,85 +267,6 @@ impl Gateway {
         Ok(())
     }
 
-    /// Serves a session with a browser of its own, or passes the client to the session that it had.
-    async fn serve_cdp(&self, head: &RequestHead, side: RelaySide) -> Result<(), GatewayRefusal> {
-        let websocket_key = head.headers.get("sec-websocket-key").unwrap_or_default().to_owned();
-        let client = CdpClient { side, websocket_key };
-        let Some(client) = self.pass_on(head, client).await else { return Ok(()) };
-        let (session, stopped, launched) = match self.open_cdp(head).await {
-            Ok(opened) => opened,
-            Err((status, body)) => {
-                let _ = handshake::refuse(&client.side.socket, status, &body, None).await;
-                return Err((status, body));
-            }
-        };
-        let keep_alive = head.headers.get(KEEP_ALIVE_HEADER).and_then(|text| text.parse().ok());
-        let next = keep_alive.map(|keep_alive| {
-            let (next, clients) = mpsc::channel(1);
-            if let Some(open) = self.lock().get_mut(&session.id) {
-                open.next_client = Some(next);
-            }
-            (Duration::from_millis(keep_alive), clients)
-        });
-        let overdue = (self.shared.config.max_cdp_time, overdue(&session.id));
-        let life = CdpLife { stopped, next, overdue, lost: self.browser_lost(&session.id) };
-        let on_leave = || {
-            if let Some(open) = self.lock().get_mut(&session.id) {
-                open.detached = true;
-            }
-            self.shared.client_left.notify_waiters();
-        };
-        let browser = launched.run(client, life, || session.count(), on_leave).await;
-        tracing::debug!(session = %session.id, "a CDP session ended");
-        // The slot is free now; the end of the browser's processes takes longer.
-        drop(session);
-        browser.end().await;
-        Ok(())
-    }
-
-    async fn open_cdp(
-        &self,
-        head: &RequestHead,
-    ) -> Result<(RegisteredSession, oneshot::Receiver<CloseFrame>, CdpSession), GatewayRefusal> {
-        let config = &self.shared.config;
-        let request = self.check_server(head)?;
-        // The server takes a status of 5xx for a lost worker.
-        let program =
-            config.cdp.executable.as_deref().ok_or_else(|| {
-                (400, format!("worker {} has no --executable, which CDP sessions need", config.worker))
-            })?;
-        let (session, stopped) = self.register(head, request).await?;
-        let launched = config.cdp.launch(program);
-        let (browser, input, output) = launched.map_err(|error| (502, format!("cannot launch a browser: {error}")))?;
-        Ok((session, stopped, CdpSession::new(browser, input, output, config.probe_every)))
-    }
-
-    /// Gives the client to a session whose client left. Returns it if there is no such session.
-    async fn pass_on(&self, head: &RequestHead, client: CdpClient) -> Option<CdpClient> {
-        let Ok(SessionRequest { id, server, .. }) = self.check_server(head) else { return Some(client) };
-        // The server may know that the client left a moment earlier.
-        let waiting = async {
-            loop {
-                let mut left = std::pin::pin!(self.shared.client_left.notified());
-                left.as_mut().enable();
-                if self.lock().get(&id).is_none_or(|open| open.detached || open.next_client.is_none()) {
-                    return;
-                }
-                left.await;
-            }
-        };
-        let _ = tokio::time::timeout(LEAVE_TIME, waiting).await;
-        let mut sessions = self.lock();
-        let Some(open) = sessions.get_mut(&id).filter(|open| open.detached) else { return Some(client) };
-        let Some(next) = &open.next_client else { return Some(client) };
-        // Fails if the session is just ending.
-        if let Err(failed) = next.try_send(client) {
-            return Some(failed.into_inner());
-        }
-        (open.detached, open.request.server) = (false, server);
-        None
-    }
-
     /// Ends a session when its browser is overdue.
     async fn end_when(&self, is_overdue: CancellationToken, session: &SlotSessionId) {
         is_overdue.cancelled().await;
@@ -417,52 +314,19 @@ impl Gateway {
 
     /// Checks that the request is one of a server.
     fn check_server(&self, head: &RequestHead) -> Result<SessionRequest, GatewayRefusal> {
-        let given = head.headers.get(SECRET_HEADER).unwrap_or_default();
-        // A page can neither set this header nor omit the Origin.
-        if head.headers.get("origin").is_some()
-            || !bool::from(given.as_bytes().ct_eq(self.shared.config.secret.as_bytes()))
-        {
-            return Err((403, "only servers of the grid may connect to a worker".to_owned()));
-        }
-        let id = head.headers.get(SESSION_HEADER).and_then(SlotSessionId::parse);
-        let server = head.headers.get(SERVER_HEADER).map(MemberId::new);
-        match (id, server, head.method.as_str()) {
-            (Some(id), Some(server), "GET") => Ok(SessionRequest {
-                id,
-                server,
-                key: head.headers.get(KEY_HEADER).unwrap_or_default().to_owned(),
-                isolation: head.headers.get(ISOLATION_HEADER).and_then(Isolation::parse),
-                compression: true,
-                direct: false,
-            }),
-            _ => Err((400, "the request names no session".to_owned())),
-        }
+        SessionRequest::of_server(head, &self.shared.config.secret)
     }
 
     /// Checks that a server has sent the client here, for the first time.
     fn check_pass(&self, head: &RequestHead) -> Result<SessionRequest, GatewayRefusal> {
-        if head.headers.get("origin").is_some() {
-            return Err((403, "web pages may not use the grid".to_owned()));
-        }
-        if head.method != "GET" {
-            return Err((405, format!("{} is not allowed here", head.method)));
-        }
-        let pass = DirectPass::read(&head.path, &self.shared.config.secret).map_err(|error| match error {
-            PassError::NotSigned => (403, "no server of the grid made this path; connect to the server".to_owned()),
-            PassError::Expired => {
-                let reason =
-                    "this path has expired; connect to the server again, whose clock must agree with the worker's";
-                (410, reason.to_owned())
-            }
-        })?;
+        let (request, expires) = SessionRequest::of_client(head, &self.shared.config.secret)?;
         let mut used = self.shared.used_paths.lock().unwrap_or_else(PoisonError::into_inner);
         let now = seconds_in(Duration::ZERO);
         used.retain(|_, expires| *expires >= now);
-        if used.insert(pass.session.clone(), pass.expires).is_some() {
-            return Err((410, "this path was used already; connect to the server again".to_owned()));
+        match used.insert(request.id.clone(), expires) {
+            Some(_) => Err((410, "this path was used already; connect to the server again".to_owned())),
+            None => Ok(request),
         }
-        let DirectPass { session: id, server, key, isolation, compression, .. } = pass;
-        Ok(SessionRequest { id, server, key, isolation, compression, direct: true })
     }
 
     /// Registers a session, and waits a moment for a slot. A draining worker takes sessions that were granted
@@ -553,14 +417,4 @@ impl Drop for RegisteredSession {
         self.gateway.shared.session_ended.notify_one();
         self.gateway.shared.client_left.notify_waiters();
     }
-}
-
-/// The headers for Playwright: those of the client that it reads.
-fn browser_headers(headers: &Headers, compression: bool) -> Headers {
-    let mut forwarded = Headers::default();
-    forwarded.push("host", "localhost");
-    for (name, value) in headers.iter().filter(|(name, _)| handshake::is_forwarded(name, compression)) {
-        forwarded.push(name, value);
-    }
-    forwarded
 }

@@ -23,7 +23,7 @@ async fn revoked_key_ends_its_sessions_and_opens_no_more() {
     let mut of_red = HoldingClient::connect(&url(&red), "red").await;
     let full = post_with(grid.address, "/v1/sessions", "{}", &red).await;
     assert_eq!(full.status, 429, "{}", full.text);
-    assert!(full.text.contains("the API key has 1 sessions"), "{}", full.text);
+    assert!(full.text.contains("limit of sessions and waiting clients is 1"), "{}", full.text);
     assert!(grid.store.revoke_api_key("blue").await.unwrap());
     grid.wait_for("end of a session", |snapshot| snapshot.sessions.len() == 1).await;
     let message = of_blue.evaluate("1 + 1").await;
@@ -48,7 +48,10 @@ async fn key_at_its_waiting_limit_is_refused_and_leaves_the_queue_to_others() {
     let mut second = HoldingClient::start(&url(&blue), "second");
     grid.wait_for("waiting client", |snapshot| snapshot.waiting.len() == 1).await;
     let (ok, message) = run(node_client(&["job", &url(&blue)])).await;
-    assert!(!ok && message.contains("429") && message.contains("1 clients of the API key wait"), "{message}");
+    assert!(
+        !ok && message.contains("429") && message.contains("the API key's limit of waiting clients is 1"),
+        "{message}"
+    );
     let mut of_red = HoldingClient::start(&url(&red), "red");
     grid.wait_for("waiting client of another key", |snapshot| snapshot.waiting.len() == 2).await;
     first.close().await;

@@ -75,7 +75,7 @@ async fn reservations_with_wrong_values_are_refused() {
     check(r#"{"browser": "opera"}"#, 400, "unknown browser `opera`").await;
     check(r#"{"browser": "firefox", "protocol": "cdp"}"#, 400, "only chromium has the protocol cdp").await;
     check(r#"{"protocol": "bidi"}"#, 400, "use playwright or cdp").await;
-    check(r#"{"keep_alive": "5m"}"#, 400, "keep_alive is a time").await;
+    check(r#"{"keep_alive": "5m"}"#, 400, "only sessions of the protocol cdp have keep_alive").await;
     check(r#"{"protocol": "cdp", "keep_alive": "2h"}"#, 400, "at most 1 h").await;
     check(r#"{"playwright_version": "1.50.0"}"#, 428, "workers of this grid have 1.65").await;
     check(&format!("{{\"browser\": \"{}\"}}", "x".repeat(9000)), 400, "larger than 8192 bytes").await;

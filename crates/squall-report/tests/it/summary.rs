@@ -1,9 +1,10 @@
 //! Tests of the terminal summary.
 
-use crate::sample_run::{Recipe, Target, fleet, shop, threshold_result};
-use squall_metrics::MetricKey;
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
+use squall_metrics::{MetricKey, MetricKind, MetricView};
 use squall_model::StopReason;
-use squall_report::{ScheduleRule, TerminalStyle, summary, warning_lines};
+use squall_report::{ScheduleRule, TerminalStyle, html, summary, warning_lines};
+use std::sync::Arc;
 
 #[test]
 fn summary_of_a_run_with_errors_and_a_breached_threshold() {
@@ -65,6 +66,50 @@ fn warnings_name_lost_workers_and_the_limit_of_the_generator() {
     assert_eq!(warning_lines(&finished.run(), wide), "\n  ! the generator used 99 % of its core\n");
     finished.schedule_rule = ScheduleRule::AllowMissing;
     assert_eq!(warning_lines(&finished.run(), wide), "");
+}
+
+/// A run whose metrics have these names, all with the samples of one; figures of pages are custom metrics.
+fn with_metrics(names: &[String]) -> Finished {
+    let mut finished = shop();
+    let one = finished.view.metrics[0].clone();
+    let metric = |name: &String| {
+        let kind = if name.contains(':') { MetricKind::Custom } else { MetricKind::Request };
+        MetricView { key: Arc::new(MetricKey { kind, ..MetricKey::request(name) }), ..one.clone() }
+    };
+    finished.view.metrics = names.iter().map(metric).collect();
+    finished
+}
+
+/// The first words of the rows of metrics, which are those with a rate.
+fn metric_rows(text: &str) -> Vec<&str> {
+    let rows = text.lines().filter(|line| line.contains("/s ") && line.contains('/'));
+    rows.filter_map(|line| line.split_whitespace().next())
+        .filter(|name| name.starts_with("buy") || *name == "api")
+        .collect()
+}
+
+#[test]
+fn figures_of_pages_follow_their_step_and_layout_shifts_have_no_unit() {
+    let names = ["buy/home:ttfb", "buy/home", "api", "buy/pay", "buy/home:cls", "buy/pay:lcp", "api:other"];
+    let finished = with_metrics(&names.map(str::to_owned));
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    let expected = ["buy/home", "buy/home:ttfb", "buy/home:cls", "api", "buy/pay", "buy/pay:lcp"];
+    assert_eq!(metric_rows(&text), expected, "{text}");
+    let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).expect(name);
+    assert!(row("buy/home:ttfb").contains(" ms") && !row("buy/home:cls").contains(" ms"), "{text}");
+    let page = html(&finished.run());
+    let at = |name: &str| page.find(&format!("<td>{name}")).expect(name);
+    assert!(at("buy/home<") < at("buy/home:cls") && at("buy/home:cls") < at("api<"), "the page has the same order");
+}
+
+#[test]
+fn summary_of_many_figures_of_pages_shows_the_steps_first() {
+    let steps: Vec<String> = (0..20).map(|n| format!("buy/step{n:02}")).collect();
+    let figures = steps.iter().flat_map(|step| [format!("{step}:lcp"), format!("{step}:cls")]);
+    let finished = with_metrics(&steps.iter().cloned().chain(figures).collect::<Vec<_>>());
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
+    let rows = metric_rows(&text);
+    assert!(rows.len() == 30 && rows[..20] == steps && rows[20] == "buy/step00:lcp", "{text}");
 }
 
 /// The verdict must not scroll off the screen after hundreds of names.

@@ -72,9 +72,14 @@ impl ThreadBrowser {
         browser
     }
 
-    /// Starts the browser if none runs, or opens the first session of the grid.
-    pub async fn start(&self) -> Result<(), String> {
-        self.acquire().await.map(drop)
+    /// Starts the browser if none runs. On a grid, the one thread that `checks_grid` opens a session and gives it
+    /// back. If each thread kept one, threads without users would hold slots that the users of others need.
+    pub async fn start(&self, checks_grid: bool) -> Result<(), String> {
+        match &self.source {
+            BrowserSource::Launched(_) => self.acquire().await.map(drop),
+            BrowserSource::Grid { grid, .. } if checks_grid => self.open_session(grid).await.map(drop),
+            BrowserSource::Grid { .. } => Ok(()),
+        }
     }
 
     /// Where other CDP clients reach the browser, which is started if none runs.
@@ -115,13 +120,16 @@ impl ThreadBrowser {
                 let free = idle.borrow_mut().pop().filter(|session| !session.has_ended());
                 let browser = match free {
                     Some(session) => session,
-                    None => Browser::connect(&grid.cdp_url(), grid.token.as_deref(), &self.config)
-                        .await
-                        .map_err(|error| error.to_string())?,
+                    None => self.open_session(grid).await?,
                 };
                 Ok(UsedBrowser { browser, idle: Some(idle) })
             }
         }
+    }
+
+    async fn open_session(&self, grid: &GridSettings) -> Result<Browser, String> {
+        let opened = Browser::connect(&grid.cdp_url(), grid.token.as_deref(), &self.config).await;
+        opened.map_err(|error| error.to_string())
     }
 
     async fn launched(&self, running: &mut Option<RunningBrowser>) -> Result<Browser, String> {

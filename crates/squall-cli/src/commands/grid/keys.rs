@@ -61,6 +61,9 @@ fn store_error(error: &StoreError) -> CliError {
 }
 
 fn render(keys: &[StoredApiKey]) -> String {
+    if keys.is_empty() {
+        return "there is no key: `squall grid key create NAME` makes one\n".to_owned();
+    }
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{:<40} {:<8} {:>8} {:>8}  hash", "key", "scope", "sessions", "waiting");

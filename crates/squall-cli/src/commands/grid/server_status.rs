@@ -11,10 +11,9 @@ const REMEDY: &str = "Is `squall grid up` or `squall grid serve` running there? 
                       --redis URL the store of a grid on Redis";
 
 /// Shows the grid once, or every second until the process is ended.
-pub(super) fn show(args: &GridStatusArgs) -> Result<(), CliError> {
+pub(super) fn show(url: &str, args: &GridStatusArgs) -> Result<(), CliError> {
     let secret = args.server_key.as_deref().map(secret_value::resolve).transpose();
     let secret = secret.map_err(|error| CliError::new(format!("--server-key: {error}")))?;
-    let url = args.server.as_str();
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         return Err(CliError::new(format!("--server: `{url}` is not a URL: write http://HOST:PORT")));
     }

@@ -90,24 +90,33 @@ impl GridTable {
         if self.workers.is_empty() {
             text.push_str("no worker has joined: `squall grid worker --help` says how to start one\n");
         } else {
+            // As wide as the longest name, so that the lines fit into a terminal of 80 columns.
+            let name = width("worker", self.workers.iter().map(|row| &row.worker));
+            let version = width("version", self.workers.iter().map(|row| &row.version));
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{:<40} {:<12} {:>7} {:>8}  status", "worker", "version", "active", "lifetime");
-        }
-        for row in &self.workers {
-            let active = format!("{}/{}", row.active, row.slots);
             let _ = writeln!(
                 text,
-                "{:<40} {:<12} {active:>7} {:>8}  {}",
-                row.worker, row.version, row.lifetime, row.status
+                "{:<name$}  {:<version$}  {:>7}  {:>8}  status",
+                "worker", "version", "active", "lifetime"
             );
+            for row in &self.workers {
+                let active = format!("{}/{}", row.active, row.slots);
+                let _ = writeln!(
+                    text,
+                    "{:<name$}  {:<version$}  {active:>7}  {:>8}  {}",
+                    row.worker, row.version, row.lifetime, row.status
+                );
+            }
         }
         if !self.sessions.is_empty() {
-            let _ = writeln!(text, "\n{:<40} {:<32} {:>8}  status", "session", "worker", "age");
-        }
-        for row in &self.sessions {
-            let (age, key) = (format!("{} s", row.seconds), &row.key);
-            let key = if key.is_empty() { String::new() } else { format!(" (key {key})") };
-            let _ = writeln!(text, "{:<40} {:<32} {age:>8}  {}{key}", row.id, row.worker, row.status);
+            let id = width("session", self.sessions.iter().map(|row| &row.id));
+            let worker = width("worker", self.sessions.iter().map(|row| &row.worker));
+            let _ = writeln!(text, "\n{:<id$}  {:<worker$}  {:>8}  status", "session", "worker", "age");
+            for row in &self.sessions {
+                let (age, key) = (format!("{} s", row.seconds), &row.key);
+                let key = if key.is_empty() { String::new() } else { format!(" (key {key})") };
+                let _ = writeln!(text, "{:<id$}  {:<worker$}  {age:>8}  {}{key}", row.id, row.worker, row.status);
+            }
         }
         let _ = writeln!(
             text,
@@ -118,6 +127,11 @@ impl GridTable {
         );
         text
     }
+}
+
+/// How wide a column is.
+fn width<'t>(title: &str, cells: impl Iterator<Item = &'t String>) -> usize {
+    cells.map(String::len).fold(title.len(), usize::max)
 }
 
 fn counted(number: u64, noun: &str) -> String {
@@ -135,5 +149,38 @@ mod tests {
             "no worker has joined: `squall grid worker --help` says how to start one\n\n\
              0 servers, 0 sessions, 0 clients waiting\n"
         );
+    }
+    #[test]
+    fn table_is_as_wide_as_its_names() {
+        let table = GridTable {
+            workers: vec![WorkerRow {
+                worker: "chromium:worker-1".to_owned(),
+                version: "1.65".to_owned(),
+                active: 1,
+                slots: 5,
+                lifetime: 7,
+                status: "available".to_owned(),
+            }],
+            sessions: vec![SessionRow {
+                id: "0".repeat(32),
+                worker: "chromium:worker-1".to_owned(),
+                seconds: 12,
+                status: "running".to_owned(),
+                key: "ci".to_owned(),
+            }],
+            servers: 1,
+            waiting: 0,
+        };
+        let expected = "\
+worker             version   active  lifetime  status
+chromium:worker-1  1.65         1/5         7  available
+
+session                           worker                  age  status
+00000000000000000000000000000000  chromium:worker-1      12 s  running (key ci)
+
+1 server, 1 session, 0 clients waiting
+";
+        assert_eq!(table.render(), expected);
+        assert!(expected.lines().all(|line| line.len() <= 80));
     }
 }

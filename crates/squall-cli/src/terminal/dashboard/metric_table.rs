@@ -7,6 +7,7 @@ use ratatui::{
     text::{Span, Text},
     widgets::{Cell, Row, Table},
 };
+use squall_model::is_layout_shift;
 use squall_report::{LiveMetric, LiveTimes};
 use std::cmp::Ordering;
 
@@ -153,9 +154,10 @@ fn metric_row(metric: &LiveMetric, sum: bool) -> MetricRow {
         kind => format!(" ({})", printable(kind)),
     };
     let errors = if metric.errors > 0 { Style::new().fg(palette::BAD).bold() } else { Style::new().fg(palette::DIM) };
-    let p = |value: fn(&LiveTimes) -> f64| {
-        metric.response.as_ref().map_or("–".to_owned(), |times| time(value(times) * 1e6))
-    };
+    // A layout shift has no unit; 1 is recorded as 1 s.
+    let show = |ms: f64| if is_layout_shift(&metric.name) { format!("{:.3}", ms / 1e3) } else { time(ms * 1e6) };
+    let p =
+        |value: fn(&LiveTimes) -> f64| metric.response.as_ref().map_or("–".to_owned(), |times| show(value(times)));
     let plain = Style::new();
     let cells = [
         (count(metric.requests), plain),
