@@ -52,6 +52,8 @@ def execute(path: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = (error.name or "").removeprefix(f"{_FOLDER_PACKAGE}.")
         message = f"needs the module {missing!r}, which is not installed in {sys.prefix}"
+        if missing == "locust":
+            message = "imports locust, whose files Squall does not run: write its users as squall.VUser"
         raise ScenarioError(message, path, line_in_file(error, full)) from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
