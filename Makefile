@@ -24,6 +24,7 @@ help:
 	@echo "make check   format, lints, edges between crates, licences, deployment files"
 	@echo "make bench   side by side with wrk, oha, k6, locust (those that are installed)"
 	@echo "make build   target/release/squall, with the web UI"
+	@echo "make python  the Python package with the command, into .venv; \`make python-test\` tests it"
 	@echo "make ui      the files of the web UI, which the next build embeds; needs no node"
 
 demo:

@@ -5,7 +5,7 @@ The search follows names. It starts at the coroutines of the scenario and contin
 function, class and object of the scenario that reached code names. It looks up a method of an
 unknown object by its name in all classes of the scenario. It misses values that no name leads to:
 then the engine resumes a coroutine that awaits asyncio, and each such iteration fails with a message
-that names ``--mode asyncio``. ``squall._load`` calls :func:`asyncio_reason`."""
+that names ``--mode asyncio``. ``squall._modes`` calls :func:`asyncio_reason`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 
 The search follows the names in compiled code: from the plain functions to the functions, classes and
 methods of the scenario that they name. A call that no name leads to is missed; the engine notices it
-when it blocks. ``squall._load`` calls :func:`blocking_reason`."""
+when it blocks. ``squall._modes`` calls :func:`blocking_reason`."""
 
 from __future__ import annotations
 

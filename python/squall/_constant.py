@@ -4,7 +4,7 @@ run.
 A task must pass two checks. From the source: its body consists of client calls with literal
 arguments, and the responses are not used. By recording: the body runs twice against a client that
 only records, and both recordings, which are the requests to send, must be equal. All other tasks
-run as Python code. ``squall._load`` calls :func:`constant_requests`."""
+run as Python code. ``squall._modes`` calls :func:`constant_requests`."""
 
 from __future__ import annotations
 

@@ -1,41 +1,33 @@
-"""Loads a scenario file: finds its classes, tasks and hooks, and chooses the mode of each task.
-Rejects what cannot work with one message that names file and line. Runs no task. The Rust host
-calls :func:`load_all` and reads the :class:`PythonScenario` objects by attribute name."""
+"""Loads the scenarios of a file: finds the tasks, checks and hooks of their classes. Rejects what
+cannot work with one message that names file and line. Runs no task. The Rust host calls
+:func:`load_all` and reads the :class:`PythonScenario` objects by attribute name."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 import functools
-import importlib.machinery
-import importlib.util
 import inspect
 import os
-import re
-import sys
 import textwrap
-import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 from squall import _blocking, _browser, _dsl, _not_awaited, _probe, _squall, compat
 from squall._absolute_urls import first_origin
-from squall._asyncio_usage import asyncio_reason
-from squall._blocking_usage import blocking_reason
-from squall._constant import ConstantRequest, NotConstant, constant_requests
+from squall._constant import ConstantRequest
 from squall._dsl import ScenarioMark, TaskMark, VUser
-from squall._errors import ScenarioError, describe, display_path, line_in_file
+from squall._errors import ScenarioError, describe, display_path
 from squall._hooks import Hooks
 from squall._locust_names import reject_locust_names
+from squall._modes import choose_loop, choose_modes, choose_threads
 from squall._plan import ScenarioPlan, SourceLine, scenario_plan
 from squall._resources import Pools, Resources
+from squall._scenario_file import choose_classes, execute, line_of, reject_redefinitions
 from squall._sources import ScenarioSources
 from squall._strategy import StrategyTask
 
-#: Name of the package that stands for the scenario's folder if the scenario uses relative imports.
-_FOLDER_PACKAGE = "squall_scenario_folder"
 #: Threads for plain functions that block, unless the scenario or the command line gives a number.
 _DEFAULT_THREADS = 256
 
@@ -142,7 +134,7 @@ def load_all(
     _not_awaited.install_hook()
     try:
         module = execute(path)
-        _reject_redefinitions(module, path)
+        reject_redefinitions(module, path)
         given = dict(params or {})
         pools = Pools(dict(_dsl.resources))
         classes = choose_classes(module, path, scenario)
@@ -155,12 +147,12 @@ def load_all(
         _reject_duplicate_names(loaded)
         sources = ScenarioSources([module.__name__, *(base.__module__ for cls in classes for base in cls.__mro__)])
         for one in loaded:
-            _choose_modes(one, mode or "auto", sources)
-            _choose_threads(one, threads_for_blocking)
+            choose_modes(one, mode or "auto", sources)
+            choose_threads(one, threads_for_blocking)
         if _dsl.probes:
             target = loaded[0].plan.target
             loaded.append(_load_probes(path, given, pools, target.value if target else None, first_url_origin))
-            _choose_loop(loaded[-1], "auto", sources)
+            choose_loop(loaded[-1], "auto", sources)
         return loaded
     except ScenarioError as error:
         error.file = display_path(error.file or path)
@@ -207,46 +199,6 @@ def _load_probes(path: str, params: dict[str, Any], pools: Pools, target: str | 
     return loaded
 
 
-def _choose_modes(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
-    for task in loaded.tasks:
-        try:
-            task.mode_reason = "its source proves that its requests are constant"
-            if mode in ("stepped", "asyncio"):
-                raise NotConstant(f"of --mode {mode}")
-            if loaded.strategy is not None:
-                raise NotConstant(f"{loaded.strategy} chooses its steps")
-            if task.check is not None:
-                raise NotConstant("it has a check")
-            if task.timeout is not None:
-                raise NotConstant("it has a timeout")
-            task.requests = constant_requests(task.call, sources)
-        except NotConstant as reason:
-            task.mode_reason = str(reason)
-            if mode == "static":
-                message = f"--mode static: task {task.name!r} cannot run without Python: {reason}"
-                raise ScenarioError(message, task.mark.file, task.mark.line) from None
-    if mode == "static" and loaded.has_lifecycle_hooks:
-        raise ScenarioError("--mode static: on_init, on_start and on_stop need Python", loaded.file, loaded.line)
-    loaded.uses_browser = _uses_browser(loaded, sources)
-    _choose_loop(loaded, mode, sources)
-
-
-def _uses_browser(loaded: PythonScenario, sources: ScenarioSources) -> bool:
-    """Returns whether the code names ``self.browser``, or a task takes ``page`` or ``browser``."""
-    place = next((task.mark for task in loaded.tasks if getattr(task.call, "__squall_browser__", False)), None)
-    is_own = inspect.getattr_static(loaded.cls, "browser", None) is vars(VUser)["browser"]
-    named = is_own and sources.reads_attribute(loaded.cls, "browser")
-    if place is None and not named:
-        return False
-    file, line = (place.file, place.line) if place else (loaded.file, loaded.line)
-    if importlib.util.find_spec("playwright") is None:
-        message = "browser users need the package playwright: pip install playwright (its own browsers are not needed)"
-        raise ScenarioError(message, file, line)
-    # Takes long, and the engine's thread has no time for it during the run.
-    importlib.import_module("playwright.async_api")
-    return True
-
-
 def _with_browser(function: Callable[..., Any], mark: TaskMark) -> Callable[..., Any]:
     """Returns a task of ``(user, client)`` for one that takes ``page`` or ``browser``."""
     names = _browser.browser_parameters(function)
@@ -258,112 +210,12 @@ def _with_browser(function: Callable[..., Any], mark: TaskMark) -> Callable[...,
     return _browser.with_browser(function, names)
 
 
-def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
-    """Decides whether the engine resumes the coroutines or an asyncio loop runs them."""
-    constant = {task.call for task in loaded.tasks if task.requests is not None}
-    running = [function for function in loaded.coroutines if function not in constant]
-    if loaded.uses_browser:
-        if mode in ("stepped", "static"):
-            raise ScenarioError(f"--mode {mode}: Playwright's pages need asyncio", loaded.file, loaded.line)
-        loaded.on_asyncio, loaded.mode_reason = True, "it uses a browser"
-    elif mode == "asyncio":
-        loaded.on_asyncio, loaded.mode_reason = True, "of --mode asyncio"
-    elif loaded.strategy is not None:
-        loaded.on_asyncio, loaded.mode_reason = True, f"{loaded.strategy} chooses its steps"
-    elif mode == "stepped":
-        loaded.mode_reason = "of --mode stepped"
-    elif running:
-        reason = asyncio_reason(loaded.cls, running, sources)
-        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines use no asyncio library"
-    else:
-        loaded.mode_reason = "it has no coroutines"
-    for task in loaded.tasks if loaded.on_asyncio else ():
-        if task.requests is not None:
-            # Background tasks of the user keep running on the loop during this task, and the engine
-            # performs their operations only while a function of the user runs on the loop.
-            task.requests, task.mode_reason = None, "its user runs on asyncio"
-
-
-def _choose_threads(loaded: PythonScenario, flag: int | None) -> None:
-    """Decides whether plain functions run on threads from the start, and on how many."""
-    mark: ScenarioMark | None = getattr(loaded.cls, "__squall_scenario__", None)
-    declared = mark.threads_for_blocking if mark else None
-    given = flag if flag is not None else declared
-    running = [*loaded.on_start, *loaded.on_stop, *(task for task in loaded.tasks if task.requests is None)]
-    plain = [function.call for function in running if not function.is_async]
-    if given is not None:
-        loaded.threads_for_blocking = given
-        if plain and given:
-            loaded.blocking_reason = f"of {'threads_for_blocking' if flag is None else '--threads-for-blocking'}"
-    elif plain and (reason := blocking_reason(loaded.cls, plain)):
-        loaded.blocking_reason = reason
-
-
-def execute(path: str) -> ModuleType:
-    """Imports the file ``path`` anew, which declares its scenarios, resources, hooks and probes."""
-    _dsl.declared.clear()
-    _dsl.resources.clear()
-    _dsl.hooks.clear()
-    _dsl.probes.clear()
-    full = os.path.abspath(path)
-    folder = os.path.dirname(full)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        name = _make_folder_package(full) + "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
-        spec = importlib.util.spec_from_file_location(name, full)
-        if spec is None or spec.loader is None:
-            raise ScenarioError("not a Python file", path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    except ScenarioError:
-        raise
-    except FileNotFoundError as error:
-        if error.filename == full:
-            raise ScenarioError(f"cannot read the file: {error.strerror}", path) from None
-        message = f"needs the file {display_path(str(error.filename))}, which does not exist"
-        raise ScenarioError(message, path, line_in_file(error, full)) from None
-    except SyntaxError as error:
-        raise ScenarioError(f"not valid Python: {error.msg}", error.filename or path, error.lineno) from None
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").removeprefix(f"{_FOLDER_PACKAGE}.")
-        message = f"needs the module {missing!r}, which is not installed in {sys.prefix}"
-        raise ScenarioError(message, path, line_in_file(error, full)) from None
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise ScenarioError(f"cannot be imported: {type(error).__name__}: {error}", path, line_in_file(error, full)) from error
-    return module
-
-
-def _make_folder_package(file: str) -> str:
-    """Makes the folder of a file with relative imports (``from .helpers import …``) a package.
-    Returns the prefix of its modules' names; an empty string if the file has no relative import."""
-    with tokenize.open(file) as text:
-        if not re.search(r"^\s*from\s*\.", text.read(), re.MULTILINE):
-            return ""
-    folder = os.path.dirname(file)
-    first = os.path.join(folder, "__init__.py")
-    spec = importlib.machinery.ModuleSpec(_FOLDER_PACKAGE, None, is_package=True)
-    if os.path.isfile(first):
-        spec = importlib.util.spec_from_file_location(_FOLDER_PACKAGE, first) or spec
-    spec.submodule_search_locations = [folder]
-    package = importlib.util.module_from_spec(spec)
-    for name in [name for name in sys.modules if name.startswith(f"{_FOLDER_PACKAGE}.")]:
-        del sys.modules[name]
-    sys.modules[_FOLDER_PACKAGE] = package
-    if spec.loader is not None:
-        spec.loader.exec_module(package)
-    return f"{_FOLDER_PACKAGE}."
-
-
 def _load_class(
     cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None, first_url_origin: str | None
 ) -> PythonScenario:
     own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
     mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
-    line = mark.line if mark else _line_of(cls)
+    line = mark.line if mark else line_of(cls)
     target: str | None = (mark.target if mark else None) or getattr(cls, "__squall_target__", None)
     tasks = _tasks(cls, path, line)
     starts, stops = _hooks(cls, params)
@@ -422,68 +274,6 @@ def _coroutines(cls: type, tasks: list[ScenarioTask]) -> list[Callable[..., Any]
     hooks = [_own_hook(cls, name) for name in ("on_init", "on_start", "on_stop")]
     functions = [*(task.call for task in tasks), *(hook for hook in hooks if hook is not None)]
     return [function for function in functions if inspect.iscoroutinefunction(function)]
-
-
-def choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[type]:
-    scenarios = [cls for cls in vars(module).values() if _is_scenario(cls) and cls.__module__ == module.__name__]
-    marked = [cls for cls in scenarios if "__squall_scenario__" in cls.__dict__]
-    if wanted is not None:
-        for cls in scenarios:
-            mark: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
-            if wanted in (cls.__name__, mark.name if mark else None):
-                return [cls]
-        names = ", ".join(cls.__name__ for cls in scenarios) or "none"
-        raise ScenarioError(f"this file has no scenario {wanted!r}; it has: {names}", path)
-    candidates = marked or scenarios
-    if not candidates:
-        raise ScenarioError("this file has no scenario: write a class with @scenario and at least one @task", path)
-    # Without @scenario it is unknown which classes to run and which are only base classes.
-    if len(candidates) > 1 and not marked:
-        names = ", ".join(cls.__name__ for cls in candidates)
-        message = (
-            f"this file has several scenarios: mark those to run with @scenario, or choose one with --scenario: {names}"
-            f" (of an orchestrator or a worker: --scenario {os.path.basename(path)}:{candidates[0].__name__})"
-        )
-        raise ScenarioError(message, path, _line_of(candidates[1]))
-    if len(candidates) > 1:
-        _reject_several_of_loadpilot(candidates, path)
-    return candidates
-
-
-def _reject_several_of_loadpilot(classes: list[type], path: str) -> None:
-    """Scenarios of Squall run together. LoadPilot runs one, so a file for it expects the load of one."""
-    marks: list[ScenarioMark] = [cls.__dict__["__squall_scenario__"] for cls in classes]
-    if any(mark.from_loadpilot for mark in marks):
-        named = zip(classes, marks, strict=True)
-        known = ", ".join(f"{cls.__name__} ({mark.load['rps']}/s, {mark.load['duration']})" for cls, mark in named if mark.from_loadpilot)
-        message = f"LoadPilot runs one scenario of a file at a time: choose one with --scenario: {known}"
-        raise ScenarioError(message, path, marks[1].line)
-
-
-def _is_scenario(cls: Any) -> bool:
-    return isinstance(cls, type) and ("__squall_scenario__" in cls.__dict__ or _is_user(cls))
-
-
-def _is_user(cls: type) -> bool:
-    return issubclass(cls, VUser) and any(hasattr(value, "__squall_task__") for value in vars(cls).values())
-
-
-def _reject_redefinitions(module: ModuleType, path: str) -> None:
-    """Rejects two classes or tasks of one name: Python would silently replace the first."""
-    classes: dict[str, int] = {}
-    with open(path, "rb") as file_of_it:
-        tree = ast.parse(file_of_it.read())
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and _is_scenario(getattr(module, node.name, None)):
-            if node.name in classes:
-                raise ScenarioError(f"class {node.name} is already defined in line {classes[node.name]}", path, node.lineno)
-            classes[node.name] = node.lineno
-    seen: dict[tuple[str, str], int] = {}
-    for file, name, line in _dsl.declared:
-        # The same line appears twice if a module of the scenario imports the scenario file.
-        if seen.get((file, name), line) != line:
-            raise ScenarioError(f"task {name.rpartition('.')[2]!r} is already defined in line {seen[file, name]}", file, line)
-        seen[file, name] = line
 
 
 def _tasks(cls: type, path: str, line: int) -> list[ScenarioTask]:
@@ -661,10 +451,3 @@ def _attribute_location(cls: type, name: str) -> tuple[str, int]:
             first += node.lineno - 1
             break
     return inspect.getfile(base), first
-
-
-def _line_of(cls: type) -> int:
-    try:
-        return inspect.getsourcelines(cls)[1]
-    except (OSError, TypeError):
-        return 1

@@ -13,8 +13,8 @@ from typing import Any
 
 from squall import _dsl, compat
 from squall._dsl import ResourceDeclaration
-from squall._load import choose_classes, execute
 from squall._resources import payload_factory
+from squall._scenario_file import choose_classes, execute
 
 #: Name, kind, whether it is required, annotation, default in JSON.
 Param = tuple[str, str, bool, str | None, str | None]

@@ -30,6 +30,11 @@ def test_plain_tasks_that_sleep_block_only_their_own_user(run):
     assert "plain functions run on up to 256 threads, because shop.py:9 in nap uses time.sleep" in ended.stderr
 
 
+def test_quiet_run_prints_no_notice_of_threads(run):
+    ended = run(SLEEPS, "--quiet", "--for", "1s", requests=None, users=None)
+    assert "plain functions" not in ended.stderr, ended.stderr
+
+
 def test_notice_of_threads_comes_before_the_first_second(write, target, tmp_path):
     path = write(SLEEPS)
     arguments = ["run", str(path), "--target", target.url, "--for", "1h", "--no-tui"]

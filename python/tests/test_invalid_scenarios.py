@@ -50,6 +50,7 @@ CASES = {
         "threshold 'p99'",
     ),
     "Locust's weight": ("class Shop(VUser):\n    @task(3)\n    async def a(self, c): pass", 3, "write @task(weight=3)"),
+    "Locust's file": ("from locust import HttpUser", 2, "write its users as squall.VUser"),
     "Locust's wait_time": (
         "class Shop(VUser):\n    wait_time = between(1, 2)\n    @task\n    async def a(self, c): pass",
         3,

@@ -25,6 +25,6 @@ def test_run_prints_mode_and_reason(squall, write, target):
 def test_check_command_prints_mode_without_target(squall, write):
     scenario = str(write(SHOP, "shop.py"))
     ended = squall("run", "--check", scenario)
-    assert ended.code == 0 and "mode stepped" in ended.stdout and "no-target-yet" in ended.stdout, ended
+    assert ended.code == 0 and "mode stepped" in ended.stdout and "against no target yet (--target URL)" in ended.stdout, ended
     ended = squall("run", scenario)
     assert ended.code == 2 and "there is no target" in ended.stderr, ended

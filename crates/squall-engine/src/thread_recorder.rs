@@ -305,9 +305,7 @@ impl InFlightRequest<'_> {
         self.recorded = true;
         self.recorder.record(self.metric, self.intended, self.started, ended, outcome, (bytes_in, bytes_out));
     }
-}
 
-impl InFlightRequest<'_> {
     /// Records a cancelled request, as if it had been dropped, with the bytes that it has
     /// transferred.
     pub fn cancel(mut self, bytes_in: u64, bytes_out: u64) {

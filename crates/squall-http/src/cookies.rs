@@ -168,9 +168,12 @@ impl StoredCookie {
 /// Whether a cookie satisfies its name prefix (`__Secure-`, `__Host-`, RFC 6265bis), and a Secure one came over TLS.
 fn may_be_set(origin: &Origin, cookie: &SetCookie<'_>) -> bool {
     let secure = cookie.secure;
-    let promises = |prefix: &str| cookie.name.get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix));
+    let has_prefix =
+        |prefix: &str| cookie.name.get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix));
     let of_one_host = secure && cookie.domain.is_none() && cookie.path == Some("/");
-    (!secure || origin.is_trustworthy()) && (!promises("__Secure-") || secure) && (!promises("__Host-") || of_one_host)
+    (!secure || origin.is_trustworthy())
+        && (!has_prefix("__Secure-") || secure)
+        && (!has_prefix("__Host-") || of_one_host)
 }
 
 /// Which hosts receive a cookie; `None` if the server may not set it.

@@ -2,11 +2,13 @@
 //! methods into an [`Operation`]. It renders requests but sends none; the driver performs the
 //! operations. Scenario code calls it, and the driver renders constant requests with it.
 
+mod call_options;
+
 use http::Method;
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyBytes, PyDict, PyMapping, PyString},
+    types::{PyDict, PyString},
 };
 use squall_http::OMIT_HEADER;
 use std::{
@@ -20,11 +22,12 @@ use crate::{
     operation::{Operation, OperationWork},
     operation_queue::OperationQueue,
     request_encode,
-    routes::{RouteRequestSpec, RoutedRequest, Routes, authorization},
+    routes::{RouteRequestSpec, RoutedRequest, Routes},
     running_code,
     streamed_response::PyStreamedResponse,
     websocket::{WebSocket, WebSocketHandshake},
 };
+use call_options::{ClientCallOptions, check_follow_redirects, header_pairs};
 
 /// How many URL objects a client remembers. A power of two, because `slot_of` masks with it.
 const KNOWN_URL_SLOTS: usize = 64;
@@ -85,14 +88,7 @@ impl Client {
         options: &ClientCallOptions<'py>,
     ) -> PyResult<RoutedRequest> {
         if let Some(values) = &options.path_params {
-            let (py, template) = (url.py(), url.to_str()?);
-            let name = options.name.clone().unwrap_or_else(|| PyString::new(py, &template_name(&method, template)));
-            let options = ClientCallOptions { path_params: None, name: Some(name), ..options.clone() };
-            return self.call(
-                method,
-                &PyString::new(py, &request_encode::fill_path_params(template, values)?),
-                &options,
-            );
+            return self.call_with_path_params(method, url, values, options);
         }
         let by_url = options.name.is_none() && options.timeout.is_none();
         let known = if by_url { self.known_route(&method, url) } else { None };
@@ -141,6 +137,20 @@ impl Client {
             self.remember_route(&spec, url, call.route);
         }
         Ok(call)
+    }
+
+    /// The call whose URL is `template` with `values` for its placeholders.
+    fn call_with_path_params<'py>(
+        &self,
+        method: Method,
+        template: &Bound<'py, PyString>,
+        values: &Bound<'py, PyAny>,
+        options: &ClientCallOptions<'py>,
+    ) -> PyResult<RoutedRequest> {
+        let (py, template) = (template.py(), template.to_str()?);
+        let name = options.name.clone().unwrap_or_else(|| PyString::new(py, &template_name(&method, template)));
+        let options = ClientCallOptions { path_params: None, name: Some(name), ..options.clone() };
+        self.call(method, &PyString::new(py, &request_encode::fill_path_params(template, values)?), &options)
     }
 
     fn known_route(&self, method: &Method, url: &Bound<'_, PyString>) -> Option<usize> {
@@ -195,8 +205,9 @@ impl Client {
     }
 }
 
-/// The methods that differ only in their verb. Their options are keyword parameters, not
-/// `**options`, so that Python does not build a dict for every call.
+/// All methods of the Python class, because pyo3 takes one block of them. The methods of the list differ
+/// only in their verb. Their options are keyword parameters, not `**options`, so that Python does not
+/// build a dict for every call.
 macro_rules! client_methods {
     ($($name:ident $verb:ident)*) => {
         #[pymethods]
@@ -364,17 +375,6 @@ fn method_of(method: &str) -> PyResult<Method> {
         .map_err(|_| PyValueError::new_err(format!("`{method}` is not an HTTP method")))
 }
 
-/// Refuses `follow_redirects=False`: other HTTP clients decide about redirects call by call, Squall
-/// decides for the whole run.
-fn check_follow_redirects(follow_redirects: Option<bool>) -> PyResult<()> {
-    match follow_redirects {
-        Some(false) => Err(PyValueError::new_err(
-            "follow_redirects=False does not work for one call; use --max-redirects 0 for the run",
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// The name of a URL with placeholders: the method and the path as written.
 fn template_name(method: &Method, template: &str) -> String {
     let path = match template.split_once("://") {
@@ -382,182 +382,4 @@ fn template_name(method: &Method, template: &str) -> String {
         None => template,
     };
     format!("{method} {}", path.split(['?', '#']).next().unwrap_or(path))
-}
-
-/// The keyword arguments of a call.
-#[derive(Clone, Default)]
-struct ClientCallOptions<'py> {
-    headers: Option<Bound<'py, PyAny>>,
-    params: Option<Bound<'py, PyAny>>,
-    json: Option<Bound<'py, PyAny>>,
-    data: Option<Bound<'py, PyAny>>,
-    files: Option<Bound<'py, PyAny>>,
-    cookies: Option<Bound<'py, PyAny>>,
-    auth: Option<Bound<'py, PyAny>>,
-    timeout: Option<Bound<'py, PyAny>>,
-    name: Option<Bound<'py, PyString>>,
-    /// Values for the placeholders in a URL like `/users/{id}`. The URL as written is then the
-    /// request's name.
-    path_params: Option<Bound<'py, PyAny>>,
-    /// Headers that the protocol adds, such as those of a WebSocket handshake.
-    protocol_headers: Vec<(&'static str, String)>,
-}
-
-impl<'py> ClientCallOptions<'py> {
-    fn is_empty(&self) -> bool {
-        let ClientCallOptions {
-            headers,
-            params,
-            json,
-            data,
-            files,
-            cookies,
-            auth,
-            timeout,
-            name,
-            path_params,
-            protocol_headers,
-        } = self;
-        let values = [headers, params, json, data, files, cookies, auth, timeout, path_params];
-        protocol_headers.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
-    }
-
-    fn read(options: &Bound<'py, PyDict>) -> PyResult<ClientCallOptions<'py>> {
-        let mut read = ClientCallOptions::default();
-        for (key, value) in options.iter() {
-            if value.is_none() && !key.eq("json")? {
-                continue;
-            }
-            let field = match key.cast::<PyString>()?.to_str()? {
-                "headers" => &mut read.headers,
-                "params" => &mut read.params,
-                "json" => &mut read.json,
-                "data" | "content" => &mut read.data,
-                "files" => &mut read.files,
-                "cookies" => &mut read.cookies,
-                "auth" => &mut read.auth,
-                "timeout" => &mut read.timeout,
-                "path_params" => &mut read.path_params,
-                "follow_redirects" => {
-                    check_follow_redirects(value.extract()?)?;
-                    continue;
-                }
-                "name" => {
-                    read.name = Some(value.cast_into::<PyString>()?);
-                    continue;
-                }
-                other => {
-                    return Err(PyTypeError::new_err(format!(
-                        "the client has no option `{other}`; the options are headers, params, json, data, content, files, \
-                         cookies, auth, timeout, name, path_params and follow_redirects"
-                    )));
-                }
-            };
-            *field = Some(value);
-        }
-        Ok(read)
-    }
-
-    /// Appends the body to `out` and returns its content type, if Squall sets one.
-    fn body(&self, out: &mut Vec<u8>) -> PyResult<Option<String>> {
-        let json = self.json.as_ref().filter(|json| !json.is_none());
-        if json.is_some() && (self.data.is_some() || self.files.is_some()) {
-            return Err(PyValueError::new_err(
-                "json= cannot be combined with data=, content= or files=: a request has one body",
-            ));
-        }
-        if let Some(json) = json {
-            request_encode::json(json, out, 0)?;
-            return Ok(Some("application/json".to_owned()));
-        }
-        if let Some(files) = &self.files {
-            return request_encode::multipart(files, self.data.as_ref(), out).map(Some);
-        }
-        let Some(data) = &self.data else { return Ok(None) };
-        if request_encode::write_raw(data, out)? {
-            return Ok(None);
-        }
-        let mut form = String::new();
-        request_encode::form(data, &mut form)?;
-        out.extend_from_slice(form.as_bytes());
-        Ok(Some("application/x-www-form-urlencoded".to_owned()))
-    }
-
-    fn query(&self) -> PyResult<Option<String>> {
-        let Some(params) = &self.params else { return Ok(None) };
-        if let Ok(text) = params.cast::<PyString>() {
-            return Ok(Some(text.to_str()?.trim_start_matches('?').to_owned()));
-        }
-        let mut query = String::new();
-        request_encode::form(params, &mut query)?;
-        Ok((!query.is_empty()).then_some(query))
-    }
-
-    fn timeout(&self) -> PyResult<Option<Duration>> {
-        self.timeout.as_ref().map(|timeout| seconds_of(timeout.extract()?)).transpose()
-    }
-
-    /// The headers that come from `auth=`, `cookies=` and the protocol.
-    fn extra_headers(&self) -> PyResult<Vec<(&'static str, String)>> {
-        let mut extra = self.protocol_headers.clone();
-        if let Some(auth) = &self.auth {
-            extra.push(("Authorization", authorization_of(auth)?));
-        }
-        if let Some(cookies) = &self.cookies {
-            let mut text = String::new();
-            for (name, value) in cookies.cast::<PyDict>()?.iter() {
-                let separator = if text.is_empty() { "" } else { "; " };
-                text += &format!("{separator}{}={}", name.str()?.to_str()?, value.str()?.to_str()?);
-            }
-            extra.push(("Cookie", text));
-        }
-        Ok(extra)
-    }
-}
-
-/// The Authorization header of `auth=`: `(user, password)`, or a bearer token as a string.
-fn authorization_of(auth: &Bound<'_, PyAny>) -> PyResult<String> {
-    if let Ok(token) = auth.cast::<PyString>() {
-        return Ok(format!("Bearer {}", token.to_str()?));
-    }
-    match auth.extract::<Vec<String>>().as_deref() {
-        Ok([user, password]) => Ok(authorization(user, password)),
-        _ => Err(PyTypeError::new_err("auth= takes (user, password), or a bearer token as a string")),
-    }
-}
-
-/// Header names and values. A header whose value is `None` is removed from the request.
-type HeaderPairs<'py> = Vec<(Bound<'py, PyString>, Option<Bound<'py, PyString>>)>;
-
-fn header_text<'py>(value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    match value.cast_into::<PyString>() {
-        Ok(text) => Ok(text),
-        Err(other) => match other.into_inner().cast_into::<PyBytes>() {
-            Ok(bytes) => Ok(bytes.call_method1("decode", ("latin-1",))?.cast_into::<PyString>()?),
-            Err(other) => other.into_inner().str(),
-        },
-    }
-}
-
-fn header_pairs<'py>(headers: &Bound<'py, PyAny>, out: &mut HeaderPairs<'py>) -> PyResult<()> {
-    let mut push = |name: Bound<'py, PyAny>, value: Bound<'py, PyAny>| -> PyResult<()> {
-        let value = if value.is_none() { None } else { Some(header_text(value)?) };
-        out.push((header_text(name)?, value));
-        Ok(())
-    };
-    if let Ok(dict) = headers.cast::<PyDict>() {
-        return dict.iter().try_for_each(|(name, value)| push(name, value));
-    }
-    if let Ok(mapping) = headers.cast::<PyMapping>() {
-        for item in mapping.items()?.iter() {
-            let (name, value) = item.extract()?;
-            push(name, value)?;
-        }
-        return Ok(());
-    }
-    for item in headers.try_iter()? {
-        let (name, value) = item?.extract()?;
-        push(name, value)?;
-    }
-    Ok(())
 }

@@ -112,7 +112,6 @@ impl Driver for PythonDriver {
         if let ThreadsForBlocking::WhenBlocked(limit) = settings {
             watchdog::switch_when_plain_code_blocks(PlainSwitch { on: plain_on_threads.clone(), limit });
         }
-        scenario.threads_notice().filter(|_| scenario.prints_notices).iter().for_each(|n| squall_cli::print_notice(n));
         Ok(PythonThread {
             context: Rc::new(PythonThreadContext {
                 scenario,

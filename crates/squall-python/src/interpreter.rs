@@ -191,13 +191,13 @@ fn open(py: Python<'_>, options: ScriptOptions) -> Result<LoadedScenario<PythonD
     let all = all.map_err(|error| script_error(py, &error))?;
     let (probes, scenarios): (Vec<_>, Vec<_>) =
         all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
-    let (several, first_part) = (scenarios.len() > 1, options.part.index == 0);
-    let opened = scenarios.iter().map(|loaded| open_one(loaded, options.overrides.clone(), several, first_part));
+    let several = scenarios.len() > 1;
+    let opened = scenarios.iter().map(|loaded| open_one(loaded, options.overrides.clone(), several));
     let mut members = opened.collect::<Result<Vec<_>, ScriptError>>()?;
     let plans: Vec<&Plan> = members.iter().map(|opened| &opened.member.plan).collect();
     let plan = if several { combined_plan::combine(&plans) } else { plans[0].clone() };
     for loaded in &probes {
-        let mut probe = open_one(loaded, probe_overrides(&plan, &options.overrides), true, first_part)?;
+        let mut probe = open_one(loaded, probe_overrides(&plan, &options.overrides), true)?;
         probe.member.background = true;
         members.push(probe);
     }
@@ -241,14 +241,13 @@ fn open_one(
     loaded: &Bound<'_, PyAny>,
     mut overrides: ScenarioOverrides,
     prefixed: bool,
-    prints_notices: bool,
 ) -> Result<OpenedScenario, ScriptError> {
     if prefixed {
         // `--name` names the run, not each of its scenarios.
         overrides.name = None;
     }
     let declared = declared_scenario(loaded).map_err(exception)?;
-    let headers = flag_headers(&overrides);
+    let (headers, no_target) = (flag_headers(&overrides), overrides.placeholder_target);
     // Code that sends CQL statements may have no target either.
     let needs_no_target = declared.absolute_origin.is_some() || declared.cql.location.is_some();
     let absolute_only = needs_no_target && declared.target.is_none() && overrides.target.is_none();
@@ -264,11 +263,14 @@ fn open_one(
         base,
         headers,
         prefix,
-        prints_notices,
     };
     let script = Arc::new(PythonScenario::read(loaded, http_settings).map_err(exception)?);
     check_constant_requests(loaded.py(), &script).map_err(invalid_scenario)?;
-    let description = describe(&scenario.plan, &script, &scenario.notes);
+    let target = match scenario.plan.target.as_str() {
+        placeholder if Some(placeholder) == no_target => "no target yet (--target URL)",
+        target => target,
+    };
+    let description = describe(&scenario.plan, target, &script, &scenario.notes);
     // One thread runs the Python code of all users: more threads would only wait for the
     // interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -345,7 +347,7 @@ fn flag_headers(overrides: &ScenarioOverrides) -> Vec<(String, String)> {
     headers
 }
 
-fn describe(plan: &Plan, script: &PythonScenario, notes: &[String]) -> String {
+fn describe(plan: &Plan, target: &str, script: &PythonScenario, notes: &[String]) -> String {
     let load = match &plan.load.model {
         LoadModel::Open { rate, .. } => format!("up to {}/s", rate.peak()),
         LoadModel::Closed { users, .. } => format!("up to {} users", users.peak()),
@@ -355,12 +357,14 @@ fn describe(plan: &Plan, script: &PythonScenario, notes: &[String]) -> String {
         (true, false) => format!("stepped: the engine resumes its code itself, because {}", script.mode_reason),
         (true, true) => format!("asyncio: its coroutines run on an asyncio loop, because {}", script.mode_reason),
     };
+    // Several scenarios have a mode each, and so have probes.
+    let of_scenario = if script.prefix.is_empty() { String::new() } else { format!("of {}: ", plan.name) };
     let mut text = format!(
-        "{}: {load} for {} against {}\n{}mode {mode}\ntasks:\n",
+        "{}: {load} for {} against {target}\n{}mode {of_scenario}{mode}\n{}tasks:\n",
         plan.name,
         format_duration(plan.duration()),
-        plan.target,
         notes.iter().map(|note| format!("note: {note}\n")).collect::<String>(),
+        script.threads_notice().map_or(String::new(), |notice| format!("{notice}\n")),
     );
     for (spec, task) in plan.tasks.iter().zip(&script.tasks) {
         let kind = match (&task.requests, task.function.kind) {
@@ -375,6 +379,5 @@ fn describe(plan: &Plan, script: &PythonScenario, notes: &[String]) -> String {
         let check = if task.check.is_some() { ", checked" } else { "" };
         text += &format!("  {} (weight {}{check}): {kind} because {}\n", spec.name, spec.weight, task.mode_reason);
     }
-    text += &script.threads_notice().map_or(String::new(), |notice| format!("  {notice}\n"));
     text
 }

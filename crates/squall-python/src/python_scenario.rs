@@ -43,8 +43,6 @@ pub(crate) struct PythonScenario {
     pub(crate) headers: Vec<(String, String)>,
     /// The prefix of its metric names.
     pub(crate) prefix: String,
-    /// Whether this process prints the notices of the run.
-    pub(crate) prints_notices: bool,
     /// Whether the run executes Python code: hooks, or tasks that are not constant.
     pub(crate) needs_python: bool,
     /// Whether coroutines run on an asyncio loop.
@@ -140,8 +138,6 @@ pub(crate) struct ScenarioHttpSettings {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) prefix: String,
     pub(crate) browser: BrowserSettings,
-    /// Whether this process prints the notices of the run. One of several processes does.
-    pub(crate) prints_notices: bool,
 }
 
 impl PythonScenario {
@@ -181,7 +177,6 @@ impl PythonScenario {
             base: http_settings.base,
             headers: http_settings.headers,
             prefix: http_settings.prefix,
-            prints_notices: http_settings.prints_notices,
         })
     }
 }

@@ -75,8 +75,8 @@ fn escape(text: &str) -> String {
 
 fn page_header(run: &ReportInput<'_>) -> String {
     let model = match run.plan.load.model {
-        LoadModel::Open { .. } => "open model",
-        LoadModel::Closed { .. } => "closed model",
+        LoadModel::Open { .. } => "open load",
+        LoadModel::Closed { .. } => "closed load",
     };
     let started = rfc3339(run.facts.started_unix_ms);
     let words = describe_verdict(run);

@@ -17,7 +17,6 @@ pub struct SearchFile {
     pub name: String,
     pub target: String,
     /// The threshold whose limit the search looks for, as the user wrote it.
-    #[serde(rename = "promise")]
     pub threshold: String,
     /// The relative precision of the outcome, as a fraction.
     pub precision: f64,

@@ -49,8 +49,8 @@ fn title(style: TerminalStyle, text: &str) -> String {
 
 fn header_lines(run: &ReportInput<'_>, style: TerminalStyle) -> String {
     let model = match run.plan.load.model {
-        LoadModel::Open { .. } => "open model",
-        LoadModel::Closed { .. } => "closed model",
+        LoadModel::Open { .. } => "open load",
+        LoadModel::Closed { .. } => "closed load",
     };
     let started = rfc3339(run.facts.started_unix_ms);
     let started = format!("{} {} UTC", &started[..10], &started[11..19]);

@@ -71,18 +71,18 @@ fn split_at_width(text: &str, width: usize) -> (&str, &str) {
     text.split_at(end.map_or(text.len(), |(at, _)| at))
 }
 
-/// `text` in lines of at most `width` columns, broken at blanks. A word longer than a line is
-/// split.
+/// `text` in lines of at most `width` columns, broken at blanks, but not between a number and its
+/// unit. A word longer than a line is split.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
+    for word in &words_with_units(text) {
         match lines.last_mut() {
             Some(line) if line.width() + 1 + word.width() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
             _ => {
-                let mut rest = word;
+                let mut rest = word.as_str();
                 while !rest.is_empty() {
                     // No letter is wider than two columns.
                     let (line, more) = split_at_width(rest, width.max(2));
@@ -93,6 +93,23 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The words of `text`. A number and the unit after it are one word: `2.33 ms,`.
+fn words_with_units(text: &str) -> Vec<String> {
+    const UNITS: [&str; 10] = ["ns", "µs", "ms", "s", "min", "h", "B", "KiB", "MiB", "GiB"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let is_unit = UNITS.contains(&word.trim_end_matches([',', '.', ')', ':']));
+        match words.last_mut() {
+            Some(number) if is_unit && number.ends_with(|last: char| last.is_ascii_digit()) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 /// One cell of a [`TextTable`].
@@ -265,6 +282,7 @@ mod tests {
     #[test]
     fn wrapping_splits_long_words_and_keeps_all_letters() {
         assert_eq!(wrap("ab cd abcdefgh i", 5), ["ab cd", "abcde", "fgh i"]);
+        assert_eq!(wrap("lag p99 2.33 ms, max 3 s", 12), ["lag p99", "2.33 ms, max", "3 s"]);
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub(crate) async fn respond(
     }
     Ok(match endpoint {
         TargetEndpoint::Products => products(&shared, request.uri()),
-        TargetEndpoint::Product => json_or_not_found(shared.shop.product(argument)),
-        TargetEndpoint::Order => json_or_not_found(shared.shop.find_order(argument)),
+        TargetEndpoint::Product => json_or_not_found(shared.shop.product(argument), "no product has this id"),
+        TargetEndpoint::Order => json_or_not_found(shared.shop.find_order(argument), "no order has this id"),
         TargetEndpoint::ShopHome => match parameter::<usize>(request.uri().query(), "page") {
             Ok(page) => html_or_not_found(shared.shop.page(page.unwrap_or(1)), pages::catalogue),
             Err(problem) => error_response(StatusCode::BAD_REQUEST, &problem),
@@ -105,10 +105,10 @@ fn error_response(status: StatusCode, reason: &str) -> ShopResponse {
     answer
 }
 
-fn json_or_not_found(body: Option<Bytes>) -> ShopResponse {
+fn json_or_not_found(body: Option<Bytes>, reason: &str) -> ShopResponse {
     match body {
         Some(body) => ShopResponse::new(RepeatingBody::from(body)).with_json_type(),
-        None => error_response(StatusCode::NOT_FOUND, "no product has this id"),
+        None => error_response(StatusCode::NOT_FOUND, reason),
     }
 }
 
@@ -163,7 +163,7 @@ fn metrics(shared: &TargetState) -> ShopResponse {
 
 fn products(shared: &TargetState, uri: &Uri) -> ShopResponse {
     match parameter::<usize>(uri.query(), "page") {
-        Ok(page) => json_or_not_found(shared.shop.page(page.unwrap_or(1))),
+        Ok(page) => json_or_not_found(shared.shop.page(page.unwrap_or(1)), "the catalogue has no such page"),
         Err(problem) => error_response(StatusCode::BAD_REQUEST, &problem),
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn run<H: ScriptHost>(mut args: RunArgs, host: &H) -> Result<u8, CliE
 
 /// Prints how the script's code runs, and what differs from the scenario.
 pub(crate) fn print_notes(args: &RunArgs, description: &str) {
-    let is_note = |line: &&str| line.starts_with("mode ") || line.starts_with("note: ");
+    let is_note = |line: &&str| ["mode ", "note: ", "plain functions "].iter().any(|start| line.starts_with(start));
     for line in description.lines().filter(|line| is_note(line) && !args.output.quiet) {
         terminal::print_stderr(format!("{line}\n"));
     }

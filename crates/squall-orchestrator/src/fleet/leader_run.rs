@@ -71,7 +71,7 @@ pub(super) struct LeaderRun<C: FleetStores> {
     /// Version of the roster in the last checkpoint.
     saved_roster_version: (usize, usize),
     /// How many events have been logged.
-    pub(super) logged_events: usize,
+    logged_events: usize,
     no_worker_since: Option<Instant>,
     /// Since when all workers are ready but do not hold every share.
     unheld_shares_since: Option<Instant>,
@@ -111,6 +111,27 @@ impl<C: FleetStores> LeaderRun<C> {
 
     pub(super) fn bundle(&self) -> &Bundle {
         &self.bundle
+    }
+
+    /// Records that the store did not answer for `outage`.
+    pub(super) fn record_outage(&mut self, outage: Duration, elapsed: Duration) {
+        let seconds = outage.as_secs();
+        let text = format!("the store did not answer for {seconds} s; workers that cannot reach it make no load");
+        self.aggregator.record_event(FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Other, text));
+    }
+
+    /// Logs the events since the last call.
+    pub(super) fn log_new_events(&mut self) {
+        let (epoch, events) = (self.aggregator.epoch(), &self.aggregator.roster().events);
+        // The roster may have fewer events than were logged, after the store went back to an older
+        // checkpoint.
+        for FleetEvent { t_s: at_s, text, kind, .. } in events.iter().skip(self.logged_events) {
+            match kind.is_problem() {
+                true => warn!(epoch, at_s, "{text}"),
+                false => info!(epoch, at_s, "{text}"),
+            }
+        }
+        self.logged_events = events.len();
     }
 
     /// Updates the compatibility views in the store. A failure does not affect the run.

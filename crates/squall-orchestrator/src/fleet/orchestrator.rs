@@ -7,7 +7,7 @@ use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, PoolStore, RunRecord,
     RunStore, StoreError, UnitId, unique_id,
 };
-use squall_model::{FleetEvent, FleetEventKind, RunPhase, RunSpec, StopReason};
+use squall_model::{RunPhase, RunSpec, StopReason};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio::{task::JoinSet, time::MissedTickBehavior};
@@ -211,25 +211,13 @@ impl<C: FleetStores> Orchestrator<C> {
         let step = RunStep { record: &record, phase, spec: &spec, bundle: leader_run.bundle(), elapsed };
         self.vikhry_workers.update(step, &mut workers).await?;
         if let Some(outage) = outage {
-            let seconds = outage.as_secs();
-            let text = format!("the store did not answer for {seconds} s; workers that cannot reach it make no load");
-            let event = FleetEvent::new(elapsed.as_secs_f64(), FleetEventKind::Other, text);
-            leader_run.aggregator.record_event(event);
+            leader_run.record_outage(outage, elapsed);
         }
         leader_run.aggregate(phase, &spec, elapsed, &workers).await?;
         workers.retain(|worker| worker.protocol.is_current());
         leader_run.update_views(phase, &spec, elapsed, &workers).await;
         let used_up = leader_run.counter_monitor.poll(&self.fleet, &mut leader_run.aggregator, elapsed).await?;
-        // The roster may have fewer events than were logged, after the store went back to an older
-        // checkpoint.
-        let events = &leader_run.aggregator.roster().events;
-        for FleetEvent { t_s: at_s, text, kind, .. } in events.iter().skip(leader_run.logged_events) {
-            match kind.is_problem() {
-                true => warn!(epoch = record.epoch, at_s, "{text}"),
-                false => info!(epoch = record.epoch, at_s, "{text}"),
-            }
-        }
-        leader_run.logged_events = leader_run.aggregator.roster().events.len();
+        leader_run.log_new_events();
         match phase {
             RunPhase::Running if used_up => leader_run.stop(&self.fleet, StopReason::Completed, None).await,
             RunPhase::Preparing => {

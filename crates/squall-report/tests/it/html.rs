@@ -226,7 +226,7 @@ fn closed_model_has_no_target_rate() {
     let users = Profile::constant(36.0, Duration::from_secs(30)).unwrap();
     finished.plan.load.model = LoadModel::Closed { users, pause: Pause::Fixed(Duration::from_millis(500)) };
     let page = check(&finished);
-    assert!(page.contains("36 users for 30s, pausing 500ms · closed model"));
+    assert!(page.contains("36 users for 30s, pausing 500ms · closed load"));
     assert!(!page.contains("asked for"));
 }
 

@@ -84,9 +84,9 @@ impl ScenarioBuilder<'_, '_> {
             Err(error) => {
                 let at = error.position().min(given.value.len());
                 let location = self.locate_within(given, &(at..given.value.len()));
-                let hint = "write for example $.items[0].id (RFC 9535)";
+                let hint = "write for example $.items[0].id or $['item-id'] (RFC 9535)";
                 let said = match error.message() {
-                    "parser error" => "it makes no sense from here on",
+                    "parser error" => "it cannot be read from here on",
                     said => said,
                 };
                 self.problems.add_with_hint(&location, format!("bad JSONPath: {said}"), hint);

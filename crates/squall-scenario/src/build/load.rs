@@ -81,7 +81,7 @@ fn reject_two_models(raw: &RawLoad, problems: &mut ProblemList<'_>) {
         problems.add_with_hint(
             &users.location,
             "both `rate` and `users` are given",
-            "a rate keeps its pace, users wait for answers: choose one",
+            "a rate starts iterations on time, users wait for their responses: choose one",
         );
     }
     if let (Some(_), Some(pause)) = (open, &raw.pause) {

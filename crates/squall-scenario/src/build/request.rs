@@ -390,7 +390,7 @@ fn suggest_url(text: &str) -> String {
         None => format!("write http://{text}"),
         Some((scheme, rest)) => match did_you_mean(&scheme.to_lowercase(), ["http", "https"]) {
             Some(known) => format!("did you mean {known}://{rest}?"),
-            None => "only http:// and https:// are spoken".to_owned(),
+            None => "only http:// and https:// work".to_owned(),
         },
     }
 }

@@ -180,7 +180,7 @@ fn invalid_requests_are_rejected() {
     reject("extract = { '5' = '$.a' }", (5, 13), "`5` cannot be a variable's name");
     reject("body = 'a'\njson = {}", (5, 8), "two bodies");
     reject("expect = { json = { '$.a' = { contains = 1 } } }", (5, 31), "there are count, equals, exists");
-    reject("expect = { json = { '$[' = 1 } }", (5, 23), "bad JSONPath: it makes no sense from here on");
+    reject("expect = { json = { '$[' = 1 } }", (5, 23), "bad JSONPath: it cannot be read from here on");
     reject("headers = { content-length = 5 }", (5, 13), "Content-Length cannot be set");
     reject("headers = { Host = 'a', host = 'b' }", (5, 25), "one Host");
     let tls = "target = 'https://h'\n[http]\nserver_name = 'bad name'\n[[task]]\nname = 'x'\nget = '/'";
@@ -249,11 +249,11 @@ fn bad_target_template_is_reported_once() {
 fn wrong_scheme_is_reported_once_with_a_hint() {
     let of_url = |url: &str| complaints(UrlRequest { url: url.to_owned(), ..UrlRequest::default() });
     assert_eq!(of_url("htp://x"), ["`htp://x` cannot be tested / did you mean http://x?"]);
-    assert_eq!(of_url("ftp://x/y"), ["`ftp://x/y` cannot be tested / only http:// and https:// are spoken"]);
+    assert_eq!(of_url("ftp://x/y"), ["`ftp://x/y` cannot be tested / only http:// and https:// work"]);
     let of_target = |target: &str, hint: &str| {
         reject_whole(&format!("target = '{target}'\n[[task]]\nname = 'x'\nget = '/'"), (1, 10), hint);
     };
-    of_target("ftp://x", "http:// or https:// / only http:// and https:// are spoken");
+    of_target("ftp://x", "http:// or https:// / only http:// and https:// work");
     of_target("htps://x", "/ did you mean https://x?");
     of_target("localhost:80", "/ write http://localhost:80");
     reject_whole("[[task]]\nname = 'x'\nget = 'ws://h/'", (3, 7), "`ws://h/` cannot be tested");

@@ -235,17 +235,9 @@ async fn apply_policy(
         events: &events,
         error: &error_text,
     };
-    for step in config.middleware.iter() {
-        match step.on_failure(&processing_failure).await {
-            Ok(false) => {}
-            Ok(true) => {
-                buffer.skip_failed(&events);
-                return Ok(FailureAction::Continue);
-            }
-            Err(error) => {
-                error!(processor = %config.context.processor, %error, "middleware could not handle a failure; the failure policy acts")
-            }
-        }
+    if is_handled_by_middleware(config, &processing_failure).await {
+        buffer.skip_failed(&events);
+        return Ok(FailureAction::Continue);
     }
     match config.policy.on_exhausted {
         OnFailure::Ignore => {
@@ -271,6 +263,19 @@ async fn apply_policy(
             })
         }
     }
+}
+
+async fn is_handled_by_middleware(config: &ConsumerConfig, failure: &ProcessingFailure<'_>) -> bool {
+    for step in config.middleware.iter() {
+        match step.on_failure(failure).await {
+            Ok(false) => {}
+            Ok(true) => return true,
+            Err(error) => {
+                error!(processor = %config.context.processor, %error, "middleware could not handle a failure; the failure policy acts");
+            }
+        }
+    }
+    false
 }
 
 /// Stores the quarantine in Redis, so that no worker repeats the failure.

@@ -38,7 +38,9 @@ fn every_endpoint_answers() {
     check("GET /", "", 200, "/auth/login");
     check("GET /health", "", 200, "ok");
     check("GET /api/products?page=20", "", 200, "\"page\":20");
-    check("GET /api/products?page=21", "", 404, "");
+    check("GET /api/products?page=21", "", 404, "no such page");
+    check("GET /api/products/401", "", 404, "no product has this id");
+    check("GET /api/orders/1001001", "", 404, "no order has this id");
     check("GET /api/products?page=x", "", 400, "page=x");
     check("GET /api/products/7", "", 200, "\"id\":7");
     check("GET /shop", "", 200, "href=\"/shop/20\"");
