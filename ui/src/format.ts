@@ -26,6 +26,9 @@ export const short = (n: number): string => (n >= 10 || n === 0 ? count(n) : n.t
 /** A text without decimals that are all 0, for axes: 75.0/s is 75/s. */
 export const withoutZeros = (text: string): string => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
+/** A level of the load, as a person types it: 60, not 60.0. */
+export const levelText = (level: number): string => withoutZeros(three(level));
+
 /** Microseconds as milliseconds with one decimal, for tables. */
 export const tableMs = (us: number): string => (us >= 0 && us < 999_950 ? (us / 1000).toFixed(1) : ONE_DECIMAL.format(us / 1000));
 
@@ -36,6 +39,9 @@ export function time(us: number): [string, string] {
 }
 
 export const timeText = (us: number): string => time(us).join(" ");
+
+/** Microseconds on an axis: in seconds from one on, as 1 s above 100 ms. */
+export const tickTime = (us: number): string => (us >= 1e6 ? `${three(us / 1e6)} s` : timeText(us));
 
 /** A share (0..1) in percent, without the sign. */
 export function percent(share: number): string {
@@ -52,12 +58,13 @@ export function clock(seconds: number): string {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-/** Seconds in words: 45 s, 10 min, 2 h. */
+/** Seconds in words: 4.5 s, 10 min, 6 min 10 s, 2 h. */
 export function length(seconds: number): string {
-  const whole = (n: number): string => withoutZeros(three(n));
-  if (seconds < 60) return `${whole(seconds)} s`;
-  if (seconds < 3600) return `${whole(seconds / 60)} min`;
-  return `${whole(seconds / 3600)} h`;
+  if (seconds < 60) return `${levelText(seconds)} s`;
+  const whole = Math.round(seconds);
+  const [size, large, small] = whole < 3600 ? [60, "min", "s"] : [3600, "h", "min"];
+  const rest = Math.floor((whole % size) / (size / 60));
+  return `${Math.floor(whole / size)} ${large}${rest > 0 ? ` ${rest} ${small}` : ""}`;
 }
 
 export function bytes(n: number): string {

@@ -106,7 +106,7 @@ export class Store {
         this.greet(message);
         break;
       case "state":
-        this.state = { ...message, ...(message.store_up ? {} : { ...this.state, store_up: false }) };
+        this.state = message.phase ? message : { ...this.state, ...message };
         break;
       case "snapshot":
         this.data.applySnapshot(message);

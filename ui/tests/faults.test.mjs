@@ -136,6 +136,16 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
       await picture(page, "live-store-away-1440-light");
       assert.deepEqual(await seriousFindings(page, AXE), []);
       for (const name of ["Stop", "Add a note"]) assert.ok(await page.getByRole("button", { name }).isDisabled(), name);
+      // A page that is opened now shows what the server read last, and not a fleet without a run.
+      const other = await open(browser, fleet);
+      await other.page.locator(".band", { hasText: "The coordination store (Redis) does not answer" }).waitFor();
+      await other.page.getByRole("heading", { level: 1, name: "shop" }).waitFor();
+      await other.page.locator(".figure").first().waitFor();
+      assert.equal(await other.page.getByText("No run yet").count(), 0);
+      await other.page.goto(`${fleet.api}/#/workers`);
+      await other.page.getByText("Coordination").waitFor();
+      assert.equal(await other.page.getByText("0 of 256 shares").count(), 0, "a number that is not known is not 0");
+      await other.context.close();
     } finally {
       process.kill(fleet.pid("redis-server"), "SIGCONT");
     }

@@ -261,6 +261,18 @@ describe("the history of a fleet", { timeout: 10 * PATIENCE_MS }, () => {
           await other.page.locator(ready).first().waitFor();
           await picture(other.page, `${name}-${width}-${colorScheme}`);
           assert.deepEqual(await seriousFindings(other.page, AXE), [], `${name} ${colorScheme} ${width}`);
+          if (width === "1440") {
+            const beyond = await other.page
+              .locator("main .scroll")
+              .evaluateAll((all) => all.map((part) => part.scrollWidth - part.clientWidth));
+            assert.deepEqual(Math.max(...beyond), 0, `a table of ${name} is wider than the page`);
+          }
+          if (name === "compare") {
+            const facts = await other.page
+              .locator(".facts tbody th")
+              .evaluateAll((all) => all.map((fact) => fact.offsetWidth / fact.textContent.length));
+            assert.ok(Math.min(...facts) > 3, `names of facts have ${facts} px for a letter`);
+          }
           const [content, room] = await other.page.evaluate(() => [
             document.documentElement.scrollWidth,
             document.documentElement.clientWidth,

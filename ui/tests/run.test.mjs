@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { launch, NARROW, open, picture, seriousFindings, sidewaysAt320 } from "./browser.mjs";
+import { launch, NARROW, open, picture, seriousFindings, sidewaysAt320, WIDE } from "./browser.mjs";
 import { Fleet, PATIENCE_MS, until } from "./fleet.mjs";
 
 const SHOP = join(import.meta.dirname, "shop.toml");
@@ -136,6 +136,39 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.evaluate(() => window.scrollTo(0, 0));
   });
 
+  test("the pointer over a chart moves nothing on the page", async () => {
+    const { page } = view;
+    const places = () =>
+      page.locator(".chart-card, .metrics").evaluateAll((cards) =>
+        cards.map((card) => {
+          const { top, height } = card.getBoundingClientRect();
+          return [top, height];
+        }),
+      );
+    const card = page.locator(".chart-card", { has: page.getByRole("heading", { name: "Response time" }) });
+    for (const width of [1440, 1280, 900, 420]) {
+      await page.setViewportSize({ width, height: 900 });
+      await card.scrollIntoViewIfNeeded();
+      const over = card.locator(".u-over");
+      await over.waitFor();
+      const before = await places();
+      await over.hover();
+      await card.locator(".when").waitFor();
+      assert.deepEqual(await places(), before, `${width} px wide`);
+      const headers = await page
+        .locator(".charts")
+        .first()
+        .locator("header")
+        .evaluateAll((all) => all.map((header) => header.offsetHeight));
+      assert.ok(Math.max(...headers) - Math.min(...headers) < 8 || width < 1000, `heads of ${headers} px beside each other at ${width} px`);
+      await page.mouse.move(0, 0);
+      await card.locator(".when").waitFor({ state: "detached" });
+    }
+    await page.setViewportSize(WIDE);
+    const rows = await tableOf(page, "Where the times fell");
+    assert.equal([...rows.values()][0].length, 2, "p50 and p99, without the edges of their lines");
+  });
+
   test("a load that somebody else changes is named in the open panel, and what was typed stays", async () => {
     const { page } = view;
     await page.getByRole("button", { name: "Change load" }).click();
@@ -145,7 +178,7 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await field.fill("140");
     assert.equal(await panel.getByText("Somebody has changed the load meanwhile").count(), 0);
     await fleet.squall("test", "rate", "90", "--api", fleet.api);
-    await panel.getByText("Now: 90.0 starts per second. Somebody has changed the load meanwhile.").waitFor();
+    await panel.getByText("Now: 90 starts per second. Somebody has changed the load meanwhile.").waitFor();
     assert.equal(await field.inputValue(), "140");
     await panel.getByRole("button", { name: "Close" }).click();
     await fleet.squall("test", "rate", "100", "--api", fleet.api);
@@ -187,7 +220,7 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     process.kill(fleet.pid("worker-2"), "SIGKILL");
     await page.locator(".look.bad", { hasText: "Lost" }).waitFor();
     await page.locator(".events", { hasText: "was lost" }).waitFor();
-    await until("two workers hold all shares", async () => (await page.locator(".share-names li").count()) === 2);
+    await until("two workers hold all shares", async () => (await page.locator(".shares li").count()) === 2);
     await page.getByText("256 of 256 shares of the load have a worker").waitFor();
     for (const title of ["CPU by worker", "Schedule lag p99 by worker"]) {
       const card = page.locator(".chart-card", { has: page.getByRole("heading", { name: title }) });
@@ -247,7 +280,7 @@ describe("a run on three workers", { timeout: 10 * PATIENCE_MS }, () => {
     await page.getByRole("dialog").getByRole("button", { name: "Drain" }).click();
     await page.locator(".look", { hasText: "Left" }).waitFor();
     await page.locator(".events", { hasText: "worker-3 left" }).waitFor();
-    await until("one worker holds all shares", async () => (await page.locator(".share-names li").count()) === 1);
+    await until("one worker holds all shares", async () => (await page.locator(".shares li").count()) === 1);
     await page.getByRole("link", { name: /^Live/ }).click();
   });
 

@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -31,6 +31,10 @@ struct SendPermitState {
     valid_until: AtomicU64,
     /// Whether the run is paused.
     paused: AtomicBool,
+    /// When the run was paused and resumed. Only starts that waited meanwhile read it.
+    pauses: Mutex<Vec<PausedTime>>,
+    /// The end of the last pause, in nanoseconds after `base`.
+    resumed_at: AtomicU64,
     threads: Box<[ThreadBudget]>,
     /// Whether a request was redirected. The worker reports that redirects occur before it sends
     /// the first one.
@@ -41,6 +45,14 @@ struct SendPermitState {
     /// Changes when the limits were raised.
     limits_raised: watch::Sender<()>,
     final_send_limits_set: watch::Sender<usize>,
+}
+
+/// A time in which the run was paused.
+#[derive(Debug, Clone, Copy)]
+struct PausedTime {
+    from: Instant,
+    /// `None` while it is paused.
+    to: Option<Instant>,
 }
 
 /// The send budget of one thread, on a cache line of its own.
@@ -72,6 +84,8 @@ impl SendPermit {
             base: Instant::now(),
             valid_until: unlimited(),
             paused: AtomicBool::new(false),
+            pauses: Mutex::default(),
+            resumed_at: AtomicU64::new(0),
             threads: (0..threads.max(1)).map(|_| thread()).collect(),
             redirect_seen: AtomicBool::new(false),
             redirects_allowed: AtomicBool::new(false),
@@ -84,18 +98,49 @@ impl SendPermit {
 
     /// Sets the end of the membership, which may be earlier than the previous one.
     pub fn set_valid_until(&self, until: Instant) {
-        let nanos = until.saturating_duration_since(self.shared.base).as_nanos();
-        self.shared.valid_until.store(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.shared.valid_until.store(self.nanos(until), Ordering::Relaxed);
+    }
+
+    /// Nanoseconds from `base` to `at`.
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.shared.base).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Pauses or resumes the run. While it is paused, queued starts stay queued.
     pub fn set_paused(&self, paused: bool) {
-        self.shared.paused.store(paused, Ordering::Relaxed);
+        self.set_paused_at(paused, Instant::now());
+    }
+
+    fn set_paused_at(&self, paused: bool, now: Instant) {
+        let mut pauses = self.pauses();
+        match (pauses.last_mut().filter(|pause| pause.to.is_none()), paused) {
+            (None, true) => pauses.push(PausedTime { from: now, to: None }),
+            (Some(pause), false) => {
+                pause.to = Some(now);
+                self.shared.resumed_at.store(self.nanos(now), Ordering::Relaxed);
+            }
+            (None, false) | (Some(_), true) => {}
+        }
+        // After the list, so that a start that may begin finds the end of its pause there.
+        self.shared.paused.store(paused, Ordering::Release);
+    }
+
+    /// How long the run was paused after `since`. A queued start was not late in this time.
+    pub(crate) fn paused_after(&self, since: Instant) -> Duration {
+        if self.nanos(since) >= self.shared.resumed_at.load(Ordering::Relaxed) {
+            return Duration::ZERO;
+        }
+        let after = |pause: &PausedTime| pause.to.map(|to| to.saturating_duration_since(pause.from.max(since)));
+        self.pauses().iter().filter_map(after).sum()
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Vec<PausedTime>> {
+        self.shared.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a queued start may begin now.
     pub(crate) fn may_start(&self, now: Instant) -> bool {
-        !self.shared.paused.load(Ordering::Relaxed) && self.is_valid_at(now)
+        !self.shared.paused.load(Ordering::Acquire) && self.is_valid_at(now)
     }
 
     /// The requests charged to each thread.
@@ -258,6 +303,22 @@ mod tests {
         permit.raise_limits(&[18]);
         assert_eq!(begun(&permit, 20), 3);
         assert_eq!((permit.requests_charged(), permit.is_exhausted(0)), (vec![18], true));
+    }
+
+    #[test]
+    fn pauses_after_a_moment_are_added_up() {
+        let (permit, start) = (SendPermit::new(1), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        // The worker applies each reading of the run record.
+        for (paused, seconds) in [(false, 0), (true, 1), (true, 2), (false, 4), (false, 5), (true, 10), (false, 11)] {
+            permit.set_paused_at(paused, at(seconds));
+        }
+        for (since, expected) in [(0, 4), (2, 3), (4, 1), (10, 1), (11, 0)] {
+            assert_eq!(permit.paused_after(at(since)), Duration::from_secs(expected), "after {since} s");
+        }
+        permit.set_paused_at(true, at(20));
+        assert!(!permit.may_start(at(21)));
+        assert_eq!(permit.paused_after(at(11)), Duration::ZERO, "a pause that lasts");
     }
 
     #[tokio::test]

@@ -191,7 +191,10 @@ impl ThreadState {
         if self.starts.wake_when_empty.get() && self.starts.is_empty() {
             self.scheduler.wake();
         }
-        Some(DueStart { free_since: Instant::now(), ..start })
+        // A person has paused the run, so the start was not late meanwhile.
+        let paused =
+            self.config.send_permit.as_ref().map_or(Duration::ZERO, |permit| permit.paused_after(start.intended));
+        Some(DueStart { intended: start.intended + paused, free_since: Instant::now(), ..start })
     }
 
     fn may_start(&self) -> bool {

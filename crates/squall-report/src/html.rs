@@ -57,6 +57,12 @@ pub fn html(run: &ReportInput<'_>) -> String {
     )
 }
 
+/// A sentence with a capital letter.
+fn capitalized(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// `text` as HTML text or attribute value, without control characters.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -102,7 +108,7 @@ fn reliability_section(run: &ReportInput<'_>) -> String {
     let Some(warning) = reliability_warning(run) else { return String::new() };
     let reasons: String = warning.reasons.iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
     let reasons = if reasons.is_empty() { reasons } else { format!("<ul>{reasons}</ul>") };
-    format!("<section class=\"doubt\"><b>{}</b>{reasons}</section>", escape(&warning.headline))
+    format!("<section class=\"doubt\"><b>{}</b>{reasons}</section>", capitalized(&escape(&warning.headline)))
 }
 
 fn cards(run: &ReportInput<'_>) -> String {

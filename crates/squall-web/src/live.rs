@@ -8,7 +8,7 @@
 //! | type | when | content |
 //! |---|---|---|
 //! | `hello` | first | schema, version of Squall, names of columns, limits of the heatmap's buckets |
-//! | `state` | first, and when it changes | phase, plan and load of the run; verdict when it is over |
+//! | `state` | first, and when it changes | phase, plan and load of the run; verdict when it is over; whether the store answers |
 //! | `snapshot` | after `state`, at the start and end of a run, and to a slow reader | the run so far |
 //! | `history` | after `snapshot`, several | parts of its heatmap and of the trends of metrics |
 //! | `second` | a second has closed | its row, failures, heatmap column, metrics, key figures, generator limits |

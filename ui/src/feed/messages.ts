@@ -43,6 +43,7 @@ export type Phase = "IDLE" | "PREPARING" | "RUNNING" | "STOPPING";
 
 export interface State {
   type: "state";
+  /** Without the store, the rest is what the server read last; nothing if it has read none. */
   store_up: boolean;
   phase?: Phase;
   epoch?: number;

@@ -3,7 +3,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { clock, count, timeText, visible, withoutZeros } from "../format";
+import { capitalized, clock, count, timeText, visible, withoutZeros } from "../format";
 import { Icon } from "../parts/icons";
 import { OverlayChart, type Point } from "../parts/overlay_chart";
 import { Segments } from "../parts/segments";
@@ -183,7 +183,7 @@ function Result({ comparison }: { comparison: Comparison }): JSX.Element {
       {view.warnings.map((warning) => (
         <p class="band warn" key={warning}>
           <Icon name="errors" />
-          <span>{visible(warning)}</span>
+          <span>{visible(capitalized(warning))}</span>
         </p>
       ))}
       <div class="with-side">

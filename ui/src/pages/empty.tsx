@@ -5,6 +5,6 @@ import { Panel } from "../parts/panel";
 import { useStoreOn } from "../store";
 
 export function Empty(): JSX.Element {
-  const { state } = useStoreOn(({ state }) => state === null);
-  return state ? <Panel show={({ FirstSteps }) => <FirstSteps />} /> : <p class="empty">Connecting…</p>;
+  const { state } = useStoreOn(({ state }) => state?.phase);
+  return state?.phase ? <Panel show={({ FirstSteps }) => <FirstSteps />} /> : <p class="empty">Connecting…</p>;
 }

@@ -5,6 +5,7 @@ import type { JSX } from "preact";
 import { bytes, count, timeText } from "../format";
 import { Chart, type Line } from "../parts/chart";
 import { column, describe } from "../parts/columns";
+import { CPU_LIMIT } from "../parts/cpu_limit";
 import type { Flag } from "../parts/flags";
 import { useMeasurements } from "../store";
 
@@ -60,9 +61,6 @@ function GeneratorChart({ flags }: ChartProps): JSX.Element {
   );
 }
 
-/** From this CPU use on a worker is at its limit. */
-const CPU_LIMIT = 90;
-
 function CpuChart({ flags }: ChartProps): JSX.Element {
   const { data } = useMeasurements();
   const format = (value: number): string => `${count(value)} %`;
@@ -81,7 +79,7 @@ function CpuChart({ flags }: ChartProps): JSX.Element {
       lines={lines}
       format={format}
       flags={flags}
-      limits={[{ label: "at its limit", value: CPU_LIMIT }]}
+      limits={[CPU_LIMIT]}
       summary={summary}
     />
   );

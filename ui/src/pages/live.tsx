@@ -168,9 +168,13 @@ function HeatChart({ flags }: ChartProps): JSX.Element {
   const { data, hello } = useMeasurements();
   const heat = useMemo(() => new HeatBitmap(), []);
   const bounds = hello?.bucket_ns ?? [];
-  const lines = (["p50", "p99"] as const).map(
-    (name): Line => ({ label: name, color: "heat-line", dashed: name === "p99", ...timeColumn(name), width: 1.75 }),
-  );
+  const lines = (["p50", "p99"] as const).flatMap((label): Line[] => {
+    const line = { label, ...timeColumn(label) };
+    return [
+      { ...line, color: "surface", width: 4, casing: true, unnamed: true },
+      { ...line, color: "heat-line", width: 1.75, dashed: label === "p99" },
+    ];
+  });
   // Called when the chart is drawn, and only then does the bitmap need the latest seconds.
   const scaleRange = (): [number, number] => {
     heat.update(data);

@@ -137,9 +137,9 @@ function Scenario({ name, off }: { name: string; off: boolean }): JSX.Element {
   }, [name]);
   if (problem)
     return (
-      <p class="problem" role="alert">
-        {visible(problem)}
-      </p>
+      <pre class="problem" role="alert">
+        {lines(problem)}
+      </pre>
     );
   return detail ? <Form detail={detail} off={off} /> : <p class="soft">Loading…</p>;
 }

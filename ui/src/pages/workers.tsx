@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { fetchFleet } from "../api";
 import type { Worker } from "../feed/messages";
 import { bytes, clock, count, short, timeText, UNKNOWN, visible } from "../format";
+import { CPU_LIMIT_PERCENT } from "../parts/cpu_limit";
 import { Drain } from "../parts/drain";
 import { Events } from "../parts/events";
 import { Icon, type IconName } from "../parts/icons";
@@ -15,8 +16,6 @@ import { type Colors, Coordination, WorkerCharts } from "../parts/worker_charts"
 import { setQuery, useRoute } from "../route";
 import { store, useStore } from "../store";
 
-/** From this CPU use on a worker is at its limit. */
-const CPU_LIMIT_PERCENT = 90;
 const SHARES = 256;
 const POLL_S = 5;
 /** Looks from this order on need none. */
@@ -70,8 +69,8 @@ export default function Workers(): JSX.Element {
   const unusual = workers.filter(({ look }) => look.order < FINE);
   return (
     <>
-      <Summary workers={workers.map(({ worker }) => worker)} over={over} />
-      <Shares workers={present} />
+      {fleet ? <Summary workers={fleet.workers} over={over} /> : null}
+      {fleet ? <Shares workers={present} /> : null}
       <div class="with-side">
         <div class="stack">
           <section class="card" aria-labelledby="workers-title">
@@ -132,7 +131,7 @@ function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.E
       "Busiest CPU",
       busiest ? short(busiest.cpu_percent ?? 0) : UNKNOWN,
       busiest ? " %" : "",
-      busiest ? `${visible(busiest.id)}; ${count(threads)} threads in all` : "",
+      busiest ? visible(busiest.id) + (threads > 0 ? `; ${count(threads)} threads in all` : "") : "",
     ],
     [
       "Highest lag p99",
@@ -158,10 +157,14 @@ function Summary({ workers, over }: { workers: Worker[]; over: boolean }): JSX.E
   );
 }
 
+/** Each part is as wide as its number of shares. */
+function setWidth(part: HTMLElement | null, shares: number): void {
+  if (part) part.style.flexGrow = String(shares);
+}
+
 function Shares({ workers }: { workers: Worker[] }): JSX.Element {
   const holders = workers.filter((worker) => worker.shares > 0);
   const held = holders.reduce((sum, worker) => sum + worker.shares, 0);
-  let start = 0;
   return (
     <section class="card" aria-labelledby="shares-title">
       <header>
@@ -170,23 +173,10 @@ function Shares({ workers }: { workers: Worker[] }): JSX.Element {
           {count(Math.min(held, SHARES))} of {SHARES} shares of the load have a worker
         </span>
       </header>
-      <svg
-        class="shares"
-        viewBox={`0 0 ${SHARES} 30`}
-        preserveAspectRatio="none"
-        role="img"
-        aria-label={holders.map((worker) => `${visible(worker.id)}: ${worker.shares} shares`).join(", ") || "No shares are held"}
-      >
-        {holders.map((worker) => {
-          const left = start;
-          start += worker.shares;
-          return <rect key={worker.id} x={left} width={Math.max(worker.shares - 0.6, 0.4)} height="30" rx="0.8" />;
-        })}
-      </svg>
-      <ul class="share-names">
-        {holders.map((worker) => (
-          <li key={worker.id}>
-            <b>{visible(worker.id)}</b> {worker.shares}
+      <ul class="shares">
+        {holders.map(({ id, shares }) => (
+          <li key={id} ref={(part) => setWidth(part, shares)} title={`${visible(id)}: ${shares} shares`}>
+            <b>{visible(id)}</b> {shares}
           </li>
         ))}
       </ul>

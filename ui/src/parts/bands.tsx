@@ -1,11 +1,11 @@
 // Bands under the run bar: what a person must know before reading the figures.
 
 import type { JSX } from "preact";
-import { clock, visible } from "../format";
+import { capitalized, clock, visible } from "../format";
 import { type Store, store, useStoreOn } from "../store";
 import { Icon } from "./icons";
 
-const reasons = ({ data }: Store): string => visible(data.figures?.saturated_because.join("; ") ?? "");
+const reasons = ({ data }: Store): string => visible(capitalized(data.figures?.saturated_because.join("; ") ?? ""));
 
 function Saturated(): JSX.Element | null {
   const store = useStoreOn(reasons);

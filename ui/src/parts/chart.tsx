@@ -5,7 +5,7 @@ import { Component, type JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { placeOf } from "../feed/place";
-import { clock, UNKNOWN, withoutZeros } from "../format";
+import { clock, tickTime, timeText, UNKNOWN, withoutZeros } from "../format";
 import { setQuery, useRoute } from "../route";
 import { store } from "../store";
 import { drawOver } from "./chart_overlay";
@@ -13,6 +13,7 @@ import { type DenseStyle, drawDense, isDense } from "./dense_line";
 import type { Flag } from "./flags";
 import { forget, withinFrame } from "./frame_budget";
 import { Icon } from "./icons";
+import { listed } from "./listed";
 import { LiveText } from "./live_text";
 import { logRange, logTicks } from "./log_axis";
 import { Panel } from "./panel";
@@ -55,6 +56,8 @@ export interface Line {
   width?: number;
   /** One of many: without a name at its end and in the legend. */
   unnamed?: boolean;
+  /** The edge of another line, which sets it off from what is below it. */
+  casing?: boolean;
 }
 
 export interface Limit {
@@ -237,8 +240,9 @@ function ChartCard({ view, ...all }: Props & { view: View }): JSX.Element {
           {log && props.times_axis ? <span class="unit"> log axis</span> : null}
         </h2>
         <ul class="legend">
-          {all.lines.map((line, place) => {
+          {listed(all.lines).map((line) => {
             if (line.unnamed) return null;
+            const place = all.lines.indexOf(line);
             const valueNow = (): string => {
               const { times, format } = view.props;
               const at = cursor !== null && cursor < times.length ? cursor : times.length - 1;
@@ -324,7 +328,7 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
       x: { time: false, auto: false, range: (_, min, max) => [min, max] },
       y: log
         ? { distr: 3, log: 10, range: (_, low, high) => latest.current.scaleRange?.() ?? logRange(low, high) }
-        : { range: (plot, _low, high) => [0, Math.max(high, highestLimit(latest, plot)) * 1.08 || (props.times_axis ? 1000 : 1)] },
+        : { range: (plot, _low, high) => [0, Math.max(high, highestLimit(latest, plot)) * 1.08 || (props.format === timeText ? 1000 : 1)] },
     },
     axes: [
       {
@@ -339,7 +343,10 @@ function create(element: HTMLElement, latest: Latest, { log, times, values }: Dr
         size: VALUES_ROOM,
         space: 28,
         ...(props.counts ? { incrs: COUNT_STEPS } : {}),
-        values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : withoutZeros(latest.current.format(tick)))),
+        values: (_, ticks) => {
+          const text = latest.current.format === timeText ? tickTime : latest.current.format;
+          return ticks.map((tick) => (tick === null ? "" : withoutZeros(text(tick))));
+        },
         ...(log
           ? {
               splits: (_: uPlot, _axis: number, low: number, high: number) => logTicks(low, high),

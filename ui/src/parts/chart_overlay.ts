@@ -4,7 +4,7 @@
 import uPlot from "uplot";
 import { store } from "../store";
 import type { Limit, Props } from "./chart";
-import type { Flag, Tone } from "./flags";
+import { type Flag, lettersApart, type Tone } from "./flags";
 import { color, font } from "./theme";
 
 const TONES: Record<Tone, string> = { plain: "ink-3", warn: "warn", bad: "bad" };
@@ -21,7 +21,8 @@ export function drawOver(plot: uPlot, props: Props): void {
   const last = props.times.at(-1) ?? 0;
   if (store.stale) hatch(plot, x(last), bbox.left + bbox.width);
   for (const limit of props.limits ?? []) drawLimit(plot, limit);
-  for (const flag of props.flags) drawFlag(plot, flag, x(flag.t));
+  const places = lettersApart(props.flags, (t) => x(t) / uPlot.pxRatio);
+  for (const [index, flag] of props.flags.entries()) drawFlag(plot, flag, x(flag.t), (places[index] ?? 0) * uPlot.pxRatio);
   drawEndLabels(plot, props);
   ctx.restore();
 }
@@ -75,7 +76,7 @@ function drawLimit(plot: uPlot, limit: Limit): void {
   ctx.fillText(limit.label, bbox.left + 6 * uPlot.pxRatio, y - 2 * uPlot.pxRatio);
 }
 
-function drawFlag(plot: uPlot, flag: Flag, x: number): void {
+function drawFlag(plot: uPlot, flag: Flag, x: number, letterAt: number): void {
   const { ctx, bbox } = plot;
   if (x < bbox.left || x > bbox.left + bbox.width) return;
   const ratio = uPlot.pxRatio;
@@ -89,7 +90,7 @@ function drawFlag(plot: uPlot, flag: Flag, x: number): void {
   ctx.stroke();
   ctx.setLineDash([]);
   ctx.beginPath();
-  ctx.arc(x, middle, radius, 0, 2 * Math.PI);
+  ctx.arc(letterAt, middle, radius, 0, 2 * Math.PI);
   ctx.save();
   ctx.fillStyle = flag.tone === "plain" ? color("surface") : color(`${TONES[flag.tone]}-soft`);
   ctx.fill();
@@ -98,7 +99,7 @@ function drawFlag(plot: uPlot, flag: Flag, x: number): void {
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   ctx.font = font(700, 9.5 * ratio);
-  ctx.fillText(flag.letter, x, middle + 0.5 * ratio);
+  ctx.fillText(flag.letter, letterAt, middle + 0.5 * ratio);
 }
 
 /** Names at the end of the lines, moved apart where they would overlap. */

@@ -56,7 +56,8 @@ export function drawDense(plot: uPlot, series: number, style: DenseStyle): void 
     }
     if (style.dashed && column % PERIOD >= DASH) return;
     ctx.fillStyle = style.stroke;
-    ctx.fillRect(left, top, ratio, style.bars ? bottom - top : Math.max(y(low) - top, thick));
+    if (style.bars) ctx.fillRect(left, top, ratio, bottom - top);
+    else ctx.fillRect(left, top - (thick >> 1), ratio, y(low) - top + thick);
   };
   for (let index = first; index < end; index += 1) {
     const value = values[index];

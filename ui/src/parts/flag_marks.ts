@@ -5,7 +5,7 @@ import uPlot from "uplot";
 import { clock, shorten, visible } from "../format";
 import { store } from "../store";
 import { SYNC } from "./chart";
-import { type Flag, flagsOf } from "./flags";
+import { type Flag, flagsOf, lettersApart } from "./flags";
 
 /** A flag is as wide as its letter's circle. */
 const REACH_PX = 8;
@@ -46,15 +46,20 @@ function mark(place: number | null, plot: uPlot | null): void {
   draw();
 }
 
-/** The flag of the chart at `clientX`. */
-function flagAt(plot: uPlot, clientX: number): number | null {
-  const x = clientX - plot.over.getBoundingClientRect().left;
-  const distances = currentFlags().map((flag) => Math.abs(plot.valToPos(flag.t, "x") - x));
+/** The flag of the chart under the pointer. */
+function flagAt(plot: uPlot, { clientX, clientY }: PointerEvent): number | null {
+  const { left, top } = plot.over.getBoundingClientRect();
+  const flags = currentFlags();
+  const ofLine = (t: number): number => plot.valToPos(t, "x");
+  // Above the plot are the letters, in it the lines.
+  const places = clientY < top ? lettersApart(flags, ofLine) : flags.map(({ t }) => ofLine(t));
+  const distances = places.map((place) => Math.abs(place - (clientX - left)));
   const nearest = Math.min(...distances);
   return nearest <= REACH_PX ? distances.indexOf(nearest) : null;
 }
 
-document.addEventListener("pointermove", ({ target, clientX }) => {
+document.addEventListener("pointermove", (event) => {
+  const { target } = event;
   if (!(target instanceof Element)) return;
   const row = target.closest(".events > li");
   if (row) {
@@ -64,7 +69,7 @@ document.addEventListener("pointermove", ({ target, clientX }) => {
   }
   const root = target.closest(".uplot");
   const plot = root ? uPlot.sync(SYNC).plots.find((plot) => plot.root === root) : undefined;
-  mark(plot ? flagAt(plot, clientX) : null, plot ?? null);
+  mark(plot ? flagAt(plot, event) : null, plot ?? null);
 });
 // A mark follows its flag when the charts move.
 store.subscribe(() => {

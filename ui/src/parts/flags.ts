@@ -12,6 +12,21 @@ export interface Flag {
   tone: Tone;
 }
 
+/** Room for a letter and its circle. */
+const LETTER_PX = 16;
+
+/** Where the letters of flags stand, in pixels: beside their lines where those are too close for all letters. */
+export function lettersApart(flags: readonly Flag[], x: (t: number) => number): number[] {
+  let free = -Infinity;
+  return flags.map(({ t }) => {
+    const [line, place] = [x(t), Math.max(x(t), free)];
+    // A letter that is far from its line would belong to another one.
+    const at = place - line > 2 * LETTER_PX ? line : place;
+    free = at + LETTER_PX;
+    return at;
+  });
+}
+
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TONES: Record<EventKind, Tone> = {
   joined: "plain",

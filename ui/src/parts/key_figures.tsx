@@ -3,16 +3,15 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Figures } from "../feed/messages";
-import { count, percent, short, three, time, timeText, UNKNOWN } from "../format";
+import { count, levelText, percent, short, three, time, timeText, UNKNOWN } from "../format";
 import { store, useMeasurements } from "../store";
+import { CPU_LIMIT_PERCENT } from "./cpu_limit";
 import { levelAt } from "./profile";
 import { Spark } from "./spark";
 
 const SPARK_S = 60;
 /** Seconds between two drawings of a trend: it moves by a pixel each second. */
 const SPARK_STEP_S = 5;
-/** From this CPU use on a worker is at its limit. */
-const CPU_LIMIT_PERCENT = 90;
 
 interface Figure {
   name: string;
@@ -56,10 +55,11 @@ function Trend({ column, tone, label }: { column: string; tone: string; label: s
   const { data } = store;
   // Each in its own second.
   const step = Math.floor((data.lastSecond + column.length) / SPARK_STEP_S);
-  return useMemo(
-    () => <Spark values={data.column(column).slice(-SPARK_S)} tone={tone} label={label} />,
-    [data, data.generation, data.times.length < SPARK_STEP_S ? data.version : step, label],
-  );
+  return useMemo(() => {
+    const values = data.column(column).slice(-SPARK_S);
+    // A second without requests has no time, which is not a time of 0.
+    return <Spark values={/^p/.test(column) ? values.filter(Boolean) : values} tone={tone} label={label} />;
+  }, [data, data.generation, data.times.length < SPARK_STEP_S ? data.version : step, label]);
 }
 
 function emptyFigures(): Figure[] {
@@ -115,7 +115,7 @@ function askedFor(total: Figures, over: boolean): string {
   const plan = store.state?.plan;
   if (over || plan?.driven_by !== "rate") return `${count(total.requests)} in all`;
   const level = levelAt(plan.stages, store.data.lastSecond);
-  return level === null ? `${count(total.requests)} in all` : `asked for ${three(level)} starts/s`;
+  return level === null ? `${count(total.requests)} in all` : `asked for ${levelText(level)} starts/s`;
 }
 
 function usersDetail(): string {

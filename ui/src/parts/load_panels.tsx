@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import * as api from "../api";
 import type { Plan } from "../feed/messages";
-import { clock, count, three } from "../format";
+import { clock, count, levelText } from "../format";
 import { store, useStore } from "../store";
 import type { Change } from "./change";
 import { Dialog } from "./dialog";
@@ -18,7 +18,7 @@ export function ChangeLoad({ plan, change, onClose }: { plan: Plan; change: Chan
   const [opened] = useState(stages);
   const byRate = plan.driven_by === "rate";
   const unit = byRate ? "starts per second" : "users";
-  const text = byRate ? three : (level: number): string => count(level);
+  const text = byRate ? levelText : (level: number): string => count(level);
   // A ramp does not rewrite the field; another plan does.
   const offered = useMemo(() => (byRate ? Math.round(now * 100) / 100 : Math.round(now)), [stages]);
   const value = edited ?? offered;

@@ -358,7 +358,7 @@ function RowCells({ entry, row, columns, onFold, setElement, now, shown }: Cells
   const { id, metric, group, member } = entry;
   const name = visible(shorten(nameOf(entry)));
   const kind = metric && metric.kind !== "request" ? metric.kind : null;
-  const trend = id === ALL_REQUESTS ? store.data.column("p99").slice(-60) : store.data.trends.of(id);
+  const trend = id === ALL_REQUESTS ? store.data.column("p99").slice(-60).filter(Boolean) : store.data.trends.of(id);
   return (
     <tr class={id === ALL_REQUESTS ? "total" : ""} aria-rowindex={row} ref={setElement}>
       <th scope="row" class={member ? "name member" : "name"} title={name}>

@@ -17,7 +17,7 @@ interface Props {
   summary: string;
 }
 
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [304, 170, 48, 36, 8, 20];
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [304, 170, 48, 36, 8, 24];
 
 /** About the width of a digit. */
 const DIGIT = 6;

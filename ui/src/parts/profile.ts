@@ -1,7 +1,7 @@
 // The planned load over time, drawn as the server sent it: linear stages.
 
 import type { Plan } from "../feed/messages";
-import { count, length, three } from "../format";
+import { count, length, levelText } from "../format";
 
 type Stages = Plan["stages"];
 
@@ -22,7 +22,7 @@ export function loadText(
   plan: Pick<Plan, "model" | "driven_by" | "stages" | "duration_s" | "iterations"> & Partial<Pick<Plan, "until_stopped">>,
 ): string {
   const peak = peakLevel(plan.stages);
-  const level = plan.driven_by === "rate" ? `${three(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
+  const level = plan.driven_by === "rate" ? `${levelText(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
   const changes = plan.stages.some(([, from, to]) => from !== peak || to !== peak);
   const limit = plan.iterations === null ? "" : `, ${count(plan.iterations)} iterations`;
   const long = plan.until_stopped ? "until it is stopped" : `for ${length(plan.duration_s)}`;

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import type { PlannedRun } from "../control_api";
-import { count, length, three } from "../format";
+import { count, length, levelText } from "../format";
 import { peakLevel } from "./profile";
 
 const [WIDTH, HEIGHT] = [600, 90];
@@ -18,7 +18,7 @@ export function ProfileShape({ plan }: { plan: PlannedRun }): JSX.Element {
     start += seconds;
     return [`${left.toFixed(1)} ${y(from)}`, `${right.toFixed(1)} ${y(to)}`];
   });
-  const top = plan.driven_by === "rate" ? `${three(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
+  const top = plan.driven_by === "rate" ? `${levelText(peak)}/s` : `${count(peak)} ${peak === 1 ? "user" : "users"}`;
   return (
     <figure class="shape">
       <figcaption>{top} at most</figcaption>

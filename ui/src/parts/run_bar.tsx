@@ -14,7 +14,7 @@ import { loadText, peakLevel } from "./profile";
 
 /** The state of the run in one word. */
 export function chipOf(state: State | null, stale: boolean): Chip {
-  if (!state?.plan) return { text: state ? "No run" : "Connecting", tone: "", icon: "dash" };
+  if (!state?.plan) return { text: state?.phase ? "No run" : "Connecting", tone: "", icon: "dash" };
   if (state.result) return verdictChip(state.result.verdict);
   const word = state.paused
     ? "paused"
@@ -49,7 +49,7 @@ export function RunBar(): JSX.Element {
               <code>{visible(plan.target)}</code> · {state?.paused ? "paused" : loadText(plan)} · run {state?.epoch}
             </>
           ) : (
-            state && "Nothing has run in this fleet yet"
+            state?.phase && "Nothing has run in this fleet yet"
           )}
         </p>
       </div>

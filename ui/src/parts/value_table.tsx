@@ -3,10 +3,12 @@
 import type { JSX } from "preact";
 import { clock, UNKNOWN } from "../format";
 import type { Props } from "./chart";
+import { listed } from "./listed";
 
 const TABLE_ROWS = 60;
 
-export function ValueTable({ times, lines, format, title }: Props): JSX.Element {
+export function ValueTable({ times, lines: drawn, format, title }: Props): JSX.Element {
+  const lines = listed(drawn).filter((line) => !line.casing);
   const first = Math.max(0, times.length - TABLE_ROWS);
   const rows = times.slice(first).map((t, offset) => ({ t, index: first + offset }));
   return (

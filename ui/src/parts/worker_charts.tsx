@@ -5,14 +5,14 @@ import type { JSX } from "preact";
 import type { FleetHistory, WorkerLine } from "../api";
 import { count, shorten, timeText, UNKNOWN, visible } from "../format";
 import { store } from "../store";
-import { Chart, type Limit, type Line, type Values } from "./chart";
+import { Chart, type Line, type Values } from "./chart";
+import { CPU_LIMIT } from "./cpu_limit";
 import type { Polled } from "./polled";
 import { useFlags } from "./use_flags";
 
-/** More grey lines than this have no name at their end and none in the legend. */
+/** Grey lines have a name at their end and in the legend if there are at most this many workers. */
 const NAMED = 4;
-/** From this CPU use on a worker is at its limit. */
-const LIMITS: Limit[] = [{ label: "at its limit", value: 90 }];
+const LIMITS = [CPU_LIMIT];
 const QUIET = "others";
 
 /** The colour of each worker's line; workers without one are grey. */
@@ -33,12 +33,12 @@ export function WorkerCharts({ polled: { value, at }, colors }: Props & { colors
     (worker: WorkerLine): Line => {
       const values = column(worker);
       const color = colors.get(worker.id) ?? QUIET;
-      const unnamed = color === QUIET && quiet > NAMED;
+      const unnamed = color === QUIET && value.workers.length > NAMED;
       return { label: visible(shorten(worker.id)), color, unnamed, width: color === QUIET ? 1 : 1.75, at: (index) => values[index] };
     };
   // Grey lines first, so that they are below the others.
   const workers = value.workers.toSorted((a, b) => Number(colors.has(a.id)) - Number(colors.has(b.id)));
-  const shared = { generation: at, flags, unit: quiet > NAMED ? `${count(quiet)} in grey` : "" };
+  const shared = { generation: at, flags, unit: quiet > 0 && value.workers.length > NAMED ? `${count(quiet)} in grey` : "" };
   const cpu = (worker: WorkerLine): Values => worker.cpu_percent;
   const lag = (worker: WorkerLine): Values => worker.lag_p99;
   /** The times up to the latest with a value, and the highest value there. */

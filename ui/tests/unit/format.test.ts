@@ -5,11 +5,13 @@ import {
   clock,
   count,
   length,
+  levelText,
   percent,
   short,
   shorten,
   tableMs,
   three,
+  tickTime,
   timeText,
   verdictChip,
   visible,
@@ -25,14 +27,20 @@ test("times are milliseconds, and seconds from 10 s on", () => {
   assert.deepEqual([6433, 45_100, 1_240_000, 12_000_000].map(timeText), ["6.43 ms", "45.1 ms", "1,240 ms", "12.0 s"]);
   assert.equal(tableMs(2_240_120), "2,240.1");
   assert.deepEqual([0, 59, 408, 3661].map(clock), ["0:00", "0:59", "6:48", "1:01:01"]);
-  assert.deepEqual([45, 600, 7200, 604_800].map(length), ["45 s", "10 min", "2 h", "168 h"]);
+});
+
+test("a length has its two largest units, and a level of the load the digits that it has", () => {
+  const lengths = [4.5, 45, 62, 369.79, 600, 7200, 9000, 604_800].map(length);
+  assert.deepEqual(lengths, ["4.5 s", "45 s", "1 min 2 s", "6 min 10 s", "10 min", "2 h", "2 h 30 min", "168 h"]);
+  assert.deepEqual([60, 16.5, 1500].map(levelText), ["60", "16.5", "1,500"]);
 });
 
 test("a share that is not 0 is never shown as 0", () => {
   assert.deepEqual([0, 0.0034, 0.00001, 1].map(percent), ["0", "0.340", "<0.01", "100"]);
 });
 
-test("axes show no needless zeros, and small shares one decimal", () => {
+test("axes show seconds from one on, no needless zeros, and small shares one decimal", () => {
+  assert.deepEqual([100, 100_000, 1_000_000, 1_500_000].map(tickTime).map(withoutZeros), ["0.1 ms", "100 ms", "1 s", "1.5 s"]);
   assert.deepEqual(["75.0/s", "2.50 ms", "100/s", "0.010 s", "1,000/s"].map(withoutZeros), [
     "75/s",
     "2.5 ms",

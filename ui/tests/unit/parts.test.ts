@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { failingNodes } from "../../src/parts/failing_nodes";
-import { flagsOf } from "../../src/parts/flags";
+import { type Flag, flagsOf, lettersApart } from "../../src/parts/flags";
 import { lines } from "../../src/parts/lines";
+import { listed } from "../../src/parts/listed";
 import { logRange, logTicks } from "../../src/parts/log_axis";
 import { arrangeGroups, groupOf } from "../../src/parts/metric_groups";
 import { paramValue } from "../../src/parts/param_value";
@@ -96,6 +97,22 @@ test("events and breached thresholds share one row of letters", () => {
       ["B", 5, "bad"],
       ["C", 9, "bad"],
     ],
+  );
+});
+
+test("letters of flags that are close stand beside each other, and never far from their lines", () => {
+  const flags = [10, 12, 13, 14, 80].map((t) => ({ t }) as Flag);
+  assert.deepEqual(
+    lettersApart(flags, (t) => t),
+    [10, 26, 42, 14, 80],
+  );
+});
+
+test("codes of errors are listed from the most frequent on, although the highest bar is drawn first", () => {
+  const bar = (label: string) => ({ label, color: "error-1", bars: true, at: () => 1 });
+  assert.deepEqual(
+    listed([bar("other"), bar("TIMEOUT"), bar("HTTP_503")]).map(({ label }) => label),
+    ["HTTP_503", "TIMEOUT", "other"],
   );
 });
 

@@ -101,6 +101,44 @@ async fn paused_run_keeps_queued_starts_queued() {
     assert!(made[0] > 5 && made[5] > 5, "{made:?}");
 }
 
+/// The response times would be those of the person who paused the run, and breach thresholds.
+#[tokio::test]
+async fn pause_is_not_in_the_response_times_of_queued_starts() {
+    // The only user is busy until the run is paused.
+    let driver = ScriptedDriver::new(|number| if number == 0 { MS(1300) } else { Duration::ZERO });
+    let send_permit = SendPermit::new(1);
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        send_permit: Some(send_permit.clone()),
+        threads: 1,
+        ..config(open(20.0, S(2)), &driver)
+    };
+    let mut spec = RunSpec::new("r", "b", Profile::constant(20.0, S(2)).unwrap());
+    let (mut paused_at, mut pause) = (Instant::now(), Duration::ZERO);
+    let (view, _) = run(driver, config, |engine, view| {
+        match view.timeline.len() {
+            1 => {
+                paused_at = Instant::now();
+                spec.pause(MS(1200)).unwrap();
+            }
+            4 => {
+                pause = paused_at.elapsed();
+                spec.resume(MS(4200)).unwrap();
+            }
+            _ => return,
+        }
+        send_permit.set_paused(spec.paused.is_some());
+        engine.set_assignment(ShareAssignment::new(ShareSet::ALL, spec.profile.clone(), Duration::ZERO));
+    })
+    .await;
+    let longest = Duration::from_nanos(view.all.response.max());
+    assert!(
+        view.all.requests > 20 && longest < pause,
+        "{longest:?} of {} requests, paused for {pause:?}",
+        view.all.requests
+    );
+}
+
 #[tokio::test]
 async fn profile_can_change_during_the_run() {
     let driver = ScriptedDriver::new(|_| MS(1));

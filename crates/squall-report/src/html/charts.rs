@@ -150,9 +150,8 @@ fn time_axis(canvas: &mut ChartCanvas, run: &ReportInput<'_>, points: &[ChartPoi
         canvas.shade(0.0, (warm_up / last).min(1.0), "warm-up");
     }
     canvas.horizontal_axis(time_ticks(last as u32).into_iter().map(|t| (f64::from(t) / last, clock(t, last))));
-    for event in events(run).into_iter().take(MAX_FLAGS).filter(|event| event.t_s <= last) {
-        canvas.flag(event.t_s / last, event.letter);
-    }
+    let shown = events(run).into_iter().take(MAX_FLAGS).filter(|event| event.t_s <= last);
+    canvas.flags(shown.map(|event| (event.t_s / last, event.letter)));
 }
 
 /// A second as a label of a time axis that ends at `last`.
@@ -267,10 +266,12 @@ fn heatmap(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     cells.draw(&mut canvas, last_second(points));
     canvas.labels(cells.ticks());
     time_axis(&mut canvas, run, points);
-    for of in [|second: &RunSecond| second.p50, |second: &RunSecond| second.p99] {
+    let mut draw = |class, of: fn(&RunSecond) -> u64| {
         let position = |p: &ChartPoint| (p.second.requests > 0).then(|| cells.position(of(&p.second)));
-        canvas.line("heat-line", &line_of(points, position));
-    }
+        canvas.line(class, &line_of(points, position));
+    };
+    draw("heat-line", |second| second.p50);
+    draw("heat-line high", |second| second.p99);
     cells.figure(canvas)
 }
 
@@ -356,7 +357,7 @@ fn percentiles(run: &ReportInput<'_>) -> String {
     let place = |percentile: f64| (-(1.0 - percentile / 100.0).log10() / nines).clamp(0.0, 1.0);
     let scale = AxisScale::auto(all.service.percentile(0.0).max(1) as f64, all.response.max() as f64);
     canvas.vertical_axis(scale, tick_time);
-    let ticks = [0.0f64, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
+    let ticks = [50.0f64, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
     let shown = ticks.into_iter().filter(|p| -(1.0 - p / 100.0).log10() <= nines + 1e-6);
     canvas.horizontal_axis(shown.map(|p| (place(p), format!("{p} %"))));
     for (class, histogram) in [("p99", &all.response), ("service", &all.service)] {

@@ -160,7 +160,7 @@ fn percentile_chart(view: &ComparisonView) -> String {
     let largest = points().map(|(_, ms)| *ms).fold(0.0, f64::max);
     let scale = AxisScale::auto(if smallest.is_finite() { smallest } else { 0.0 }, largest);
     canvas.vertical_axis(scale, tick_ms);
-    let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999].into_iter().filter(|tick| nines(*tick) <= widest + 1e-6);
+    let ticks = [50.0f64, 90.0, 99.0, 99.9, 99.99, 99.999].into_iter().filter(|tick| nines(*tick) <= widest + 1e-6);
     canvas.horizontal_axis(ticks.map(|tick| (nines(tick) / widest, format!("{tick} %"))));
     for (class, points) in runs {
         let place = |(percentile, ms): &(f64, f64)| (nines(*percentile) / widest, Some(scale.position(*ms)));

@@ -12,6 +12,10 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 28.0;
 /// Distance from the label of a mark to the next.
 const MARK_ROW: f64 = 18.0;
+/// Room for the letter of a flag.
+const LETTER: f64 = 13.0;
+/// A letter further from its line would belong to another one.
+const FURTHEST_LETTER: f64 = 2.0 * LETTER;
 
 /// A chart that is being drawn. Positions are 0..=1, from left to right and from bottom to top.
 pub(super) struct ChartCanvas {
@@ -163,13 +167,19 @@ impl ChartCanvas {
         ));
     }
 
-    /// A letter at the top with a line down to the axis, which marks an event.
-    pub(super) fn flag(&mut self, place: f64, letter: char) {
-        let (x, base, top) = (ChartCanvas::x(place), self.y(0.0), self.y(1.0));
-        self.push_shape(format_args!(
-            "<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/><text class=\"flag middle\" x=\"{x:.1}\" y=\"{:.1}\">{letter}</text>",
-            top - 2.0
-        ));
+    /// A letter at the top with a line down to the axis for each event, in order of time. Letters whose lines are
+    /// close stand beside each other.
+    pub(super) fn flags(&mut self, flags: impl Iterator<Item = (f64, char)>) {
+        let (base, top) = (self.y(0.0), self.y(1.0));
+        let (mut free, text) = (f64::MIN, top - 2.0);
+        for (place, letter) in flags {
+            let x = ChartCanvas::x(place);
+            let at = if free - x > FURTHEST_LETTER { x } else { x.max(free) };
+            free = at + LETTER;
+            self.push_shape(format_args!(
+                "<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/><text class=\"flag middle\" x=\"{at:.1}\" y=\"{text:.1}\">{letter}</text>"
+            ));
+        }
     }
 
     /// Text in place of an empty chart.

@@ -2,7 +2,7 @@
 
 use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::MetricKey;
-use squall_model::{LoadModel, Pause, Profile};
+use squall_model::{FleetEvent, FleetEventKind, LoadModel, Pause, Profile};
 use squall_report::{ResultFile, TerminalStyle, build_result, compare, comparison_html, html};
 use std::time::Duration;
 
@@ -169,7 +169,9 @@ fn heatmap_has_a_column_for_each_second_and_rows_of_times() {
         })
         .collect();
     assert_eq!(ends.iter().max(), Some(&30));
-    assert!(chart.contains("class=\"line heat-line\""));
+    for class in ["line heat-line", "line heat-line high"] {
+        assert!(chart.contains(&format!("class=\"{class}\"")), "{class}");
+    }
 }
 
 #[test]
@@ -185,6 +187,20 @@ fn events_are_flags_in_every_chart_over_time_and_rows_of_a_list() {
         let (_, rest) = page.split_once(&row).unwrap_or_else(|| panic!("{letter}"));
         assert!(rest.split("</tr>").next().unwrap().contains(text), "{text}");
     }
+}
+
+#[test]
+fn letters_of_events_in_the_same_second_stand_beside_each_other() {
+    let mut finished = fleet();
+    let fleet = finished.facts.fleet.as_mut().unwrap();
+    let noted = |t_s: f64| FleetEvent::new(t_s, FleetEventKind::Note, format!("note of {t_s}"));
+    fleet.events = vec![noted(5.0), noted(5.01), noted(5.02), noted(12.0)];
+    let page = check(&finished);
+    let chart = page.split_once("<b>Requests per second</b>").unwrap().1.split_once("</svg>").unwrap().0;
+    let texts = chart.split("class=\"flag middle\" x=\"").skip(1);
+    let letters: Vec<f64> = texts.map(|text| text.split('"').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(letters.len(), 4);
+    assert!(letters.windows(2).all(|pair| pair[1] - pair[0] >= 12.0), "{letters:?}");
 }
 
 fn result_of(recipe: Recipe) -> ResultFile {

@@ -1,6 +1,7 @@
 //! Decides which messages the subscribers of the live feed get, and renders each once for all of
 //! them. It polls nothing: the watcher calls [`LiveFeed::publish`] after each poll.
 
+use serde_json::Value;
 use squall_coord::FleetStores;
 use squall_model::FleetEvent;
 use squall_orchestrator::{FleetStatus, WorkerInfo};
@@ -13,7 +14,7 @@ use tokio::{sync::broadcast, time::Instant};
 use super::{
     figures::TablePart,
     run_messages::{event_message, events, second_message, snapshot_messages, table_message},
-    status_messages::{fleet_message, state_json},
+    status_messages::{fleet_message, state_json, state_without_store},
 };
 use crate::run_watcher::WatchedRun;
 
@@ -69,6 +70,8 @@ struct Progress {
     metrics: usize,
     events: Vec<FleetEvent>,
     state: Arc<str>,
+    /// The latest state that was read from the store.
+    known_state: Option<Value>,
     fleet: Option<(Instant, Arc<str>)>,
     /// The age of the run, and when the store was asked for it.
     elapsed: Option<(Instant, Duration)>,
@@ -141,11 +144,13 @@ impl LiveFeed {
             // No list of workers is rendered without subscribers, and the next one may not get an old list.
             progress.fleet = None;
         }
-        let status = match contact {
-            StoreContact::Status { status, .. } => Some(status),
-            StoreContact::Lost => None,
+        let state = match contact {
+            StoreContact::Status { status, .. } => {
+                progress.known_state.insert(state_json(status, watched, self.version)).clone()
+            }
+            StoreContact::Lost => state_without_store(progress.known_state.clone()),
         };
-        let state: Arc<str> = state_json(status, watched, self.version).to_string().into();
+        let state: Arc<str> = state.to_string().into();
         if state != progress.state {
             progress.state = state.clone();
             self.send(Published::Text(state));
@@ -240,12 +245,28 @@ mod tests {
         texts.iter().map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()["type"].clone()).collect()
     }
 
+    fn status(phase: RunPhase) -> FleetStatus {
+        FleetStatus { phase, epoch: 1, revision: 2, elapsed_s: None, spec: None, now_ms: 0, workers: Vec::new() }
+    }
+
+    #[test]
+    fn reader_that_comes_while_the_store_is_away_gets_the_last_known_state() {
+        let feed = LiveFeed::new("test");
+        let state = |contact: StoreContact<'_>| -> Value {
+            feed.publish::<MemoryFleetStores>(contact, None);
+            serde_json::from_str(&feed.latest_status()[0]).unwrap()
+        };
+        assert_eq!(state(StoreContact::Lost), serde_json::json!({"type": "state", "store_up": false}));
+        let mut known = state(StoreContact::Status { status: &status(RunPhase::Running), workers: &[] });
+        assert_eq!((&known["phase"], &known["store_up"]), (&"RUNNING".into(), &true.into()));
+        known["store_up"] = false.into();
+        assert_eq!(state(StoreContact::Lost), known);
+    }
+
     #[tokio::test]
     async fn first_reader_gets_no_list_of_workers_of_an_earlier_one() {
         let feed = LiveFeed::new("test");
-        let (workers, spec) = (Vec::new(), None);
-        let status =
-            FleetStatus { phase: RunPhase::Idle, epoch: 0, revision: 0, elapsed_s: None, spec, now_ms: 0, workers };
+        let status = status(RunPhase::Idle);
         let publish = || {
             let contact = StoreContact::Status { status: &status, workers: &[] };
             feed.publish::<MemoryFleetStores>(contact, None);

@@ -34,15 +34,19 @@ pub(crate) fn alive_message(elapsed_s: Option<f64>) -> String {
     json!({"type": "alive", "elapsed_s": elapsed_s}).to_string()
 }
 
-/// Phase, plan and load of the run. `None` for the status if the store does not respond.
+/// The state while the store does not respond: `last`, the latest one that was read, which may be outdated.
+pub(super) fn state_without_store(last: Option<Value>) -> Value {
+    let mut json = last.unwrap_or_else(|| json!({"type": "state"}));
+    json["store_up"] = false.into();
+    json
+}
+
+/// Phase, plan and load of the run.
 pub(super) fn state_json<C: FleetStores>(
-    status: Option<&FleetStatus>,
+    status: &FleetStatus,
     watched: Option<&WatchedRun<C>>,
     version: &'static str,
 ) -> Value {
-    let Some(status) = status else {
-        return json!({"type": "state", "store_up": false});
-    };
     let spec = status.spec.as_ref();
     let stop = spec.and_then(|spec| spec.stop.as_ref());
     let watched = watched.filter(|watched| watched.is_run_of(status));

@@ -7,9 +7,9 @@ use squall_metrics::{
 };
 use squall_model::{
     Bundle, EngineLimits, FleetEvent, FleetEventKind, FleetFacts, GeneratorStats, Load, LoadModel, Pause, Plan,
-    Profile, RunFacts, StopReason, TaskSpec, ThresholdResult, WorkerFacts, WorkerState,
+    Profile, RunFacts, RunPhase, RunSpec, StopReason, TaskSpec, ThresholdResult, WorkerFacts, WorkerState,
 };
-use squall_orchestrator::{WorkerActivity, WorkerInfo, WorkerSecond};
+use squall_orchestrator::{FleetStatus, WorkerActivity, WorkerInfo, WorkerSecond};
 use std::time::Duration;
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     figures::TablePart,
     hello_message,
     run_messages::{event_message, events, second_message, snapshot_messages, table_message},
-    status_messages::fleet_message,
+    status_messages::{fleet_message, state_json},
 };
 use crate::run_watcher::WatchedRun;
 
@@ -124,6 +124,11 @@ fn messages_of_a_run_have_their_golden_form() {
     check("second", &second_message(&run, &run.view().timeline[1], 1));
     check("table", &table_message(&run, TablePart::WHOLE));
     check("event", &event_message("r1", &events(&run)[0]));
+    let (profile, workers) = (Profile::constant(7.0, 10 * SECOND).unwrap(), Vec::new());
+    let spec = Some(RunSpec::new("r1", "bundle".to_owned(), profile));
+    let status =
+        FleetStatus { phase: RunPhase::Idle, epoch: 3, revision: 4, elapsed_s: None, spec, now_ms: 10_000, workers };
+    check("state", &state_json(&status, Some(&run), "1.2.3").to_string());
 }
 
 #[test]
