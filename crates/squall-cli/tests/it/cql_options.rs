@@ -91,6 +91,26 @@ fn nodes_are_chosen_by_data_centre_rack_and_list() {
 }
 
 #[test]
+fn files_name_the_nodes_and_the_login() {
+    let folder = TestFolder::new();
+    folder.write("nodes.txt", &format!("# the test server\n127.0.0.1:{}\n", Cassandra::shared().port()));
+    folder.write("login.properties", "cql.username = cassandra\ncql.password = cassandra\n");
+    let write = |login: &str| {
+        let command = ["cql", "write", "n=5", "no-warmup", "-rate", "threads=1", "-schema", "keyspace=of_files"];
+        folder.squall(&[&command[..], &["-node", "file=nodes.txt", "-credentials-file", login]].concat())
+    };
+    passed(&write("login.properties"));
+    folder.write("empty.properties", "user=cassandra\n");
+    let refused = write("empty.properties");
+    assert!(
+        refused.code == 2 && refused.stderr.contains("empty.properties: cql.username is missing"),
+        "{refused:?}"
+    );
+    let absent = write("absent.properties");
+    assert!(absent.code == 2 && absent.stderr.contains("cannot read absent.properties"), "{absent:?}");
+}
+
+#[test]
 fn a_consistency_level_that_cannot_be_had_is_counted_by_node_and_data_centre() {
     passed(&cql(&["write", "n=20", "no-warmup", "cl=QUORUM", "-rate", "threads=2"], "levels", &[]));
     passed(&cql(
