@@ -108,6 +108,15 @@ fn every_step_of_threads_runs_and_stands_in_the_last_table() {
 }
 
 #[test]
+fn a_search_of_threads_ends_at_its_highest_number() {
+    let ended = cql(&["write", "n=40", "no-warmup", "-rate", "auto", "threads>=2", "threads<=7"], "searched_threads");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let steps: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("Running with ")).collect();
+    assert_eq!(steps, ["Running with 2 threadCount", "Running with 4 threadCount"], "8 would be too many");
+    assert!(ended.stdout.contains("\n4 threadCount, total, ") && ended.stdout.ends_with("\nEND\n"), "{ended:?}");
+}
+
+#[test]
 fn a_sequence_that_does_not_wrap_ends_the_run() {
     let ended = cql(&["write", "n=1000", "no-warmup", "-pop", "seq=1..40", "no-wrap", "-rate", "threads=3"], "no_wrap");
     assert_eq!(ended.code, 0, "{ended:?}");

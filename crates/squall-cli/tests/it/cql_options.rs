@@ -91,6 +91,67 @@ fn nodes_are_chosen_by_data_centre_rack_and_list() {
 }
 
 #[test]
+fn columns_have_the_names_sizes_and_timestamps_that_are_asked_for() {
+    let run = |command: &[&str]| {
+        let columns = ["keysize=16", "no-warmup", "-rate", "threads=2", "-col", "names=b,a", "size=uniform(3..9)"];
+        cql(&[&command[..2], &columns, &command[2..]].concat(), "columns", &[])
+    };
+    passed(&run(&["write", "n=30", "timestamp=1234567"]));
+    let cassandra = Cassandra::shared();
+    assert_eq!(cassandra.count("SELECT MAX(WRITETIME(a)) FROM columns.standard1"), 1_234_567);
+    assert_eq!(cassandra.count("SELECT COUNT(b) FROM columns.standard1"), 30);
+    let read = ["read", "n=30", "slice", "-pop", "seq=1..30"];
+    passed(&run(&read));
+    // 0P37709P21000000, the key of seed 1.
+    let key = "0x30503337373039503231303030303030";
+    cassandra.query(&format!("UPDATE columns.standard1 SET a = 0x00 WHERE key = {key}")).expect("a row is changed");
+    let changed = run(&read);
+    assert!(changed.code == 1 && changed.stderr.contains("VALIDATION: 1 times: a has another value"), "{changed:?}");
+    passed(&run(&[&read[..], &["-errors", "skip-read-validation"]].concat()));
+}
+
+#[test]
+fn the_log_has_the_parts_that_are_asked_for() {
+    let printed = |log: &[&str], more: &[&str]| {
+        let mut words = words(&["write", "n=20", "no-warmup", "-rate", "threads=1", "throttle=10/s"], "parts", &[]);
+        let at = words.iter().position(|word| word == "no-settings").expect("-log");
+        words.splice(at..=at, log.iter().map(|word| (*word).to_owned()));
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        let folder = TestFolder::new();
+        let ended = folder.squall(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        (ended.stdout, folder)
+    };
+    let (all, _) = printed(&["interval=1s"], &["-reporting", "header-frequency=1"]);
+    assert!(all.starts_with("******************** Stress Settings ********************\n"), "{all}");
+    let (headers, lines) = (all.matches("type       total ops,").count(), all.matches("\ntotal, ").count());
+    assert!(headers == lines && lines >= 2 && all.contains("\nResults:\n"), "{all}");
+    let (minimal, _) = printed(&["no-settings", "level=minimal"], &[]);
+    assert!(!minimal.contains("total ops") && minimal.contains("\nResults:\n"), "{minimal}");
+    let (table, _) = printed(&["no-settings", "no-summary"], &[]);
+    assert!(table.contains("total ops") && !table.contains("Results:"), "{table}");
+    let (nothing, folder) = printed(&["no-settings", "file=run.log"], &[]);
+    assert!(nothing.is_empty() && folder.read("run.log").ends_with("\nEND\n"), "{nothing}");
+}
+
+#[test]
+fn files_name_the_nodes_and_the_login() {
+    let folder = TestFolder::new();
+    folder.write("nodes.txt", &format!("# the test server\n127.0.0.1:{}\n", Cassandra::shared().port()));
+    folder.write("login.properties", "cql.username = cassandra\ncql.password = cassandra\n");
+    let write = |login: &str| {
+        let command = ["cql", "write", "n=5", "no-warmup", "-rate", "threads=1", "-schema", "keyspace=of_files"];
+        folder.squall(&[&command[..], &["-node", "file=nodes.txt", "-credentials-file", login]].concat())
+    };
+    passed(&write("login.properties"));
+    folder.write("empty.properties", "user=cassandra\n");
+    let refused = write("empty.properties");
+    assert!(refused.code == 2 && refused.stderr.contains("empty.properties: cql.username is missing"), "{refused:?}");
+    let absent = write("absent.properties");
+    assert!(absent.code == 2 && absent.stderr.contains("cannot read absent.properties"), "{absent:?}");
+}
+
+#[test]
 fn a_consistency_level_that_cannot_be_had_is_counted_by_node_and_data_centre() {
     passed(&cql(&["write", "n=20", "no-warmup", "cl=QUORUM", "-rate", "threads=2"], "levels", &[]));
     passed(&cql(

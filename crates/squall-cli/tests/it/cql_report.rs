@@ -3,7 +3,7 @@
 
 use crate::{
     pseudo_terminal::PseudoTerminal,
-    support::{FinishedProcess, TestFolder, number},
+    support::{FinishedProcess, TestFolder, get, number, wait_until},
 };
 use squall_testkit::cassandra::Cassandra;
 
@@ -58,6 +58,26 @@ fn the_bytes_of_rows_and_values_are_counted() {
     assert_eq!(bytes(&["write", "n=40"]), (0.0, 40.0 * 180.0));
     assert_eq!(bytes(&["read", "n=40"]), (40.0 * 190.0, 400.0));
     assert_eq!(bytes(&["counter_write", "n=40"]), (0.0, 40.0 * 50.0));
+}
+
+#[test]
+fn operations_of_a_run_can_be_scraped() {
+    let folder = TestFolder::new();
+    let port = format!("native={}", Cassandra::shared().port());
+    let command = ["cql", "write", "duration=1h", "no-warmup", "-rate", "threads=2", "throttle=50/s"];
+    let connection = ["-schema", "keyspace=scraped", "-node", "127.0.0.1", "-port", &port];
+    let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra", "--prometheus", "127.0.0.1:0"];
+    let mut running = folder.start(&[&command[..], &connection, &login].concat());
+    let line = running.wait_for_line("/metrics");
+    let addr = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
+    let addr = addr.parse().expect("an address");
+    let is_counted = || {
+        let text = get(addr, "/metrics", "text/plain");
+        text.lines().any(|line| line.starts_with("squall_requests_total{") && line.contains("\"WRITE\""))
+    };
+    wait_until("a second with operations", is_counted);
+    running.interrupt();
+    assert_eq!(running.end().code, 130);
 }
 
 #[test]
