@@ -26,6 +26,8 @@ from squall._squall import Operation
 _MAX_FINISH_TURNS = 100
 #: How long to wait for Playwright's driver to end.
 _DRIVER_END_SECONDS = 5.0
+#: What Playwright says when its driver has ended.
+_DRIVER_ENDED = "Connection closed while reading from the driver"
 #: The task that the current user runs.
 task_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("squall_task_name", default=None)
 
@@ -131,6 +133,11 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
             transport.kill()
             self._run_until_ended(transport)
         shutil.rmtree(self._driver_folder, ignore_errors=True)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # Playwright keeps the end of its driver as an error that nobody reads, and asyncio would print it.
+        if not (self.finishing and str(context.get("exception")) == _DRIVER_ENDED):
+            super().call_exception_handler(context)
 
     def _run_until_ended(self, process: asyncio.SubprocessTransport) -> None:
         this: Any = self

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from squall._squall import OperationQueue, Response
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+#: Parts of paths of Playwright, whose frames hide the line of the scenario.
+_PLAYWRIGHT = tuple(os.sep + os.path.join("playwright", part, "") for part in ("_impl", "async_api"))
 _MAX_FRAMES = 12
 #: Longest text of an exception and of its cause. Some texts contain the whole body of a response,
 #: and a report keeps 2,000 characters.
@@ -108,6 +110,8 @@ def _error_text(error: BaseException, most: int) -> str:
         text = str(error).encode(errors="replace").decode()
     except Exception as broken:
         text = f"(no text: its __str__ raised {type(broken).__name__})"
+    if type(error).__module__.startswith("playwright."):
+        text = text.partition("Call log:")[0].strip()
     if len(text) > most:
         text = f"{text[:most]}… ({len(text) - most:,} more characters)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -137,7 +141,7 @@ def _traceback_lines(trace: TracebackType | None) -> list[str]:
     found = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not code.co_filename.startswith(_HERE):
+        if not code.co_filename.startswith(_HERE) and not any(folder in code.co_filename for folder in _PLAYWRIGHT):
             found.append(f"at {display_path(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
         trace = trace.tb_next
     return found[::-1][:_MAX_FRAMES]

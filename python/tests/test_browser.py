@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from squall._asyncio_loop import start_loop
+
 EXAMPLE = Path(__file__).parents[2] / "scenarios" / "browser.py"
 #: Far longer than a step takes here.
 PATIENT = 'browser={"timeout": 60}'
@@ -200,6 +202,7 @@ def test_a_failed_step_is_one_error_with_a_screenshot_and_ends_the_task(run, tmp
     assert ended.outcomes("buy/pay") == {"STEP_TIMEOUT": 2}
     assert {"buy/never", "buy (failed)"}.isdisjoint(ended.names())
     assert "shop.py:" in ended.messages() and "screenshot pictures/buy-pay.png" in ended.messages(), ended.messages()
+    assert not any(noise in ended.messages() for noise in ("_impl", "async_api", "Call log")), ended.messages()
     assert (tmp_path / "pictures" / "buy-pay.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -383,6 +386,17 @@ def test_cpu_time_and_memory_of_browser_and_driver_count_and_no_process_is_left(
     assert list(folder.iterdir()) == [], "the browser's folder is removed"
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert str(folder) not in running, running
+
+
+def test_the_end_of_playwrights_driver_is_not_printed_as_an_error(caplog):
+    loop, ended = start_loop(), "Connection closed while reading from the driver"
+    loop.create_future().set_exception(Exception(ended))
+    assert ended in caplog.text, "during the run it is one"
+    caplog.clear()
+    loop.finish()
+    for text in (ended, "of the scenario"):
+        loop.create_future().set_exception(Exception(text))
+    assert ended not in caplog.text and "of the scenario" in caplog.text
 
 
 def test_mistakes_are_reported_before_the_run(squall, write):
