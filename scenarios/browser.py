@@ -1,4 +1,4 @@
-"""People in browsers beside clients of the API, in one run against the built-in shop. The pages are
+"""Browser users beside HTTP users, in one run against the built-in shop. The pages are
 Playwright's own.
 
 pip install playwright               # its own browsers are not needed: squall starts the installed Chromium
@@ -41,5 +41,5 @@ class Shop(VUser):
             await page.get_by_text("Thank you").wait_for()
 
     @task(weight=5)
-    async def api(self, client):  # clients of the API, in the same report
+    async def api(self, client):  # HTTP users, in the same report
         await client.get("/api/products", params={"page": self.random.randint(1, 20)}, name="api")

@@ -132,7 +132,7 @@ pub(crate) enum CliCommand {
     Up(UpArgs),
     /// Stop the fleet that `squall up` started
     Down(DownArgs),
-    /// Ordered streams on Redis: send records, show consumers and their lag
+    /// Ordered streams on Redis: send records, show processors and their lag
     #[command(after_help = STREAM_EXAMPLES)]
     Stream {
         #[command(subcommand)]

@@ -27,10 +27,6 @@ const MAX_COOKIE_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 pub struct Cookies(Rc<RefCell<CookieJar>>);
 
 impl Cookies {
-    pub(crate) fn clear(&self) {
-        *self.0.borrow_mut() = CookieJar::default();
-    }
-
     /// Stores the cookies that the response to `request` sets.
     pub(crate) fn store_from_response(&self, request: &PreparedRequest, headers: HeaderIter<'_>) {
         self.0.borrow_mut().store_from_response(&request.origin, request.path_and_query(), headers);

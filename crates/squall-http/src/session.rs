@@ -180,11 +180,6 @@ impl Session {
         moved
     }
 
-    /// Forgets all cookies.
-    pub fn clear_cookies(&mut self) {
-        self.cookies.clear();
-    }
-
     /// Closes all connections.
     pub fn close(&mut self) {
         self.connections.clear();

@@ -111,7 +111,11 @@ fn dropped_starts_reasons(plan: &Plan, view: &RunView, advice: &str) -> Vec<Stri
                 None => advice.to_owned(),
             },
         };
-        because.push(format!("{starts} none of {users} users was free{advice}"));
+        let all_busy = match users {
+            1 => "the only user was not free".to_owned(),
+            users => format!("none of {users} users was free"),
+        };
+        because.push(format!("{starts} {all_busy}{advice}"));
     }
     because
 }

@@ -44,9 +44,17 @@ const PYTHON: ProjectLanguage = ProjectLanguage {
 };
 
 impl ProjectLanguage {
+    /// Blanks that make both scenario names equally long, so that the comments after commands align.
+    fn gap(&self) -> &'static str {
+        &"  "[self.scenario.len() - PYTHON.scenario.len()..]
+    }
+
     /// The files of a new project.
     fn files(&self) -> [(&'static str, String); 4] {
-        let fill = |text: &str| text.replace("{scenario}", self.scenario).replace("{install}", self.install);
+        let fill = |text: &str| {
+            let text = text.replace("{scenario}", self.scenario).replace("{install}", self.install);
+            text.replace("{gap}", self.gap())
+        };
         [
             (self.scenario, self.content.to_owned()),
             ("README.md", fill(include_str!("../scaffold/README.md"))),
@@ -70,13 +78,13 @@ pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, CliError> {
         let path = folder.join(name);
         write_new(&path, &content).map_err(|error| CliError::file_error("write", &path, &error))?;
     }
-    let (shown, scenario) = (folder.display(), language.scenario);
+    let (shown, scenario, gap) = (folder.display(), language.scenario, language.gap());
     print::stdout(
         format!(
             "made {shown}: {scenario}, README.md, ci.yml, .gitignore\n\n\
              squall target                        # in another terminal: a shop to test against\n\
              cd {shown}\n\
-             squall run {scenario} --check     # the plan, without sending anything\n\
+             squall run {scenario} --check{gap}     # the plan, without sending anything\n\
              squall run {scenario}\n"
         )
         .as_bytes(),

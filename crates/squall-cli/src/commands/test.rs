@@ -105,12 +105,12 @@ fn render_status(status: &Value) -> String {
         Some("rate") => format!("{}/s", format_number(level)),
         _ => pluralize(level.as_f64().unwrap_or(0.0).round() as u64, "user"),
     };
-    let wanted = match &status["resumes_at"] {
+    let planned = match &status["resumes_at"] {
         _ if ended => String::new(),
-        Value::Null => format!(", {} wanted", level(&status["level"])),
+        Value::Null => format!(", {} planned", level(&status["level"])),
         left => format!(", no load until `squall test resume`, then {}", level(left)),
     };
-    text += &format!("\n  {elapsed:.1}s{wanted}, {workers}");
+    text += &format!("\n  {elapsed:.1}s{planned}, {workers}");
     let live = &status["live"];
     if live.is_object() {
         let latency = &live["latency"];

@@ -1,4 +1,4 @@
-"""A shop visited by browsers and buyers.
+"""Visitors of a shop browse the catalogue and look at products.
 
 squall target                # in one terminal: a shop to test against
 squall run scenario.py       # in another

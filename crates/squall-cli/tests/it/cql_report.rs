@@ -108,7 +108,7 @@ fn a_rate_that_the_threads_cannot_make_names_the_words_to_change() {
     let ended = cql(&folder, "too_fast", &command);
     assert_eq!(ended.code, 4, "{ended:?}");
     assert!(ended.stderr.contains("because no thread was free: raise -rate threads= or lower the rate"), "{ended:?}");
-    assert!(ended.stderr.contains("none of 1 users was free: raise -rate threads= or lower the rate"), "{ended:?}");
+    assert!(ended.stderr.contains("the only user was not free: raise -rate threads= or lower the rate"), "{ended:?}");
     let result = folder.json("result.json").to_string();
     assert!(!ended.stderr.contains("--max-users") && !result.contains("--max-users"), "{result}");
 }
