@@ -261,7 +261,7 @@ fn heatmap(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
     let mut canvas = ChartCanvas::new(210.0);
     let Some(cells) = HeatCells::of(shown_seconds(run)) else {
         canvas.placeholder("No request was measured");
-        return figure("Response times, second by second", &[], &canvas.finish("Response times over time", ""));
+        return figure("Where the times fell", &[], &canvas.finish("Response times over time", ""));
     };
     cells.draw(&mut canvas, last_second(points));
     canvas.labels(cells.ticks());

@@ -106,8 +106,8 @@ impl HeatCells {
 
     /// The figure with `canvas` in it.
     pub(super) fn figure(&self, canvas: ChartCanvas) -> String {
-        let title = "Response times, second by second";
+        let title = "Where the times fell";
         let legend = [("heat-line", "p50"), ("heat-line high", "p99"), ("heat-few", "few"), ("heat-many", "many")];
-        figure(title, &legend, &canvas.finish(title, "p50:p50,p95:p95,p99:p99,max:max"))
+        figure(title, &legend, &canvas.finish("Response times over time", "p50:p50,p95:p95,p99:p99,max:max"))
     }
 }

@@ -157,7 +157,7 @@ fn ten_minutes_of_fifty_metrics_take_less_than_250_kb() {
 #[test]
 fn heatmap_has_a_column_for_each_second_and_rows_of_times() {
     let page = check(&Recipe { seconds: 30, ..Recipe::default() }.make());
-    let chart = page.split_once("<b>Response times, second by second</b>").unwrap().1.split_once("</svg>").unwrap().0;
+    let chart = page.split_once("<b>Where the times fell</b>").unwrap().1.split_once("</svg>").unwrap().0;
     let paths: Vec<&str> = chart.split("<path class=\"heat-").skip(1).collect();
     assert!(paths.len() > 4, "{} levels of darkness", paths.len());
     let cells = paths.iter().flat_map(|path| path.split_once("d=\"M").unwrap().1.split('"').next().unwrap().split('M'));
