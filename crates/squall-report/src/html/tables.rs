@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ReportInput,
-    format::{count, number, percent, round, time},
+    format::{count, figure, number, percent, round, time},
     wording::{describe_missed_starts, metric_label},
 };
 
@@ -44,7 +44,7 @@ fn seconds_cell(seconds: f64) -> String {
 }
 
 /// Cells in the order of [`TIMES`].
-fn time_cells(histogram: &Histogram) -> [String; TIMES.len()] {
+fn time_cells(histogram: &Histogram, shown: impl Fn(f64) -> String) -> [String; TIMES.len()] {
     let at = |percentile| histogram.percentile(percentile) as f64;
     let values = [
         histogram.min() as f64,
@@ -56,7 +56,7 @@ fn time_cells(histogram: &Histogram) -> [String; TIMES.len()] {
         at(99.9),
         histogram.max() as f64,
     ];
-    values.map(|value| number_cell(value, &time(value)))
+    values.map(|value| number_cell(value, &shown(value)))
 }
 
 const TIMES: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"];
@@ -69,7 +69,7 @@ pub(super) fn latency(run: &ReportInput<'_>) -> String {
         ("Wait", "between the two", &all.wait),
     ];
     let rows = rows.map(|(name, meaning, histogram)| {
-        format!("<tr><td><b>{name}</b> <small>{meaning}</small></td>{}</tr>", time_cells(histogram).concat())
+        format!("<tr><td><b>{name}</b> <small>{meaning}</small></td>{}</tr>", time_cells(histogram, time).concat())
     });
     table("Latency of all requests", &[&["Time"], TIMES.as_slice()].concat(), rows.to_vec())
 }
@@ -94,7 +94,7 @@ fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> String {
         number_cell(metric.requests as f64, &count(metric.requests)),
         number_cell(run.rate(metric), &format!("{}/s", number(run.rate(metric)))),
         errors,
-        time_cells(&metric.response)[1..].concat(),
+        time_cells(&metric.response, |value| figure(&metric.key, value))[1..].concat(),
         format!("<td>{}</td>", sparkline(&p99_points(metric))),
     ];
     format!("<tr>{}</tr>", cells.concat())
@@ -159,7 +159,7 @@ pub(super) fn phases(run: &ReportInput<'_>) -> String {
                 "<tr>{}{}{number}{}</tr>",
                 text_cell(&metric_label(metric)),
                 text_cell(&phase.replace('_', " ")),
-                time_cells(histogram).concat()
+                time_cells(histogram, time).concat()
             )
         })
     });

@@ -7,7 +7,7 @@ use ratatui::{
     text::{Span, Text},
     widgets::{Cell, Row, Table},
 };
-use squall_report::{LiveMetric, LiveTimes};
+use squall_report::{LiveMetric, LiveTimes, is_count};
 use std::cmp::Ordering;
 
 use super::{
@@ -154,7 +154,11 @@ fn metric_row(metric: &LiveMetric, sum: bool) -> MetricRow {
     };
     let errors = if metric.errors > 0 { Style::new().fg(palette::BAD).bold() } else { Style::new().fg(palette::DIM) };
     let p = |value: fn(&LiveTimes) -> f64| {
-        metric.response.as_ref().map_or("–".to_owned(), |times| time(value(times) * 1e6))
+        let counted = metric.kind == "custom" && is_count(&metric.name);
+        metric.response.as_ref().map_or("–".to_owned(), |times| match value(times) {
+            value if counted => rate(value),
+            value => time(value * 1e6),
+        })
     };
     let plain = Style::new();
     let cells = [
