@@ -197,4 +197,16 @@ mod tests {
         }
         assert_eq!(visible_columns(std::slice::from_ref(&row), 160).len(), COLUMNS.len());
     }
+
+    #[test]
+    fn counts_of_cql_statements_have_no_unit() {
+        let shown = |name: &str, kind: &str| {
+            let response = Some(LiveTimes { p50_ms: 12.0, p95_ms: 12.0, p99_ms: 12.0, max_ms: 12.0 });
+            let (name, kind) = (name.to_owned(), kind.to_owned());
+            let metric = LiveMetric { name, kind, requests: 1, errors: 0, rate_now: 1.0, response };
+            metric_row(&metric, false).cells[3].0.clone()
+        };
+        assert_eq!(shown("insert:rows", "custom"), "12");
+        assert_eq!(shown("measured", "custom"), "12.0 ms");
+    }
 }
