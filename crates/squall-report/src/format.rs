@@ -1,6 +1,9 @@
 //! Formats numbers for people: grouped thousands, three significant digits, fitting units. The
 //! renderers for people use it; files for machines contain plain numbers, rounded here.
 
+use squall_metrics::{MetricKey, MetricKind};
+use squall_model::is_layout_shift;
+
 /// Nanoseconds as milliseconds, exact to the nanosecond.
 pub(crate) fn ms(nanos: f64) -> f64 {
     round(nanos / 1e6)
@@ -54,6 +57,25 @@ pub(crate) fn time(nanos: f64) -> String {
     }
 }
 
+/// A value of a metric: a time, or a number if the metric counts something or is a layout shift, which has no unit.
+pub(crate) fn metric_value(metric: &MetricKey, nanos: f64) -> String {
+    match metric.kind {
+        MetricKind::Custom if is_layout_shift(&metric.name) => number(nanos / 1e9),
+        MetricKind::Custom if is_count(&metric.name) => {
+            let (value, whole) = (nanos / 1e6, (nanos / 1e6).round());
+            // Histograms are exact to less than one percent.
+            number(if (value - whole).abs() < value / 100.0 { whole } else { value })
+        }
+        MetricKind::Custom | MetricKind::Request | MetricKind::Group => time(nanos),
+    }
+}
+
+/// Whether a custom metric with this name counts the rows, partitions or token ranges of CQL statements. They are
+/// recorded as times: 1 is 1 ms.
+pub fn is_count(name: &str) -> bool {
+    [":rows", ":partitions", ":ranges"].iter().any(|counted| name.ends_with(counted))
+}
+
 /// A share as a percentage: `0.25 %`, `12.3 %`, `0 %`.
 pub(crate) fn percent(fraction: f64) -> String {
     format!("{} %", three_digits(fraction * 100.0))
@@ -91,6 +113,16 @@ fn year_month_day(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_cql_statements_are_shown_as_numbers() {
+        let shown = |name: &str, kind, nanos| metric_value(&MetricKey { kind, ..MetricKey::request(name) }, nanos);
+        assert_eq!(shown("insert:rows", MetricKind::Custom, 12.003e6), "12");
+        assert_eq!(shown("scan:partitions", MetricKind::Custom, 2.5e6), "2.50");
+        assert_eq!(shown("scan:ranges", MetricKind::Custom, 0.0), "0");
+        assert_eq!(shown("measured", MetricKind::Custom, 12e6), "12.0 ms");
+        assert_eq!(shown("fetch:rows", MetricKind::Request, 12e6), "12.0 ms");
+    }
 
     #[test]
     fn time_has_three_digits_and_a_fitting_unit() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{
     ReportInput, RunVerdict, ScheduleRule,
-    format::{count, number, percent, round, time},
+    format::{count, metric_value, number, percent, round},
     verdict,
     verdict::missing_load,
     wording::{describe_missing_load, describe_verdict, metric_label, reliability_reasons, threshold_value},
@@ -197,17 +197,18 @@ fn metric_suite(run: &ReportInput<'_>) -> TestSuite {
 fn metric(run: &ReportInput<'_>, metric: &MetricView) -> TestCase {
     let class = if metric.key.kind == MetricKind::Request { "requests" } else { "groups" };
     let response = &metric.response;
+    let shown = |nanos| metric_value(&metric.key, nanos);
     let output = format!(
         "{} requests, {}/s, {} errors ({}), response time mean {}, p50 {}, p95 {}, p99 {}, max {}",
         count(metric.requests),
         number(run.rate(metric)),
         count(metric.errors),
         percent(metric.error_rate()),
-        time(response.mean()),
-        time(response.percentile(50.0) as f64),
-        time(response.percentile(95.0) as f64),
-        time(response.percentile(99.0) as f64),
-        time(response.max() as f64),
+        shown(response.mean()),
+        shown(response.percentile(50.0) as f64),
+        shown(response.percentile(95.0) as f64),
+        shown(response.percentile(99.0) as f64),
+        shown(response.max() as f64),
     );
     TestCase {
         name: metric_label(metric),

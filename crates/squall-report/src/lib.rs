@@ -56,6 +56,7 @@ pub use compare::{
 };
 pub use csv::csv;
 pub use failure_text::failure_text;
+pub use format::is_count;
 pub use hdr_log::{HdrLogWriter, hdr_log_of_run};
 pub use html::{comparison_html, html};
 pub use junit::junit;

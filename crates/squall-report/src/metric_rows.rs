@@ -1,11 +1,8 @@
-//! Which metrics a table shows, in which order, and in which unit. The terminal and the HTML page call it. It
-//! renders no table.
+//! Which metrics a table shows, and in which order. The terminal and the HTML page call it. It renders no table.
 
 use squall_metrics::{MetricKind, MetricView};
-use squall_model::{is_layout_shift, step_of_figure};
+use squall_model::step_of_figure;
 use std::{cmp::Reverse, collections::HashMap};
-
-use crate::format::{number, time};
 
 /// The metrics in the order in which they were first recorded, and the figures of pages after their step.
 pub(crate) fn ordered_metrics(metrics: &[MetricView]) -> Vec<&MetricView> {
@@ -31,9 +28,4 @@ pub(crate) fn most_important_first(mut metrics: Vec<&MetricView>, most: usize) -
         metrics.sort_by_key(|metric| (Reverse(metric.errors), is_figure(metric), Reverse(metric.requests)));
     }
     metrics
-}
-
-/// A time of a metric. A layout shift has no unit.
-pub(crate) fn metric_time(metric: &MetricView, nanoseconds: f64) -> String {
-    if is_layout_shift(&metric.key.name) { number(nanoseconds / 1e9) } else { time(nanoseconds) }
 }

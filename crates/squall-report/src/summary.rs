@@ -7,8 +7,8 @@ use squall_model::{LoadModel, StopReason, ThresholdResult};
 
 use crate::{
     ReportInput, RunVerdict, ScheduleRule, TerminalStyle, exit_code,
-    format::{bytes, count, number, percent, rfc3339, time},
-    metric_rows::{metric_time, most_important_first, ordered_metrics},
+    format::{bytes, count, metric_value, number, percent, rfc3339, time},
+    metric_rows::{most_important_first, ordered_metrics},
     report_input::describe_load,
     terminal_text::{TableCell, TextEmphasis, TextTable, plain_cell, sanitize, styled_cell, truncate_to_width, wrap},
     verdict,
@@ -206,18 +206,18 @@ fn metric_limit_note(run: &ReportInput<'_>, style: TerminalStyle) -> String {
 
 fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> Vec<TableCell> {
     let response: &Histogram = &metric.response;
-    let shown = |value: f64| plain_cell(metric_time(metric, value));
-    let at = |percentile| shown(response.percentile(percentile) as f64);
+    let cell = |nanos| plain_cell(metric_value(&metric.key, nanos));
+    let at = |percentile| cell(response.percentile(percentile) as f64);
     vec![
         plain_cell(metric_label(metric)),
         plain_cell(count(metric.requests)),
         plain_cell(format!("{}/s", number(run.rate(metric)))),
         styled_cell(if metric.errors > 0 { TextEmphasis::Bad } else { TextEmphasis::Dim }, count(metric.errors)),
-        shown(response.mean()),
+        cell(response.mean()),
         at(50.0),
         at(95.0),
         at(99.0),
-        shown(response.max() as f64),
+        cell(response.max() as f64),
     ]
 }
 

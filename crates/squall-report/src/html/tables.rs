@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     ReportInput,
-    format::{count, number, percent, round, time},
-    metric_rows::{metric_time, ordered_metrics},
+    format::{count, metric_value, number, percent, round, time},
+    metric_rows::ordered_metrics,
     wording::{describe_missed_starts, metric_label},
 };
 
@@ -95,7 +95,7 @@ fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> String {
         number_cell(metric.requests as f64, &count(metric.requests)),
         number_cell(run.rate(metric), &format!("{}/s", number(run.rate(metric)))),
         errors,
-        time_cells(&metric.response, |value| metric_time(metric, value))[1..].concat(),
+        time_cells(&metric.response, |value| metric_value(&metric.key, value))[1..].concat(),
         format!("<td>{}</td>", sparkline(&p99_points(metric))),
     ];
     format!("<tr>{}</tr>", cells.concat())

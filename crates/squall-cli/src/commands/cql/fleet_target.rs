@@ -5,7 +5,10 @@ use squall_cql::{Population, RunCounts, SequenceEnd, StopRule, StressSettings, W
 use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan, ScheduleRule, StopReason};
 use squall_orchestrator::{RunControl, RunObserver, RunResult};
 
-use crate::{args::FleetArgs, bundle::CqlSource, commands::run::run_bundle, exit::CliError, local_fleet_state};
+use crate::{
+    args::FleetArgs, bundle::CqlSource, commands::run::run_bundle, exit::CliError, fleet_store, local_fleet_state,
+    terminal,
+};
 
 /// The fleet, and what its workers need besides the plan.
 pub(super) struct FleetTarget {
@@ -39,6 +42,12 @@ impl FleetTarget {
     /// The same, whose runs the API of the fleet judges by `schedule_rule`.
     pub(super) fn judged_by(self, schedule_rule: ScheduleRule) -> FleetTarget {
         FleetTarget { schedule_rule, ..self }
+    }
+
+    /// Connects to the store, so that one that is not there is known before anything is sent to the database.
+    pub(super) async fn check(&self) -> Result<(), CliError> {
+        let notify = |notice: &str| terminal::print_stderr(format!("{notice}\n"));
+        fleet_store::open(&self.redis, &self.fleet, notify).await.map(drop)
     }
 
     /// Runs `plan` on the workers.

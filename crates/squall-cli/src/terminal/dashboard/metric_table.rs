@@ -8,7 +8,7 @@ use ratatui::{
     widgets::{Cell, Row, Table},
 };
 use squall_model::is_layout_shift;
-use squall_report::{LiveMetric, LiveTimes};
+use squall_report::{LiveMetric, LiveTimes, is_count};
 use std::cmp::Ordering;
 
 use super::{
@@ -154,8 +154,12 @@ fn metric_row(metric: &LiveMetric, sum: bool) -> MetricRow {
         kind => format!(" ({})", printable(kind)),
     };
     let errors = if metric.errors > 0 { Style::new().fg(palette::BAD).bold() } else { Style::new().fg(palette::DIM) };
-    // A layout shift has no unit; 1 is recorded as 1 s.
-    let show = |ms: f64| if is_layout_shift(&metric.name) { format!("{:.3}", ms / 1e3) } else { time(ms * 1e6) };
+    let show = |ms: f64| match &*metric.name {
+        // A layout shift has no unit; 1 is recorded as 1 s.
+        name if metric.kind == "custom" && is_layout_shift(name) => format!("{:.3}", ms / 1e3),
+        name if metric.kind == "custom" && is_count(name) => rate(ms),
+        _ => time(ms * 1e6),
+    };
     let p =
         |value: fn(&LiveTimes) -> f64| metric.response.as_ref().map_or("–".to_owned(), |times| show(value(times)));
     let plain = Style::new();
@@ -194,5 +198,17 @@ mod tests {
             assert!(total + MIN_NAME_WIDTH <= width || shown.len() == COLUMNS.len() - DROP_ORDER.len(), "{width}");
         }
         assert_eq!(visible_columns(std::slice::from_ref(&row), 160).len(), COLUMNS.len());
+    }
+
+    #[test]
+    fn counts_of_cql_statements_have_no_unit() {
+        let shown = |name: &str, kind: &str| {
+            let response = Some(LiveTimes { p50_ms: 12.0, p95_ms: 12.0, p99_ms: 12.0, max_ms: 12.0 });
+            let (name, kind) = (name.to_owned(), kind.to_owned());
+            let metric = LiveMetric { name, kind, requests: 1, errors: 0, rate_now: 1.0, response };
+            metric_row(&metric, false).cells[3].0.clone()
+        };
+        assert_eq!(shown("insert:rows", "custom"), "12");
+        assert_eq!(shown("measured", "custom"), "12.0 ms");
     }
 }

@@ -33,6 +33,9 @@ impl StressRun {
             self.log.text(&dump)?;
         }
         let button = self.button.clone();
+        if let Some(fleet) = &self.fleet {
+            unless_stopped(&button, fleet.check()).await?;
+        }
         let database = self.connect().await?;
         unless_stopped(&button, self.create_schema(&database)).await?;
         if self.settings.command.stop == StopRule::Partitions(0) {
