@@ -52,8 +52,5 @@ pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u
 /// `make demo` builds without these commands, because their libraries take long to compile.
 #[cfg(not(all(feature = "cql", feature = "grid")))]
 fn left_out(command: &str) -> CliError {
-    CliError::new(format!(
-        "this squall was built without `squall {command}`; `make python` builds the whole program into .venv, \
-         `make build` into target/release"
-    ))
+    CliError::new(format!("this squall was built without `squall {command}`; {}", squall_scenario::WHOLE_PROGRAM_HINT))
 }

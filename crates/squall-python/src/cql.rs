@@ -36,7 +36,7 @@ pub(crate) struct StatementCall {
 #[cfg(not(feature = "cql"))]
 impl StatementCall {
     pub(crate) fn new(_statement: &str, _options: &CallOptions<'_>) -> PyResult<StatementCall> {
-        let message = "this squall was built without CQL: build it with the feature `cql`";
+        let message = format!("this squall was built without CQL; {}", squall_scenario::WHOLE_PROGRAM_HINT);
         Err(pyo3::exceptions::PyRuntimeError::new_err(message))
     }
 

@@ -23,6 +23,10 @@ mod read;
 mod scenario;
 mod template;
 
+/// How to get what a program was built without.
+pub const WHOLE_PROGRAM_HINT: &str =
+    "`make python` builds the whole program into .venv, `make build` into target/release";
+
 /// The CQL client, for scenarios that are written as code.
 #[cfg(feature = "cql")]
 pub use squall_cql as cql_client;

@@ -31,7 +31,7 @@ impl ScenarioBuilder<'_, '_> {
         let first = raw.tasks.iter().find(|task| task.kind == TaskKind::Browser);
         if let (Some(task), false) = (first, cfg!(feature = "browser")) {
             let message = "this squall was built without browser users";
-            self.problems.add_with_hint(&task.location, message, "build it with the feature `browser`");
+            self.problems.add_with_hint(&task.location, message, crate::WHOLE_PROGRAM_HINT);
         }
         let browser = &raw.browser;
         let path = |given: &Option<Sourced<String>>| given.as_ref().map(|path| PathBuf::from(&path.value));

@@ -42,7 +42,7 @@ impl ScenarioBuilder<'_, '_> {
         let first = statements.map(|step| &step.statement.location).chain(&raw.cql.location).next();
         if let (Some(first), false) = (first, cfg!(feature = "cql")) {
             let message = "this squall was built without CQL";
-            self.problems.add_with_hint(first, message, "build it with the feature `cql`");
+            self.problems.add_with_hint(first, message, crate::WHOLE_PROGRAM_HINT);
         }
     }
 

@@ -8,7 +8,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Axis, Chart, Dataset, GraphType},
 };
-use squall_model::LoadModel;
+use squall_model::{LoadModel, Profile};
 use squall_report::{LiveRun, LiveSecond};
 use std::time::Duration;
 
@@ -74,18 +74,28 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, data: &DashboardData<'_>) {
     let now = points.last().map_or(0.0, |(_, y)| *y);
     let label = Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold());
     let value = Span::styled(rate(now), Style::new().fg(palette::ACCENT).bold());
-    let load = Span::styled(load_now(data, open), Style::new().fg(palette::DIM));
+    let asked = seconds.last().filter(|_| open).map(|second| planned_rate(profile, second));
+    let load = Span::styled(load_now(data, asked), Style::new().fg(palette::DIM));
     let title = title(area, [label.clone(), value.clone(), load], [label, value, Span::raw(" ")]);
     let series = [(planned.as_slice(), palette::PLAN), (points.as_slice(), palette::ACCENT)];
     draw_chart(frame, area, title, &series, (bounds, highest, rate));
 }
 
-fn load_now(data: &DashboardData<'_>, open: bool) -> String {
-    let level = rate(data.run.state.level);
-    match (open, data.run.is_paused()) {
+/// The starts a second that an open load asked for in `second`. The level at its end would look like a
+/// rate that was missed, while a ramp rises.
+fn planned_rate(profile: &Profile, second: &LiveSecond) -> f64 {
+    let begin = f64::from(second.t_s.saturating_sub(1));
+    let starts_by = |t: f64| profile.area(Duration::from_secs_f64(t));
+    (starts_by(begin + second.length_s) - starts_by(begin)) / second.length_s
+}
+
+/// The load beside the rate; `asked` is that of an open load in the latest second.
+fn load_now(data: &DashboardData<'_>, asked: Option<f64>) -> String {
+    let level = data.run.state.level;
+    match (&data.run.plan.load.model, data.run.is_paused()) {
         (_, true) => " (paused) ".to_owned(),
-        (true, false) => format!(" of {level} planned "),
-        (false, false) => format!(" from {level} users "),
+        (LoadModel::Open { .. }, false) => format!(" of {} planned ", rate(asked.unwrap_or(level))),
+        (LoadModel::Closed { .. }, false) => format!(" from {} users ", rate(level)),
     }
 }
 
@@ -152,7 +162,7 @@ fn round_up(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{planned_s, round_up};
+    use super::{planned_rate, planned_s, round_up};
     use crate::terminal::dashboard::tests::{live_run, plan};
     use squall_model::{Arrivals, Load, LoadModel, Pause, Profile};
     use std::time::Duration;
@@ -173,6 +183,17 @@ mod tests {
         check(open(1_000_000), Some(500), 10);
         check(closed(1_000_000), Some(500), 20);
         check(closed(300), Some(500), 30);
+    }
+
+    #[test]
+    fn planned_rate_of_a_rising_load_is_that_of_the_whole_second() {
+        let ramp = Profile::ramp(50.0, Duration::from_secs(10), Duration::from_secs(30)).expect("a ramp");
+        let plan = plan();
+        let planned = |seconds: u32| {
+            let run = live_run(&plan, seconds);
+            planned_rate(&ramp, run.seconds.last().expect("a second"))
+        };
+        assert_eq!([planned(4), planned(12)].map(f64::round), [18.0, 50.0]);
     }
 
     #[test]

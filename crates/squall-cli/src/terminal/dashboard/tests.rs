@@ -198,7 +198,7 @@ fn tall_dashboard_shows_every_panel() {
     for part in [
         "RUNNING",
         "0:12 / 0:30",
-        "starts/s 40 of 40 planned",
+        "starts/s 40 of 50 planned",
         "response time",
         "browse",
         "buy",
