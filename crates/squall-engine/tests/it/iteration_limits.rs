@@ -26,7 +26,8 @@ async fn open_run_makes_exactly_its_limit_of_iterations() {
     let config = config(load, &driver);
     let (view, end) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.accounting().reported, 321);
-    assert_eq!(end.active, MS(321));
+    // Until the last start is made, which is late on a machine that stalls, and not as long as the profile.
+    assert!((MS(321)..Duration::from_secs(60)).contains(&end.active), "{:?}", end.active);
 }
 
 #[tokio::test]
