@@ -140,7 +140,12 @@ function Navigation({ page, onKeys }: { page: string; onKeys: () => void }): JSX
           {Object.entries(PAGES)
             .filter(([name, entry]) => entry.group === group && isOffered(name, store))
             .map(([name, entry]) => (
-              <a key={name} class={NEAR.includes(name) ? "" : "far"} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
+              <a
+                key={name}
+                class={NEAR.includes(name) || resultsOnly ? "" : "far"}
+                href={`#/${name}`}
+                aria-current={name === page ? "page" : undefined}
+              >
                 <Icon name={entry.icon} />
                 <span>{entry.title}</span>
                 {badges[name] ? <b class={name === "errors" ? "bad" : ""}>{count(badges[name])}</b> : null}

@@ -166,6 +166,26 @@ describe("the charts of a run on two workers", { timeout: 10 * PATIENCE_MS }, ()
     await context.close();
   });
 
+  test("a worker at its CPU limit is named during the run, and not when the run is over", async () => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    page.setDefaultTimeout(PATIENCE_MS);
+    await page.routeWebSocket("**/api/v1/live*", (socket) => {
+      socket.connectToServer().onMessage((text) => {
+        const message = JSON.parse(text);
+        if (message.type === "fleet") message.workers[0].cpu_percent = 95;
+        socket.send(JSON.stringify(message));
+      });
+    });
+    await page.goto(fleet.api);
+    const generator = page.locator(".figure", { hasText: "Generator lag p99" });
+    await generator.getByText("worker-1 at the limit").waitFor();
+    await fleet.squall("test", "stop", "--api", fleet.api);
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
+    assert.doesNotMatch(await generator.textContent(), /at the limit|CPU/);
+    await context.close();
+  });
+
   test("no script failed, and nothing was asked of another host", () => {
     assert.deepEqual(view.problems, []);
   });

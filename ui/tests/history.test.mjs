@@ -300,6 +300,8 @@ describe("the history of a fleet", { timeout: 10 * PATIENCE_MS }, () => {
     await until("two runs", async () => (await page.locator("table.runs tbody tr").count()) === 2);
     assert.deepEqual(await page.locator(".navigation .group a span").allInnerTexts(), ["History", "Compare"]);
     await picture(page, "ui-folder-1440-light");
+    await page.setViewportSize(NARROW);
+    for (const name of ["History", "Compare"]) await page.getByRole("link", { name }).waitFor();
     assert.deepEqual(problems, []);
     await context.close();
     served.child.kill("SIGINT");

@@ -200,7 +200,9 @@ function RunRow({ run, ticked, onTick, onAsk }: RowProps): JSX.Element {
         </label>
       </th>
       <td title={run.started}>{dateText(run.started_unix_ms)}</td>
-      <td class="load">{visible(run.load)}</td>
+      <td class="load">
+        <span>{visible(run.load)}</span>
+      </td>
       <td class="number">{length(Math.round(run.active_s * 10) / 10)}</td>
       <td>
         <span class={`chip ${chip.tone}`}>

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Figures } from "../feed/messages";
-import { count, levelText, percent, short, three, time, timeText, UNKNOWN } from "../format";
+import { count, levelText, percent, short, three, time, timeText, UNKNOWN, visible } from "../format";
 import { store, useMeasurements } from "../store";
 import { CPU_LIMIT_PERCENT } from "./cpu_limit";
 import { levelAt } from "./profile";
@@ -130,14 +130,14 @@ function generatorFigure(over: boolean): Figure {
   const { data, fleet } = store;
   const lag = over ? (data.figures?.lag_p99 ?? 0) : (data.column("lag_p99").at(-1) ?? 0);
   const [value, unit] = time(lag);
-  const workers = (fleet?.workers ?? []).filter((worker) => worker.present);
-  const limited = workers.filter((worker) => (worker.cpu_percent ?? 0) >= CPU_LIMIT_PERCENT).map((worker) => worker.id);
+  // What the workers do after the end is not about the run.
+  const workers = over ? [] : (fleet?.workers ?? []).filter((worker) => worker.present);
+  const limited = workers.filter((worker) => (worker.cpu_percent ?? 0) >= CPU_LIMIT_PERCENT).map((worker) => visible(worker.id));
   const highest = Math.max(0, ...workers.map((worker) => worker.cpu_percent ?? 0));
   const dropped = data.figures?.dropped ?? 0;
-  const parts = [
-    workers.length > 0 && !over ? `CPU ${short(highest)} %` : "",
-    dropped > 0 ? `${count(dropped)} starts dropped` : "",
-  ].filter(Boolean);
+  const parts = [workers.length > 0 ? `CPU ${short(highest)} %` : "", dropped > 0 ? `${count(dropped)} starts dropped` : ""].filter(
+    Boolean,
+  );
   const bad = (data.figures?.saturated_because.length ?? 0) > 0;
   return {
     name: "Generator lag p99",

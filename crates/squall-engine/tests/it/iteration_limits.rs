@@ -26,8 +26,8 @@ async fn open_run_makes_exactly_its_limit_of_iterations() {
     let config = config(load, &driver);
     let (view, end) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.accounting().reported, 321);
-    // A machine that stalls begins the last iteration later than planned.
-    assert!(end.active >= MS(321) && end.active < Duration::from_secs(60), "{end:?}");
+    // Until the last start is made, which is late on a machine that stalls, and not as long as the profile.
+    assert!((MS(321)..Duration::from_secs(60)).contains(&end.active), "{:?}", end.active);
 }
 
 #[tokio::test]

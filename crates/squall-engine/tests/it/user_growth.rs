@@ -22,8 +22,11 @@ async fn slow_on_start_does_not_run_once_per_start() {
     let driver = driver(|_| Duration::from_millis(2), Duration::from_millis(300), UserStart::OnStart);
     let (log, config) = (driver.log.clone(), config(open(200.0, Duration::from_secs(1)), &driver));
     let (view, _) = run(driver, config, |_, _| {}).await;
-    assert_eq!(log.started.load(Ordering::Relaxed), 5, "200 starts");
-    assert_eq!((view.engine.iterations, view.engine.dropped, added_users(&view)), (200, 0, 0));
+    // On a machine that stalls, all users may be busy at once.
+    let added = added_users(&view);
+    assert_eq!(log.started.load(Ordering::Relaxed), 5 + added, "200 starts");
+    assert_eq!((view.engine.iterations, view.engine.dropped), (200, 0));
+    assert!(added < 20, "{added} users were added");
 }
 
 #[tokio::test]
