@@ -50,7 +50,8 @@ impl Page {
     pub(crate) async fn open(connection: &Connection, viewport: (u32, u32)) -> Result<Page, CdpError> {
         let created = connection.call(None, "Target.createBrowserContext", json!({ "disposeOnDetach": true })).await?;
         let context = text(&created["browserContextId"]);
-        let target = json!({ "url": "about:blank", "browserContextId": context });
+        let (width, height) = viewport;
+        let target = json!({ "url": "about:blank", "browserContextId": context, "width": width, "height": height });
         // From here on the page's drop removes the context.
         let state = PageState::new();
         let mut page = Page { connection: connection.clone(), context, session: String::new(), state, listener: None };
@@ -70,7 +71,7 @@ impl Page {
 
     /// Sets the size of the page, and enables its events.
     async fn prepare(&self, (width, height): (u32, u32)) -> Result<(), CdpError> {
-        // Chromium takes the size of a new target for that of its window, whose frame it then takes off.
+        // Full Chromium takes the size of a new target for that of its window, whose frame it then takes off.
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 0, "mobile": false });
         let commands = [
             ("Emulation.setDeviceMetricsOverride", size),

@@ -201,14 +201,13 @@ fn how_to_connect(args: &GridUpArgs, address: SocketAddr) -> String {
     let has_keys = !args.clients.key.is_empty() || !args.clients.admin_key.is_empty();
     let (token, server_key) = if has_keys { ("&token=SECRET", " --server-key SECRET") } else { ("", "") };
     let browser = settings::browser_name(args.browsers.browser);
-    // `import()` works in a file and in Node's console alike.
     format!(
         "the grid is at ws://{address}/ with {} slots; Ctrl-C ends it\n\
          squall grid status --server http://{address}{server_key} --watch shows it\n\n\
-         a client, for a file such as client.mjs:\n\n\
-         const {{ {browser} }} = await import('playwright-core');\n\
+         a client, client.mjs:\n\n\
+         import {{ {browser} }} from 'playwright-core';\n\
          const browser = await {browser}.connect('ws://{address}/?browser={browser}{token}');\n\
-         console.log(await (await browser.newPage()).evaluate('navigator.userAgent')); await browser.close();\n",
+         console.log(browser.version()); await browser.close();\n",
         u32::from(args.workers) * args.browsers.slots
     )
 }
@@ -235,7 +234,7 @@ mod tests {
         };
         let status = "--server http://127.0.0.1:8080 --watch";
         check(&[], "await chromium.connect('ws://127.0.0.1:8080/?browser=chromium');", status);
-        check(&["--browser", "firefox"], "const { firefox } = await import('playwright-core');", status);
+        check(&["--browser", "firefox"], "import { firefox } from 'playwright-core';", status);
         check(&["--browser", "firefox"], "firefox.connect('ws://127.0.0.1:8080/?browser=firefox');", status);
         for flag in ["--key", "--admin-key"] {
             let status = "--server http://127.0.0.1:8080 --server-key SECRET --watch";

@@ -46,7 +46,12 @@ pub(super) fn metric_names(raw: &RawScenario, problems: &mut ProblemList<'_>) ->
     let mut spans = Vec::new();
     for task in &raw.tasks {
         let Some(flow) = &task.name else { continue };
-        names.request(flow.value.clone(), MetricMeaning::Task(&flow.value), task.kind, &flow.location, problems);
+        let (name, meaning) = (flow.value.clone(), MetricMeaning::Task(&flow.value));
+        match task.kind {
+            // The figures are those of its steps.
+            TaskKind::Browser if !task.steps.is_empty() => names.add(name, meaning, &flow.location, problems),
+            kind => names.request(name, meaning, kind, &flow.location, problems),
+        }
         names.steps(&flow.value, &task.steps, task.kind, problems);
         // A flow is timed under its own name, and its group may have the same name.
         let own = |task: &RawTask| !task.steps.is_empty() && task.group.as_ref().is_some_and(|g| g.value == flow.value);

@@ -66,7 +66,11 @@ impl ScenarioBuilder<'_, '_> {
                 }
             };
             if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.may_have(metric)) {
-                let hint = match did_you_mean(metric, known.names.iter().map(String::as_str)) {
+                let names = || known.names.iter().map(String::as_str);
+                // The name of a step begins with that of its task.
+                let is_step = |name: &&str| name.strip_suffix(&**metric).is_some_and(|task| task.ends_with('/'));
+                let step = names().find(is_step).filter(|_| !known.allow_unknown);
+                let hint = match step.or_else(|| did_you_mean(metric, names())) {
                     // A misspelt task name is an error, not a metric that appears later.
                     Some(close) => Some(format!("did you mean `{close}`?")),
                     None if known.allow_unknown => None,

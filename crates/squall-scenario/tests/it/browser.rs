@@ -190,6 +190,9 @@ fn mistakes_in_browser_tasks_are_reported_with_their_line() {
         &format!("[load]\nthresholds = [\"b:lcp_p75<1s\"]\n{}", task("goto = \"/\"")),
         &["there is no metric `b:lcp`"],
     );
+    let step = "[load]\nthresholds = [\"home:lcp_p75<1s\", \"a:lcp_p75<1s\"]\n[[task]]\nname = \"a\"\nkind = \"browser\"\n\
+                [[task.step]]\nname = \"home\"\ngoto = \"/\"";
+    rejected(step, &["there is no metric `home:lcp`", "did you mean `a/home:lcp`?", "there is no metric `a:lcp`"]);
     let grid = |settings: &str| format!("[browser]\n{settings}\n{}", task("goto = \"/\""));
     rejected(&grid("grid = \"grid:8080\""), &["`grid:8080` is no URL of a grid", "write grid = \"ws://host:8080\""]);
     rejected(
