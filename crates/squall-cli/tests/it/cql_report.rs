@@ -30,6 +30,8 @@ fn result_table_and_database_have_the_same_number_of_operations() {
     let result = folder.json("result.json");
     assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (700.0, 0.0));
     assert_eq!((result["verdict"].as_str(), result["exit_code"].as_i64()), (Some("passed"), Some(0)));
+    let (users, threads) = (number(&result, "/totals/peak_users"), number(&result, "/generator/threads"));
+    assert_eq!((users, threads), (5.0, 2.0), "threads= are the total, of which processes= have three and two");
     let last_row = ended.stdout.lines().rfind(|line| line.starts_with("total,")).expect("a row of the table");
     let total = last_row.trim_start_matches("total,").trim_start();
     assert!(total.starts_with("700,"), "{last_row}");

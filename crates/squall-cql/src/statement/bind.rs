@@ -11,13 +11,24 @@ use scylla::serialize::{
     SerializationError,
     row::{RowSerializationContext, SerializeRow},
     value::SerializeValue,
-    writers::RowWriter,
+    writers::{CellWriter, RowWriter},
 };
 use std::cell::RefCell;
 
-/// The arguments of one sending.
+/// The arguments of a statement.
 #[derive(Debug, Default)]
-pub struct BoundValues(Vec<Cell>);
+pub struct BoundValues {
+    cells: Vec<Cell>,
+    /// Of all pages that were asked for.
+    sent_bytes: std::cell::Cell<u64>,
+}
+
+impl BoundValues {
+    /// The bytes of the values that were sent so far.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
+    }
+}
 
 #[derive(Debug)]
 enum Cell {
@@ -76,7 +87,7 @@ impl ScenarioStatement {
                 })?),
             });
         }
-        Ok(BoundValues(cells))
+        Ok(BoundValues { cells, ..BoundValues::default() })
     }
 
     /// Checks the values that are the same in every sending, before the run; `None` is not known yet.
@@ -108,24 +119,26 @@ impl SerializeRow for BoundValues {
         writer: &mut RowWriter,
     ) -> Result<(), SerializationError> {
         let mut bytes = Vec::new();
-        for (cell, column) in self.0.iter().zip(context.columns()) {
+        for (cell, column) in self.cells.iter().zip(context.columns()) {
             let out = writer.make_cell_writer();
+            bytes.clear();
             match cell {
-                Cell::Null => drop(out.set_null()),
+                Cell::Null => {
+                    out.set_null();
+                    continue;
+                }
                 Cell::Converted(value) => {
-                    value.serialize(column.typ(), out)?;
+                    _ = value.serialize(column.typ(), CellWriter::new_without_size(&mut bytes))?
                 }
-                Cell::Generated(value) => {
-                    bytes.clear();
-                    value.write(&mut bytes);
-                    out.set_value(&bytes).map_err(SerializationError::new)?;
-                }
+                Cell::Generated(value) => value.write(&mut bytes),
             }
+            out.set_value(&bytes).map_err(SerializationError::new)?;
+            self.sent_bytes.update(|sent| sent + bytes.len() as u64);
         }
         Ok(())
     }
 
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.cells.is_empty()
     }
 }

@@ -84,14 +84,14 @@ impl<'p> StatementRunner<'p> {
             Ok(rows) => {
                 let failed = check(&rows, ended - started);
                 let outcome = failed.as_ref().map_or(PASSED, |(outcome, _)| *outcome);
-                in_flight.end(ended, outcome, rows.bytes(), 0);
+                in_flight.end(ended, outcome, rows.bytes(), values.sent_bytes());
                 if let Some((outcome, message)) = &failed {
                     note(*outcome, message);
                 }
                 StatementEnd::Answered { ended, rows, failure: failed.map(|(outcome, _)| outcome) }
             }
             Err(failure) => {
-                in_flight.end(ended, failure.outcome, 0, 0);
+                in_flight.end(ended, failure.outcome, 0, values.sent_bytes());
                 note(failure.outcome, &failure.message);
                 if failure.transport_failed {
                     tokio::time::sleep(UNSENT_PAUSE).await;

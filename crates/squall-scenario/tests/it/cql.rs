@@ -73,7 +73,8 @@ expect = { json = { "$.name" = "{{ name }}" } }
     assert_eq!(target.requests_of(TargetEndpoint::Product), 6);
     assert_eq!(server.count("SELECT COUNT(*) FROM mixed.orders"), 3);
     assert_eq!(metric(&recorded, "order/compare:rows").requests(), 3);
-    assert!(metric(&recorded, "order/compare").bytes_in > 0, "rows are received bytes");
+    let compare = metric(&recorded, "order/compare");
+    assert!(compare.bytes_in > 0 && compare.bytes_out > 0, "rows are received bytes, values are sent ones");
     assert_eq!((recorded.engine.begun, recorded.engine.recorded), (12, 12));
 }
 
@@ -143,6 +144,7 @@ values = [{ population = "uniform(1..1000)" }, { population = "fixed(5)", size =
     assert!(completed.iter().all(|completed| *completed), "{:?}", recorded.notes());
     let written = server.count("SELECT COUNT(*) FROM generated.rows");
     assert!((40..=60).contains(&written), "{written} different values of 1000 in 60 draws");
+    assert_eq!(metric(&recorded, "write").bytes_out, 60 * (4 + 12), "an int and a text are sent bytes");
     assert_eq!(server.count("SELECT COUNT(*) FROM generated.rows WHERE p = 1 AND c >= 1 AND c <= 1000"), written);
     let read = format!(
         "[[task]]\nname = \"read\"\nkind = \"cql\"\nstatement = \"SELECT t FROM rows WHERE p = 1\"\npage_size = 7\n\
