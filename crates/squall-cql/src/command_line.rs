@@ -81,9 +81,10 @@ pub fn parse_command_line<S: AsRef<str>>(words: &[S]) -> Result<CqlCommand, Comm
     if problems.is_empty() { Ok(CqlCommand::Stress(Box::new(settings))) } else { Err(CommandLineError { problems }) }
 }
 
-/// Whether a word with dashes, such as `--threads=5`, names an option that has none.
-pub fn is_option_with_dashes(word: &str) -> bool {
-    problem::option_hint(word).is_some()
+/// Whether a word such as `--threads=5` names an option, which has no dash, or a group, which has one.
+pub fn has_wrong_dashes(word: &str) -> bool {
+    let is_group = |group: &GroupSpec| word.strip_prefix('-').is_some_and(|name| group.is_called(name));
+    problem::option_hint(word).is_some() || group_table::GROUPS.iter().any(is_group)
 }
 
 fn find_command(typed: &str) -> Result<&'static GroupSpec, CommandLineError> {

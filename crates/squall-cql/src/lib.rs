@@ -25,7 +25,7 @@ mod statement;
 #[cfg(feature = "database")]
 mod tls;
 
-pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, is_option_with_dashes, parse_command_line};
+pub use command_line::{CommandLineError, CommandLineProblem, CqlCommand, has_wrong_dashes, parse_command_line};
 #[cfg(feature = "database")]
 pub use database::{
     AttemptTimes, Database, DatabaseConnectError, DatabaseHost, DatabaseTarget, LostDatabase, SchemaChange,

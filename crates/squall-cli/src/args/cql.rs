@@ -2,7 +2,7 @@
 //! flags that `squall run` has too. A flag may stand anywhere between the words.
 
 use clap::{Args, CommandFactory};
-use squall_cql::is_option_with_dashes;
+use squall_cql::has_wrong_dashes;
 use squall_model::Threshold;
 use std::{ffi::OsString, time::Duration};
 
@@ -139,9 +139,8 @@ fn value_of_flag(cql: &clap::Command, word: &str) -> Option<FlagValue> {
         }
     };
     let Some(arg) = known else {
-        // An unknown flag, --help or --flag=value: clap reads it. squall-cql says where an option with dashes belongs.
-        let is_word =
-            cql.get_arguments().all(|arg| arg.get_long() != Some(flag_name(word))) && is_option_with_dashes(word);
+        // clap reads an unknown flag, --help or --flag=value; squall-cql explains words of its own with wrong dashes.
+        let is_word = cql.get_arguments().all(|arg| arg.get_long() != Some(flag_name(word))) && has_wrong_dashes(word);
         return (!is_word).then_some(FlagValue::None);
     };
     Some(match arg.get_num_args().filter(|_| arg.get_action().takes_values()) {
@@ -185,6 +184,7 @@ mod tests {
         check("squall cql write --html=report n=5", "squall cql --html=report -- write n=5");
         check("squall cql --help", "squall cql --help");
         check("squall cql write --threads 5 --jsn x", "squall cql --jsn -- write --threads 5 x");
+        check("squall cql write --rate threads=5", "squall cql -- write --rate threads=5");
         check("squall run --json http://h", "squall run --json http://h");
     }
 }

@@ -82,15 +82,20 @@ fn workers_of_a_fleet_write_every_key_of_a_sequence_once() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_known_before_the_database_is_changed() {
+fn a_fleet_without_store_or_worker_is_known_before_the_database_is_changed() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let store = format!("redis://{}", closed.expect("a free port"));
-    let port = format!("native={}", Cassandra::shared().port());
-    let command = ["cql", "write", "n=1", "-rate", "threads=1", "-schema", "keyspace=fleet_absent", "-port", &port];
-    let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra", "--cluster", &store];
-    let ended = TestFolder::new().squall(&[&command[..], &login].concat());
-    assert!(ended.code == 3 && ended.stderr.contains("cannot connect to Redis at"), "{ended:?}");
-    assert!(!ended.stdout.contains("Connected to cluster"), "{ended:?}");
+    let closed = format!("redis://{}", closed.expect("a free port"));
+    let no_worker = CqlFleet::new(0);
+    let failed = |store: &str, code, reason: &str| {
+        let port = format!("native={}", Cassandra::shared().port());
+        let command = ["cql", "write", "n=1", "-rate", "threads=1", "-schema", "keyspace=fleet_absent", "-port", &port];
+        let login = ["-mode", "native", "cql3", "user=cassandra", "password=cassandra", "--cluster", store];
+        let ended = no_worker.folder.squall(&[&command[..], &login].concat());
+        assert!(ended.code == code && ended.stderr.contains(reason), "{ended:?}");
+        assert!(!ended.stdout.contains("Connected to cluster"), "{ended:?}");
+    };
+    failed(&closed, 3, "cannot connect to Redis at");
+    failed(&no_worker.redis.url(), 2, "no worker is alive: start one");
 }
 
 #[test]

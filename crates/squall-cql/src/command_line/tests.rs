@@ -187,6 +187,7 @@ fn mistakes_are_refused_with_a_hint() {
         "write n=1 -threads 5",
         "-threads is not a group of options: threads= is an option of -rate and has no dash",
     );
+    check_error("write n=1 --rate threads=5", "--rate is not a group of options: did you mean -rate?");
     check_error(
         "write n=1 --threads=5",
         "--threads=5 is not a group of options: threads= is an option of -rate and has no dash",

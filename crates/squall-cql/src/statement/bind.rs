@@ -128,7 +128,7 @@ impl SerializeRow for BoundValues {
                     continue;
                 }
                 Cell::Converted(value) => {
-                    drop(value.serialize(column.typ(), CellWriter::new_without_size(&mut bytes))?)
+                    _ = value.serialize(column.typ(), CellWriter::new_without_size(&mut bytes))?
                 }
                 Cell::Generated(value) => value.write(&mut bytes),
             }

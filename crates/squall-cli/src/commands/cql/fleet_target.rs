@@ -3,12 +3,17 @@
 
 use squall_cql::{Population, RunCounts, SequenceEnd, StopRule, StressSettings, Workload};
 use squall_model::{Bundle, EncodedSettings, EngineLimits, Plan, ScheduleRule, StopReason};
-use squall_orchestrator::{RunControl, RunObserver, RunResult};
+use squall_orchestrator::{FleetClient, FleetError, RunControl, RunObserver, RunResult, WorkerInfo};
+use std::time::{Duration, Instant};
 
 use crate::{
     args::FleetArgs, bundle::CqlSource, commands::run::run_bundle, exit::CliError, fleet_store, local_fleet_state,
     terminal,
 };
+
+/// How long workers that have just started may take to join.
+const WORKER_START_TIMEOUT: Duration = Duration::from_secs(5);
+const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The fleet, and what its workers need besides the plan.
 pub(super) struct FleetTarget {
@@ -44,10 +49,22 @@ impl FleetTarget {
         FleetTarget { schedule_rule, ..self }
     }
 
-    /// Connects to the store, so that one that is not there is known before anything is sent to the database.
+    /// Waits for the store and for a worker, so that missing ones are known before anything is sent to the database.
     pub(super) async fn check(&self) -> Result<(), CliError> {
         let notify = |notice: &str| terminal::print_stderr(format!("{notice}\n"));
-        fleet_store::open(&self.redis, &self.fleet, notify).await.map(drop)
+        let fleet = FleetClient::new(fleet_store::open(&self.redis, &self.fleet, notify).await?);
+        let began = Instant::now();
+        loop {
+            // `run_fleet` reports a store that does not respond any more.
+            let Ok(status) = fleet.status().await else { return Ok(()) };
+            if status.workers.iter().any(WorkerInfo::is_healthy) {
+                return Ok(());
+            }
+            if began.elapsed() >= WORKER_START_TIMEOUT {
+                return Err(CliError::new(FleetError::NoWorkers.to_string()));
+            }
+            tokio::time::sleep(WORKER_CHECK_INTERVAL).await;
+        }
     }
 
     /// Runs `plan` on the workers.
@@ -112,7 +129,6 @@ pub(super) fn count_missed_operations(result: &mut RunResult, counts: &RunCounts
 mod tests {
     use super::{super::interval_table::tests::view, *};
     use squall_model::{FleetFacts, GeneratorStats, Load, LoadModel, Pause, Profile, RunFacts};
-    use std::time::Duration;
 
     #[track_caller]
     fn check(seconds: &[&[(&str, &[u64])]], known: u64, expected: u64) {
