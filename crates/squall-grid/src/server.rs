@@ -54,8 +54,8 @@ use crate::{
 /// The most bytes and headers of a client's request.
 const MAX_CLIENT_HEAD: usize = MAX_HEAD / 2;
 const MAX_CLIENT_HEADERS: usize = MAX_HEADERS / 2;
-/// Larger heads are read up to these limits, so that their refusal says what is wrong. hyper refuses those beyond
-/// with an empty body. A client has [`HEAD_TIMEOUT`] to send so many bytes.
+/// Larger heads are read up to these limits, so that their refusal names the limit. hyper refuses those beyond with an
+/// empty body. A client must send its head within [`HEAD_TIMEOUT`].
 const MAX_READ_HEAD: usize = 1 << 20;
 const MAX_READ_HEADERS: usize = 1024;
 /// Connections at once; more wait to be accepted.

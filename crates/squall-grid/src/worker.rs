@@ -136,34 +136,8 @@ impl<S: SlotOffers> GridWorker<S> {
         let address = listener.local_addr().map_err(listen_error)?;
         let pools = BrowserPools::new(config, folder.path()).map_err(PoolError::Host)?;
         let secret = unique_id();
-        let gateway = Gateway::new(GatewayConfig {
-            worker: config.id.name().to_owned(),
-            secret: secret.clone(),
-            slots: config.slots as usize,
-            isolation: config.isolation,
-            pools: pools.clone(),
-            cdp: CdpLauncher {
-                executable: config.executable.clone().filter(|_| config.id.kind() == "chromium"),
-                args: config.args.clone(),
-                folder: folder.path().to_owned(),
-                launched: AtomicU64::new(0),
-            },
-            probe_every: config.probe_every,
-            max_cdp_time: config.rules.max_age.saturating_add(config.rules.recycle_timeout),
-        });
-        let offer = SlotOffer {
-            worker: config.id.clone(),
-            versions: Vec::new(),
-            endpoint: format!("ws://{}/", config.advertise.clone().unwrap_or_else(|| address.to_string())),
-            secret,
-            slots: config.slots,
-            lifetime: 0,
-            max_lifetime: config.max_lifetime,
-            draining: false,
-            started_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64),
-            sessions: Vec::new(),
-            ended: Vec::new(),
-        };
+        let gateway = Gateway::new(gateway_config(config, folder.path(), secret.clone(), pools.clone()));
+        let offer = first_offer(config, address, secret);
         let (stop_pool, stop_gateway) = (CancellationToken::new(), CancellationToken::new());
         let close = CloseFrame::new(1001, format!("squall: worker {} was drained", config.id.name()));
         let serving = async {
@@ -308,6 +282,41 @@ impl OfferHistory {
         let since = *self.missing_since.entry(session.clone()).or_insert_with(Instant::now);
         let steady = self.steady_since.is_some_and(|since| since.elapsed() >= config.ttl);
         since.elapsed() < config.heartbeat * MISSING_HEARTBEATS && !(reason == EndReason::ServerLost && steady)
+    }
+}
+
+fn gateway_config(config: &GridWorkerConfig, folder: &Path, secret: String, pools: BrowserPools) -> GatewayConfig {
+    GatewayConfig {
+        worker: config.id.name().to_owned(),
+        secret,
+        slots: config.slots as usize,
+        isolation: config.isolation,
+        pools,
+        cdp: CdpLauncher {
+            executable: config.executable.clone().filter(|_| config.id.kind() == "chromium"),
+            args: config.args.clone(),
+            folder: folder.to_owned(),
+            launched: AtomicU64::new(0),
+        },
+        probe_every: config.probe_every,
+        max_cdp_time: config.rules.max_age.saturating_add(config.rules.recycle_timeout),
+    }
+}
+
+/// The offer of a worker that has no session and knows no versions yet.
+fn first_offer(config: &GridWorkerConfig, address: SocketAddr, secret: String) -> SlotOffer {
+    SlotOffer {
+        worker: config.id.clone(),
+        versions: Vec::new(),
+        endpoint: format!("ws://{}/", config.advertise.clone().unwrap_or_else(|| address.to_string())),
+        secret,
+        slots: config.slots,
+        lifetime: 0,
+        max_lifetime: config.max_lifetime,
+        draining: false,
+        started_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64),
+        sessions: Vec::new(),
+        ended: Vec::new(),
     }
 }
 

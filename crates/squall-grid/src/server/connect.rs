@@ -337,12 +337,12 @@ pub(crate) async fn claim<S: SlotStore>(
 
 /// Says whether the client's browser was busy all the time, or is not there at all.
 async fn refuse_at_deadline<S: SlotStore>(state: &ServerState<S>, requested: &RequestedSession) -> Refusal {
-    let (browser, seconds) = (requested.browser.clone(), state.config.queue_timeout.as_secs());
+    let (browser, waited) = (requested.browser.clone(), state.config.queue_timeout);
     match state.store.snapshot().await {
         Ok(snapshot) if !snapshot.workers.iter().any(|view| view.worker.kind() == browser) => {
-            Refusal::NoWorkerOf { browser, seconds }
+            Refusal::NoWorkerOf { browser, waited }
         }
-        _ => Refusal::Timeout { browser, seconds },
+        _ => Refusal::Timeout { browser, waited },
     }
 }
 

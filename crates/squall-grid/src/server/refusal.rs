@@ -2,6 +2,8 @@
 //! Playwright shows the body as the error message.
 //! They decide nothing. Every route returns them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use http_body_util::Full;
@@ -78,13 +80,13 @@ pub(crate) enum Refusal {
     Worker { worker: String, reason: String },
     #[error("{body}")]
     Passed { status: u16, body: String },
-    #[error("no {browser} worker had a free slot within {seconds} s; add workers or raise --slots")]
-    Timeout { browser: String, seconds: u64 },
+    #[error("no {browser} worker had a free slot within {waited:?}; add workers or raise --slots")]
+    Timeout { browser: String, waited: Duration },
     #[error(
-        "no {browser} worker joined this grid within {seconds} s: start one with `squall grid worker --browser \
+        "no {browser} worker joined this grid within {waited:?}: start one with `squall grid worker --browser \
          {browser}`, or ask for another ?browser="
     )]
-    NoWorkerOf { browser: String, seconds: u64 },
+    NoWorkerOf { browser: String, waited: Duration },
     #[error("the server is shutting down; connect again")]
     Draining,
     #[error("the server cannot renew its membership in the grid's store; see the log of the server")]

@@ -2,6 +2,7 @@
 //! Node host. [`super::browser_set`] decides which browser takes a session.
 //! It opens no connection to a browser. The gateway takes browsers from it.
 
+mod config;
 mod launch;
 
 use std::{
@@ -18,11 +19,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::config::PoolError;
+pub(crate) use self::config::{HostStart, PoolConfig};
+
 use self::launch::{RunningBrowser, launch, launch_failure};
 use super::{
     browser_memory::anonymous_bytes_by_group,
-    browser_set::{BrowserRules, BrowserSet, Isolation},
-    node_host::{BrowserClosed, HostCallError, NodeHost, NodeHostConfig, NodeHostError, kill_group},
+    browser_set::{BrowserSet, Isolation},
+    node_host::{BrowserClosed, HostCallError, NodeHost, kill_group},
     stopped_process::{StopCheck, has_ended},
 };
 use crate::error_text::with_causes;
@@ -32,57 +36,6 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// Probes in a row that a browser may miss.
 const MAX_MISSES: u32 = 2;
-
-/// How browsers are launched and watched.
-#[derive(Clone, Debug)]
-pub(crate) struct PoolConfig {
-    pub(crate) host: NodeHostConfig,
-    pub(crate) start: HostStart,
-    pub(crate) executable: Option<PathBuf>,
-    pub(crate) args: Vec<String>,
-    pub(crate) rules: BrowserRules,
-    pub(crate) launch_timeout: Duration,
-    pub(crate) probe_every: Duration,
-    pub(crate) probe_timeout: Duration,
-}
-
-/// When a pool starts Node and its first browser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostStart {
-    /// With the worker, which ends if that fails.
-    AtOnce,
-    /// When a session asks for a browser, because Node costs 85 MiB.
-    AtFirstSession,
-}
-
-/// Why the pool ended by itself.
-#[derive(Debug, thiserror::Error)]
-pub enum PoolError {
-    /// The Node host could not start.
-    #[error(transparent)]
-    Host(#[from] NodeHostError),
-    /// The first browser could not start.
-    #[error(
-        "cannot launch {browser}: {reason}; --executable names the browser's program{}",
-        program_hint(.browser)
-    )]
-    Launch {
-        /// The browser.
-        browser: String,
-        /// What Playwright said.
-        reason: String,
-    },
-}
-
-/// Where the program of a browser comes from.
-fn program_hint(browser: &str) -> String {
-    match browser {
-        "chromium" => ", for example /usr/lib/chromium/chromium-headless-shell of Debian's package \
-                       chromium-headless-shell"
-            .to_owned(),
-        other => format!(", or `npx playwright install {other}` downloads Playwright's own"),
-    }
-}
 
 /// The browsers. Clones share them.
 #[derive(Clone)]

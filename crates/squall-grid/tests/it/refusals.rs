@@ -63,7 +63,7 @@ async fn bad_requests_are_refused_with_a_remedy() {
 
 #[tokio::test]
 async fn full_queue_and_deadline_are_told_to_the_client() {
-    let config = ServerConfig { queue_limit: 1, queue_timeout: Duration::from_secs(2), ..server_config() };
+    let config = ServerConfig { queue_limit: 1, queue_timeout: Duration::from_millis(2500), ..server_config() };
     let grid = Grid::start_with(MemorySlotStore::new(), config, worker_config("w1", 1)).await;
     let first = HoldingClient::connect(&grid.url(), "first").await;
     let url = grid.url();
@@ -72,7 +72,7 @@ async fn full_queue_and_deadline_are_told_to_the_client() {
     let (ok, message) = run(node_client(&["job", &grid.url()])).await;
     assert!(!ok && (message.contains("429") || message.contains("503")), "{message}");
     let (ok, message) = waiting.await.unwrap();
-    assert!(!ok && message.contains("no chromium worker had a free slot within 2 s"), "{message}");
+    assert!(!ok && message.contains("no chromium worker had a free slot within 2.5s"), "{message}");
     assert!(message.contains("squall session "), "the client's call log names its claim: {message}");
     let firefox = format!("GET /?browser=firefox HTTP/1.1\n{UPGRADE}");
     check(&grid, &firefox, 503, "start one with `squall grid worker --browser firefox`").await;
