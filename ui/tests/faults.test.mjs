@@ -45,7 +45,7 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
       const { width } = page.viewportSize();
       for (const at of pages) {
         await page.goto(`${fleet.api}/#/${at}`);
-        await page.locator("main .card, main .empty").first().waitFor();
+        await page.locator("main .card, main .empty, main .band").first().waitFor();
         for (const colorScheme of ["light", "dark"]) {
           await page.emulateMedia({ colorScheme });
           const name = `${at.split("?")[0]}${at.includes("base=") ? "d" : ""}-${state}-${width}-${colorScheme}`;
