@@ -216,7 +216,7 @@ export type LookEvent = {
     error_type?: string | null;
     error_message?: string | null;
     name?: string;
-    looks?: number;
+    calls?: number;
     errors?: number;
   };
 };

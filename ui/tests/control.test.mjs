@@ -60,7 +60,7 @@ describe("a fleet with a folder of scenarios, streams and a grid", { timeout: 10
     // A text that looks like a number stays as typed.
     await page.getByLabel("shelf").fill("02");
     await page.getByLabel(/More thresholds/).fill("p99<5s\nerror_rate<10%");
-    await page.getByText("open model · up to 20/s for 5 min, 2 thresholds").waitFor();
+    await page.getByText("open load · up to 20/s for 5 min, 2 thresholds").waitFor();
     await page.getByRole("img", { name: "Planned load: up to 20/s, 5 min" }).waitFor();
     const command = await page.locator(".what-runs > pre").textContent();
     assert.ok(

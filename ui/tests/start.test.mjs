@@ -53,7 +53,7 @@ describe("an orchestrator with a token and a scenario", { timeout: 10 * PATIENCE
     await page.getByRole("button", { name: "Users", exact: true }).click();
     await page.getByLabel("Virtual users").fill("7");
     await page.getByLabel("shelf").fill("2");
-    await page.getByText("closed model · 7 users for 5 min").waitFor();
+    await page.getByText("closed load · 7 users for 5 min").waitFor();
     await picture(page, "start-form-1440-light");
     await page.getByRole("button", { name: "Start", exact: true }).click();
     await page.locator(".chip", { hasText: "Running" }).waitFor();

@@ -114,7 +114,7 @@ impl<'a> ProbeHistory<'a> {
         let event = |second: &ProbeSecond| {
             let mut data = self.sample_json(second);
             data["name"] = self.name.into();
-            data["looks"] = second.samples.into();
+            data["calls"] = second.samples.into();
             data["errors"] = second.errors.into();
             json!({"event_id": event_id(self.started_ms, second.t_s), "data": data})
         };

@@ -64,7 +64,7 @@ function Processor({ processor }: { processor: StreamProcessor }): JSX.Element {
   const figures: [string, string, string][] = [
     ["Lag", count(processor.waiting), "events wait"],
     ["Under way", count(processor.pending), "fetched, not acknowledged"],
-    ["Rate", rate === null ? UNKNOWN : `${three(rate)}/s`, rate === null ? "known after two looks" : "acknowledged"],
+    ["Rate", rate === null ? UNKNOWN : `${three(rate)}/s`, rate === null ? "known after the second poll" : "acknowledged"],
     [
       "Workers",
       count(workers.length),

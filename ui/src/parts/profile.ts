@@ -17,7 +17,7 @@ export function levelAt(stages: Stages, t: number): number | null {
 
 export const peakLevel = (stages: Stages): number => Math.max(1, ...stages.flatMap(([, from, to]) => [from, to]));
 
-/** The load in words: `open model · up to 1,500/s for 10 min`. */
+/** The load in words: `open load · up to 1,500/s for 10 min`. */
 export function loadText(
   plan: Pick<Plan, "model" | "driven_by" | "stages" | "duration_s" | "iterations"> & Partial<Pick<Plan, "until_stopped">>,
 ): string {
@@ -26,5 +26,5 @@ export function loadText(
   const changes = plan.stages.some(([, from, to]) => from !== peak || to !== peak);
   const limit = plan.iterations === null ? "" : `, ${count(plan.iterations)} iterations`;
   const long = plan.until_stopped ? "until it is stopped" : `for ${length(plan.duration_s)}`;
-  return `${plan.model} model · ${changes ? "up to " : ""}${level} ${long}${limit}`;
+  return `${plan.model} load · ${changes ? "up to " : ""}${level} ${long}${limit}`;
 }

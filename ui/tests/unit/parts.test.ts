@@ -34,7 +34,7 @@ test("the planned level follows the stages and ends with them", () => {
     max_users: 1,
     started_ms: 0,
   } as const;
-  assert.equal(loadText({ ...plan, stages }), "open model · up to 100/s for 30 s");
+  assert.equal(loadText({ ...plan, stages }), "open load · up to 100/s for 30 s");
   assert.match(loadText({ ...plan, stages, duration_s: 604_800 }), /for 168 h$/);
   assert.match(loadText({ ...plan, stages, duration_s: 604_801, until_stopped: true }), / until it is stopped$/);
 });

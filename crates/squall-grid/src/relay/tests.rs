@@ -1,3 +1,5 @@
+//! Tests of the relay: frames, pings, close codes and slow readers.
+
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use tokio::{
     io::AsyncWriteExt,

@@ -85,7 +85,7 @@ fn probe_row(epoch: u64, start_ms: u64, name: &str, second: &ProbeSecond) -> Str
         "status": second.is_ok(),
         "time": second.time_ms,
         "value": second.value,
-        "looks": second.samples,
+        "calls": second.samples,
         "errors": second.errors,
     });
     if let Some((kind, message)) = &second.error {
