@@ -326,6 +326,20 @@ describe("a fleet with faults", { timeout: 12 * PATIENCE_MS }, () => {
     await page.unroute(/\/probes\?/);
   });
 
+  test("long codes of errors scroll within their table on narrow pages", async () => {
+    const { page } = wide;
+    const metric = /\/current\/metrics\/0$/;
+    const outcome = { code: "CONNECTION_CLOSED_BY_TARGET", category: "no_connection_to_target", error: true, count: 12 };
+    await page.route(metric, async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: { ...(await response.json()), outcomes: [outcome] } });
+    });
+    await page.goto(`${fleet.api}/#/metric?id=0`);
+    await page.getByText(outcome.code).waitFor();
+    assert.equal(await sidewaysAt320(page), 0);
+    await page.unroute(metric);
+  });
+
   test("another site can neither frame the page nor use its API", async () => {
     const site = createServer((_, response) => {
       response.setHeader("Content-Type", "text/html");

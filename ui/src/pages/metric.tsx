@@ -190,32 +190,35 @@ function Outcomes({ metric }: { metric: api.MetricDetail }): JSX.Element {
       <header>
         <h2 id="outcomes-title">How requests ended</h2>
       </header>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Code</th>
-            <th scope="col">Category</th>
-            <th scope="col" class="number">
-              Requests
-            </th>
-            <th scope="col" class="number">
-              Share <span class="unit">%</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {outcomes.map((outcome) => (
-            <tr key={`${outcome.category} ${outcome.code}`}>
-              <th scope="row">
-                <code>{visible(outcome.code)}</code>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keys */}
+      <section class="scroll" tabIndex={0} aria-label="Codes">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Code</th>
+              <th scope="col">Category</th>
+              <th scope="col" class="number">
+                Requests
               </th>
-              <td class={outcome.error ? "bad-text" : ""}>{outcome.category.replaceAll("_", " ")}</td>
-              <td class="number">{count(outcome.count)}</td>
-              <td class="number">{percent(metric.requests ? outcome.count / metric.requests : 0)}</td>
+              <th scope="col" class="number">
+                Share <span class="unit">%</span>
+              </th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {outcomes.map((outcome) => (
+              <tr key={`${outcome.category} ${outcome.code}`}>
+                <th scope="row">
+                  <code>{visible(outcome.code)}</code>
+                </th>
+                <td class={outcome.error ? "bad-text" : ""}>{outcome.category.replaceAll("_", " ")}</td>
+                <td class="number">{count(outcome.count)}</td>
+                <td class="number">{percent(metric.requests ? outcome.count / metric.requests : 0)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
     </section>
   );
 }
